@@ -100,3 +100,6 @@ pub const DEFAULT_HEARTBEAT: Span = Span::from_secs(3);
 
 /// Addresses of network hardware by which a machine is told from others. Hosts with many cards have eight.
 pub const MAX_ADDRESSES: usize = 64;
+
+/// Longest sentence of a host on why a start failed. The views of every attempt must fit into one frame.
+pub const MAX_SENTENCE_BYTES: usize = 512;

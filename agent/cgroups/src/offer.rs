@@ -38,7 +38,7 @@ fn best(found: &Hierarchies) -> BTreeMap<Capability, Mechanism> {
 fn mechanism(what: Capability, unified: bool, legacy: bool) -> Mechanism {
     match (unified, legacy, what) {
         (true, ..) => Mechanism::Cgroup2,
-        // Its killer takes one process of a step and leaves the others: see the supervisor's `groups::legacy`.
+        // Its killer takes one process of a step and leaves the others: see [`crate::legacy`].
         (false, _, Capability::Memory) => Mechanism::None,
         // Frozen first, nobody escapes a kill by forking.
         (false, true, _) => Mechanism::Cgroup1,

@@ -348,8 +348,8 @@ impl Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spawn::MAX_SENTENCE_BYTES;
     use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+    use sluice_common::limit::MAX_SENTENCE_BYTES;
     use sluice_common::supervision::{FreezeRefusal, FromSupervisor, MAX_SUPERVISION_FRAME_BYTES};
 
     fn process() -> Process {

@@ -1,7 +1,6 @@
 //! The control groups of attempts: one for each attempt, in the unified hierarchy (version 2) and in those of version 1
 //! that do what the unified one cannot. Chooses where they are made and by which mechanism each capability is had.
-//! `table` says when; what a file of the kernel means is in [`unified`] and [`legacy`], where hierarchies are in
-//! [`sluice_cgroups`].
+//! `table` says when; what a file of the kernel means is in [`sluice_cgroups`].
 //!
 //! Everything is made below one group of our own, with a [`name`] that the state directory keeps, in the group that the
 //! supervisor was told of or else stands in. So no group of others is ever touched, and the next supervisor of the same
@@ -11,24 +10,24 @@
 //! say so.
 
 pub mod choice;
-pub mod cpuset;
 pub mod devices;
-pub mod entrance;
-pub mod file;
 pub mod found;
 pub mod leftovers;
-pub mod legacy;
-pub mod limits;
 pub mod name;
-pub mod unified;
-pub mod usage;
-pub mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use sluice_cgroups::{Controller, Hierarchies};
+use sluice_cgroups::cpuset::Cpusets;
+use sluice_cgroups::devices::DeviceFilterError;
+use sluice_cgroups::entrance::Entrance;
+use sluice_cgroups::file::{self, GroupError};
+use sluice_cgroups::legacy::{self, Legacy};
+use sluice_cgroups::setting::Bounds;
+use sluice_cgroups::unified::Unified;
+use sluice_cgroups::watch::Watch;
+use sluice_cgroups::{Controller, Hierarchies, memory, pids, usage};
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::processors::CpuSet;
@@ -38,17 +37,8 @@ use sluice_common::supervision::{
 use sluice_common::usage::Usage;
 use tracing::{error, info, warn};
 
-use crate::fence::FenceError;
-
 use self::choice::{GroupOptions, Place};
-use self::cpuset::Cpusets;
-use self::devices::Fences;
-use self::entrance::Entrance;
-use self::file::GroupError;
-use self::legacy::Legacy;
-use self::limits::Bounds;
-use self::unified::Unified;
-use self::watch::Watch;
+use self::devices::DeviceFilters;
 
 /// What the directory of an attempt's group begins with: the kernel's own files never do.
 const PREFIX: &str = "attempt-";
@@ -63,7 +53,7 @@ pub struct Groups {
     legacy: Legacy,
     cpusets: Cpusets,
     watch: Option<Watch>,
-    fences: Fences,
+    filters: DeviceFilters,
     pids_max: u32,
     /// Groups that nobody needs any more and that could not be removed yet.
     leaving: BTreeSet<AttemptId>,
@@ -78,7 +68,7 @@ impl Groups {
             legacy: Legacy::default(),
             cpusets: Cpusets::none(),
             watch: None,
-            fences: Fences::new(Mechanism::None, &options.devices),
+            filters: DeviceFilters::new(Mechanism::None, &options.devices),
             pids_max: options.pids_max.unwrap_or(u32::MAX),
             leaving: BTreeSet::new(),
         };
@@ -110,7 +100,7 @@ impl Groups {
         if !by_list {
             legacy.leave_out(Controller::Devices);
         }
-        let fenced_by = match (by_program, by_list) {
+        let filtered_by = match (by_program, by_list) {
             (true, _) => Mechanism::Cgroup2,
             (false, true) => Mechanism::Cgroup1,
             (false, false) => Mechanism::None,
@@ -120,8 +110,8 @@ impl Groups {
             cpusets: Cpusets::open(root, unified.as_ref(), &hierarchies, name),
             unified,
             legacy,
-            fences: Fences::new(fenced_by, &options.devices),
-            pids_max: options.pids_max.unwrap_or_else(limits::default_pids_max),
+            filters: DeviceFilters::new(filtered_by, &options.devices),
+            pids_max: options.pids_max.unwrap_or_else(pids::default_max),
             leaving: BTreeSet::new(),
         }
     }
@@ -139,7 +129,7 @@ impl Groups {
             Capability::Cpu => Controller::Cpu,
             Capability::Memory => Controller::Memory,
             Capability::Pids => Controller::Pids,
-            Capability::Devices => return self.fences.mechanism,
+            Capability::Devices => return self.filters.mechanism,
             Capability::Cpuset => return self.cpusets.mechanism(),
         };
         if self.unified.as_ref().is_some_and(|u| u.does(controller)) {
@@ -222,13 +212,17 @@ impl Groups {
     ///
     /// # Errors
     /// Where the kernel refuses: nothing may run in the groups then.
-    pub fn fence(&mut self, attempt: &AttemptId, granted: &Devices) -> Result<(), FenceError> {
+    pub fn filter_devices(
+        &mut self,
+        attempt: &AttemptId,
+        granted: &Devices,
+    ) -> Result<(), DeviceFilterError> {
         let name = directory(attempt);
         let unified = self.unified.as_ref().map(|unified| unified.group(&name));
         let legacy = self.legacy.root(Controller::Devices);
         let legacy = legacy.map(|root| root.join(&name));
-        self.fences
-            .fence(granted, unified.as_deref(), legacy.as_deref())
+        self.filters
+            .apply(granted, unified.as_deref(), legacy.as_deref())
     }
 
     /// The way into the groups of an attempt, for its first process.
@@ -404,7 +398,7 @@ impl Groups {
     /// Whether the kernel has killed in the group of an attempt for want of memory.
     pub fn out_of_memory(&self, attempt: &AttemptId) -> Option<OutOfMemory> {
         let unified = self.unified.as_ref()?;
-        usage::out_of_memory(&unified.group(&directory(attempt)))
+        memory::out_of_memory(&unified.group(&directory(attempt)))
     }
 
     /// Removes the groups of an attempt. What is left in them is killed first, and they are removed later.

@@ -26,7 +26,6 @@
 //! | [`upgrade`] | becoming a newer supervisor in the same process |
 //! | [`handover`] | what is left to it |
 //! | [`spawn`] | making a process of an attempt |
-//! | [`fence`] | keeping an attempt from the GPUs of others |
 //! | [`notice`] | what a step is told of its stop |
 //! | [`owner`] | whose process is this |
 //! | [`output`] | what is kept of output |
@@ -42,7 +41,6 @@ pub mod attempt;
 pub mod clock;
 pub mod config;
 pub mod connection;
-pub mod fence;
 #[cfg(test)]
 mod fuzz;
 pub mod groups;

@@ -31,11 +31,12 @@ use std::path::{Path, PathBuf};
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, Uid};
+use sluice_cgroups::entrance::Entrance;
 use sluice_common::attempt_dir::{OWN_WORKDIR, STEP_DIR};
 use sluice_common::id::AttemptId;
+use sluice_common::limit::MAX_SENTENCE_BYTES;
 use sluice_common::supervision::{Exit, Process, SpawnSpec};
 
-use crate::groups::entrance::Entrance;
 use crate::helper_program::HelperProgram;
 use crate::hooks::run::Run;
 use crate::hooks::{self, Hooks};
@@ -45,9 +46,6 @@ use crate::output::writer::Streams;
 use crate::seal::Unproven;
 use crate::{clock, handover, process, sys};
 use environment::environment;
-
-/// Longest sentence of why a start failed. The views of every attempt must fit into one frame.
-pub const MAX_SENTENCE_BYTES: usize = 512;
 
 /// Why no process was made. What the child finds is not here: it arrives as a [`Report`].
 #[derive(Debug, thiserror::Error)]

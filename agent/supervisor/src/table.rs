@@ -33,6 +33,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
+use sluice_cgroups::file::GroupError;
 use sluice_common::chain::chain;
 use sluice_common::id::{AttemptId, BootId};
 use sluice_common::supervision::{
@@ -45,7 +46,6 @@ use crate::attempt::{After, Attempt, Phase};
 use crate::clock;
 use crate::config::Cuda;
 use crate::groups::Groups;
-use crate::groups::file::GroupError;
 use crate::lease::Stage;
 use crate::moving::Order;
 use crate::notice::Notice;

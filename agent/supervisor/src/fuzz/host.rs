@@ -5,10 +5,10 @@
 use std::fs;
 use std::path::Path;
 
+use sluice_cgroups::devices::gpus::GpuDevices;
 use sluice_cgroups::mounts::Hierarchies;
 use sluice_fuzz::{Fuzz, place_for_files};
 
-use crate::fence::gpus::GpuDevices;
 use crate::process::{mark_in, parse_stat};
 use crate::spawn::helper::lines_in;
 use crate::spawn::lookup::interpreter_in;

@@ -1,5 +1,5 @@
 //! By which mechanism attempts are fenced from GPUs on this host, tried out when the supervisor starts: what a kernel or
-//! a container around it refuses shows only when it is asked. What a fence says is in [`crate::fence`].
+//! a container around it refuses shows only when it is asked. What a fence says is in [`sluice_cgroups::devices`].
 
 use std::fs::{self, File};
 use std::io;
@@ -7,17 +7,16 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use sluice_cgroups::devices::gpus::{self, GpuDevices};
+use sluice_cgroups::devices::{DeviceFilter, DeviceFilterError, Loaded};
 use sluice_common::chain::chain;
 use sluice_common::inventory::Mechanism;
 use sluice_common::supervision::Devices;
 use tracing::warn;
 
-use crate::fence::gpus::{self, GpuDevices};
-use crate::fence::{Fence, FenceError, Loaded};
-
 /// The group in which it is tried out.
 const TRIAL: &str = "trial";
-/// Fences that are kept for the next attempt: one for each GPU of a large host, and one for steps without any.
+/// DeviceFilters that are kept for the next attempt: one for each GPU of a large host, and one for steps without any.
 const MOST_LOADED: usize = 17;
 
 /// Which mechanism the config wants.
@@ -66,14 +65,14 @@ pub struct DeviceOptions {
 
 /// What fences attempts on this host.
 #[derive(Debug)]
-pub(super) struct Fences {
+pub(super) struct DeviceFilters {
     pub(super) mechanism: Mechanism,
     gpus: Vec<PathBuf>,
     /// Those that the kernel has taken, the latest last: most steps of a host are kept from the same devices.
-    loaded: Vec<(Fence, Loaded)>,
+    loaded: Vec<(DeviceFilter, Loaded)>,
 }
 
-impl Fences {
+impl DeviceFilters {
     /// For groups in which nothing begins.
     pub(super) fn none() -> Self {
         Self {
@@ -97,46 +96,46 @@ impl Fences {
         {
             warn!("gpu_devices: {e}: it is closed to steps that start when it is there");
         }
-        let mut fences = Self {
+        let mut filters = Self {
             mechanism,
             gpus: options.gpus.clone(),
             loaded: Vec::new(),
         };
         // The one for steps without GPUs; where it cannot be loaded the first of them says why.
-        let host = GpuDevices::look(Path::new("/"), &fences.gpus);
+        let host = GpuDevices::look(Path::new("/"), &filters.gpus);
         if mechanism == Mechanism::Cgroup2
-            && let Ok(fence) = Fence::new(&host, &Devices::default())
-            && let Ok(loaded) = fence.load()
+            && let Ok(filter) = DeviceFilter::new(&host, &Devices::default())
+            && let Ok(loaded) = filter.load()
         {
-            fences.loaded.push((fence, loaded));
+            filters.loaded.push((filter, loaded));
         }
-        fences
+        filters
     }
 
-    /// Fences a group by the mechanism in use: `unified` and `legacy` are its directories.
-    pub(super) fn fence(
+    /// DeviceFilters a group by the mechanism in use: `unified` and `legacy` are its directories.
+    pub(super) fn apply(
         &mut self,
         devices: &Devices,
         unified: Option<&Path>,
         legacy: Option<&Path>,
-    ) -> Result<(), FenceError> {
+    ) -> Result<(), DeviceFilterError> {
         let host = GpuDevices::look(Path::new("/"), &self.gpus);
-        let fence = Fence::new(&host, devices)?;
+        let filter = DeviceFilter::new(&host, devices)?;
         match (self.mechanism, unified, legacy) {
-            (Mechanism::Cgroup2, Some(group), _) => self.attach(fence, group),
-            (Mechanism::Cgroup1, _, Some(group)) => fence.write_to(group),
+            (Mechanism::Cgroup2, Some(group), _) => self.attach(filter, group),
+            (Mechanism::Cgroup1, _, Some(group)) => filter.write_to(group),
             _ => Ok(()),
         }
     }
 
-    fn attach(&mut self, fence: Fence, group: &Path) -> Result<(), FenceError> {
-        let opened = File::open(group).map_err(FenceError::Attach)?;
-        let known = self.loaded.iter().position(|(known, _)| *known == fence);
+    fn attach(&mut self, filter: DeviceFilter, group: &Path) -> Result<(), DeviceFilterError> {
+        let opened = File::open(group).map_err(DeviceFilterError::Attach)?;
+        let known = self.loaded.iter().position(|(known, _)| *known == filter);
         let latest = match known {
             Some(at) => self.loaded.remove(at),
             None => {
-                let loaded = fence.load()?;
-                (fence, loaded)
+                let loaded = filter.load()?;
+                (filter, loaded)
             }
         };
         let attached = latest.1.attach(opened.as_fd());
@@ -163,17 +162,19 @@ fn works(mechanism: Mechanism, root: &Path) -> bool {
     tried.is_ok()
 }
 
-fn try_out(mechanism: Mechanism, group: &Path) -> Result<(), FenceError> {
+fn try_out(mechanism: Mechanism, group: &Path) -> Result<(), DeviceFilterError> {
     match fs::create_dir(group) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(FenceError::Attach(e)),
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(DeviceFilterError::Attach(e));
+        }
         Ok(()) | Err(_) => {}
     }
-    let mut fences = Fences {
+    let mut filters = DeviceFilters {
         mechanism,
         gpus: Vec::new(),
         loaded: Vec::new(),
     };
-    fences.fence(&Devices::default(), Some(group), Some(group))
+    filters.apply(&Devices::default(), Some(group), Some(group))
 }
 
 #[cfg(test)]

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use sluice_cgroups::Controller;
+use sluice_cgroups::cpuset::Cpusets;
+use sluice_cgroups::legacy::Legacy;
+use sluice_cgroups::unified::Unified;
+use sluice_cgroups::{Controller, pids};
 
-use super::cpuset::Cpusets;
-use super::devices::Fences;
-use super::legacy::Legacy;
-use super::unified::Unified;
-use super::{Groups, limits};
+use super::Groups;
+use super::devices::DeviceFilters;
 
 /// The roots below which an attempt's groups can be killed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,8 +46,8 @@ impl Groups {
             legacy: legacy.map_or_else(Legacy::default, |root| Legacy::found(controller, root)),
             cpusets: Cpusets::none(),
             watch: None,
-            fences: Fences::none(),
-            pids_max: limits::default_pids_max(),
+            filters: DeviceFilters::none(),
+            pids_max: pids::default_max(),
             leaving: BTreeSet::new(),
         }
     }

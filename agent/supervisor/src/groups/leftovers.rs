@@ -19,11 +19,12 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use sluice_cgroups::file;
 use sluice_common::id::AttemptId;
 use tracing::{debug, info, warn};
 
 use super::name::{self, PREFIX};
-use super::{Groups, attempt_in, file};
+use super::{Groups, attempt_in};
 use crate::process;
 use crate::sys::xattr;
 

@@ -21,6 +21,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::resource::rlim_t;
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, dup2_stderr, dup2_stdout, fchdir, mkfifo};
+use sluice_cgroups::entrance::Entrance;
 use sluice_common::attempt_dir::{EXEC_DIR_PREFIX, EXEC_STREAMS};
 use sluice_common::exec::ExecId;
 use sluice_common::supervision::Process;
@@ -31,7 +32,6 @@ use super::{
     nonblocking, pipe,
 };
 use crate::config::Rules;
-use crate::groups::entrance::Entrance;
 use crate::identity::{Behalf, Identity};
 use crate::process;
 

@@ -11,12 +11,13 @@ use nix::errno::Errno;
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, setsid};
+use sluice_cgroups::entrance::Entrance;
+use sluice_common::limit::MAX_SENTENCE_BYTES;
 use sluice_common::template::launch::Bound;
 
 use super::around::{self, Hook};
-use super::{MAX_SENTENCE_BYTES, confine, lookup};
+use super::{confine, lookup};
 use crate::config::Rules;
-use crate::groups::entrance::Entrance;
 use crate::hooks::run::Run;
 use crate::identity::Identity;
 use crate::{oom, sys};

@@ -9,11 +9,11 @@ use std::path::Path;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, Uid, chdir, getpid, getppid};
+use sluice_cgroups::entrance::Entrance;
 use sluice_common::helper::{Action, CHECKPOINT, LIBRARY, LOCK_TIMEOUT, Line, TOOL};
 
 use super::{SpawnError, Spawner, child, confine, host, kill_child, nonblocking, pipe};
 use crate::config::Cuda;
-use crate::groups::entrance::Entrance;
 use crate::helper_program::HelperProgram;
 use crate::identity::{Behalf, Identity};
 

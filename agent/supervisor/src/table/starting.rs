@@ -86,7 +86,7 @@ impl Table {
             .groups
             .make(id, &spec.limits, &spec.processors, processes);
         made.map_err(no_group)?;
-        let forked = self.fence(spec);
+        let forked = self.filter_devices(spec);
         let forked = forked.and_then(|()| self.fork_into_group(spec, &behalf, own));
         let forked = forked.inspect_err(|_| self.groups.remove(id))?;
         let mut attempt =
@@ -121,9 +121,9 @@ impl Table {
         })
     }
 
-    fn fence(&mut self, spec: &SpawnSpec) -> Result<(), SpawnError> {
-        let fenced = self.groups.fence(&spec.attempt, &spec.devices);
-        fenced.map_err(|e| SpawnError::Host {
+    fn filter_devices(&mut self, spec: &SpawnSpec) -> Result<(), SpawnError> {
+        let filtered = self.groups.filter_devices(&spec.attempt, &spec.devices);
+        filtered.map_err(|e| SpawnError::Host {
             action: "keep the attempt from the GPUs of others".to_owned(),
             why: io::Error::other(chain(&e)),
         })

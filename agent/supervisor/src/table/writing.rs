@@ -7,13 +7,14 @@ use std::path::Path;
 
 use nix::poll::PollFlags;
 use sluice_common::id::AttemptId;
+use sluice_common::limit::MAX_SENTENCE_BYTES;
 use sluice_common::supervision::{AttemptView, Exit, HostPhase};
 use sluice_common::wire::LogStream;
 
 use super::{Table, clock};
 use crate::hooks::run::last_words;
 use crate::output;
-use crate::spawn::{MAX_SENTENCE_BYTES, SpawnError, around, lookup};
+use crate::spawn::{SpawnError, around, lookup};
 
 impl Table {
     /// A child did not become its program. What ran before it may have said why.

@@ -11,10 +11,10 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use sluice_cgroups::devices::DeviceFilter;
+use sluice_cgroups::devices::gpus::GpuDevices;
 use sluice_common::device::DeviceNumber;
 use sluice_common::supervision::Devices;
-use sluice_supervisor::fence::Fence;
-use sluice_supervisor::fence::gpus::GpuDevices;
 
 /// `/dev/zero` and `/dev/full`.
 pub(crate) const FIRST: DeviceNumber = DeviceNumber::new(1, 5);
@@ -42,7 +42,7 @@ impl Group {
         Self { version, path }
     }
 
-    fn fence(&self, fence: &Fence) {
+    fn fence(&self, fence: &DeviceFilter) {
         match self.version {
             Version::Unified => {
                 let group = File::open(&self.path).unwrap();
@@ -135,13 +135,13 @@ pub(crate) fn node(path: &Path, number: DeviceNumber) {
     .unwrap();
 }
 
-fn fence(granted: &[DeviceNumber]) -> Fence {
+fn fence(granted: &[DeviceNumber]) -> DeviceFilter {
     let host = GpuDevices::look(Path::new("/"), &["/dev/zero".into(), "/dev/full".into()]);
     let devices = Devices {
         granted: granted.to_vec(),
         ..Devices::default()
     };
-    Fence::new(&host, &devices).unwrap()
+    DeviceFilter::new(&host, &devices).unwrap()
 }
 
 fn is_root() -> bool {
@@ -264,7 +264,7 @@ fn the_largest_fence_is_taken_by_the_kernel() {
         fenced,
         ..Devices::default()
     };
-    let fence = Fence::new(&host, &devices).unwrap();
+    let fence = DeviceFilter::new(&host, &devices).unwrap();
     for version in [Version::Unified, Version::Legacy] {
         let group = Group::new(version);
         group.fence(&fence);
@@ -290,7 +290,7 @@ fn a_major_of_which_nothing_is_closed_or_nothing_open_is_no_trouble() {
             ..Devices::default()
         };
         let group = Group::new(group.version);
-        group.fence(&Fence::new(&host, &devices).unwrap());
+        group.fence(&DeviceFilter::new(&host, &devices).unwrap());
         assert!(group.succeeds("exec 3<>/dev/null"), "{:?}", group.version);
     });
 }

@@ -16,19 +16,20 @@
 //! Two attempts may be granted the same device: instances of one GPU share its node, and are kept apart by the devices of
 //! their MIG capabilities, which they do not share. Who has which GPU is the coordinator's to say.
 //!
-//! Where a filter cannot be attached the attempt is not started: see [`FenceError`]. Whether there is a mechanism at all
+//! Where a filter cannot be attached the attempt is not started: see [`DeviceFilterError`]. Whether there is a mechanism at all
 //! is reported as the capability `devices`, and pools may require it.
 //!
 //! | room | what lives in it |
 //! |---|---|
 //! | [`gpus`] | which devices of this host are GPUs |
 //! | [`program`] | the filter as a program for the kernel's machine |
-//! | [`crate::sys::bpf`] | the system calls that attach it to a group of version 2 |
+//! | [`bpf`] | the system calls that attach it to a group of version 2 |
 //! | [`legacy`] | the filter by the devices controller of version 1 |
 
+mod bpf;
 pub mod gpus;
 mod legacy;
-pub mod program;
+mod program;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -38,16 +39,14 @@ use std::path::{Path, PathBuf};
 use sluice_common::device::DeviceNumber;
 use sluice_common::supervision::Devices;
 
-use crate::sys::bpf;
-
 use gpus::GpuDevices;
 
-/// Devices that one fence may name. More would be a mistake or an attack: 256 GPUs cut into seven are not as many.
+/// Devices that one filter may name. More would be a mistake or an attack: 256 GPUs cut into seven are not as many.
 pub const MAX_NAMED_DEVICES: usize = 4096;
 
-/// Why an attempt could not be fenced.
+/// Why an attempt could not be kept from devices.
 #[derive(Debug, thiserror::Error)]
-pub enum FenceError {
+pub enum DeviceFilterError {
     /// The agent's lists are out of all bounds.
     #[error("{count} devices of GPUs are named, and {MAX_NAMED_DEVICES} is the most")]
     TooMany {
@@ -122,22 +121,22 @@ impl Closed {
 
 /// The character devices that an attempt may not reach, by major number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fence {
+pub struct DeviceFilter {
     majors: BTreeMap<u32, Closed>,
 }
 
-impl Fence {
+impl DeviceFilter {
     /// Around every GPU of the host but those that were granted.
     ///
     /// # Errors
     /// Where more are named than any host has.
-    pub fn new(host: &GpuDevices, devices: &Devices) -> Result<Self, FenceError> {
+    pub fn new(host: &GpuDevices, devices: &Devices) -> Result<Self, DeviceFilterError> {
         let count = devices.granted.len() + devices.fenced.len();
         if count > MAX_NAMED_DEVICES {
-            return Err(FenceError::TooMany { count });
+            return Err(DeviceFilterError::TooMany { count });
         }
         let whole = host.majors.iter();
-        let mut fence = Self {
+        let mut filter = Self {
             majors: whole
                 .map(|(major, of_all)| (*major, Closed::AllBut(of_all.clone())))
                 .collect(),
@@ -145,14 +144,14 @@ impl Fence {
         let companions = host.companions.values().flatten();
         for device in devices.fenced.iter().chain(&host.nodes).chain(companions) {
             // The agent may close a device of the driver's that all need; that would only harm its own attempts.
-            fence.close(*device);
+            filter.close(*device);
         }
         for device in &devices.granted {
-            fence.open(*device);
+            filter.open(*device);
             let companions = host.companions.get(device).into_iter().flatten();
-            companions.for_each(|companion| fence.open(*companion));
+            companions.for_each(|companion| filter.open(*companion));
         }
-        Ok(fence)
+        Ok(filter)
     }
 
     fn close(&mut self, device: DeviceNumber) {
@@ -179,9 +178,9 @@ impl Fence {
     ///
     /// # Errors
     /// Where the kernel does not take it.
-    pub fn load(&self) -> Result<Loaded, FenceError> {
+    pub fn load(&self) -> Result<Loaded, DeviceFilterError> {
         let program = bpf::load(&program::assemble(self));
-        program.map(Loaded).map_err(FenceError::Load)
+        program.map(Loaded).map_err(DeviceFilterError::Load)
     }
 
     /// Puts it around a group of the devices controller of version 1, given by its directory, which has no groups below
@@ -189,7 +188,7 @@ impl Fence {
     ///
     /// # Errors
     /// Where the controller does not take it. The group is then closed to more than it should be and not to less.
-    pub fn write_to(&self, group: &Path) -> Result<(), FenceError> {
+    pub fn write_to(&self, group: &Path) -> Result<(), DeviceFilterError> {
         legacy::apply(self, group)
     }
 
@@ -199,7 +198,7 @@ impl Fence {
     }
 }
 
-/// A fence that the kernel has taken.
+/// A filter that the kernel has taken.
 #[derive(Debug)]
 pub struct Loaded(OwnedFd);
 
@@ -208,8 +207,8 @@ impl Loaded {
     ///
     /// # Errors
     /// Where the group does not take it.
-    pub fn attach(&self, group: BorrowedFd<'_>) -> Result<(), FenceError> {
-        bpf::attach(self.0.as_fd(), group).map_err(FenceError::Attach)
+    pub fn attach(&self, group: BorrowedFd<'_>) -> Result<(), DeviceFilterError> {
+        bpf::attach(self.0.as_fd(), group).map_err(DeviceFilterError::Attach)
     }
 }
 

@@ -1,5 +1,5 @@
 //! The two calls of `bpf(2)` that put a filter of devices on a control group. What the filter says is the business of
-//! `fence`.
+//! [`super::DeviceFilter`].
 //!
 //! The kernel keeps the program for as long as a group holds it, so neither this process nor a descriptor needs to stay.
 //! Before Linux 5.11 programs count against the limit of locked memory, which is then the reason of an EPERM here.
@@ -49,7 +49,7 @@ struct Attach {
 ///
 /// # Errors
 /// Where the kernel has no such programs, does not let this process load one, or does not trust this one.
-pub fn load<Instruction: Copy>(instructions: &[Instruction]) -> io::Result<OwnedFd> {
+pub(super) fn load<Instruction: Copy>(instructions: &[Instruction]) -> io::Result<OwnedFd> {
     const {
         assert!(
             size_of::<Instruction>() == 8,
@@ -80,7 +80,7 @@ pub fn load<Instruction: Copy>(instructions: &[Instruction]) -> io::Result<Owned
 ///
 /// # Errors
 /// Where the directory is no group of version 2, or a filter above it admits no other.
-pub fn attach(program: BorrowedFd<'_>, group: BorrowedFd<'_>) -> io::Result<()> {
+pub(super) fn attach(program: BorrowedFd<'_>, group: BorrowedFd<'_>) -> io::Result<()> {
     let number = |fd: BorrowedFd<'_>| fd.as_raw_fd().cast_unsigned();
     let attributes = Attach {
         group: number(group),

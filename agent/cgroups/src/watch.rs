@@ -29,7 +29,7 @@ impl Watch {
     }
 
     /// Watches the group of an attempt. Where that cannot be had, its end is seen when one of its processes is reaped.
-    pub(super) fn add(&mut self, attempt: &AttemptId, group: &Path) {
+    pub fn add(&mut self, attempt: &AttemptId, group: &Path) {
         let events = group.join("cgroup.events");
         match self.inotify.add_watch(&events, AddWatchFlags::IN_MODIFY) {
             Ok(descriptor) => {
@@ -40,7 +40,8 @@ impl Watch {
         }
     }
 
-    pub(super) fn remove(&mut self, attempt: &AttemptId) {
+    /// Watches the group of an attempt no more.
+    pub fn remove(&mut self, attempt: &AttemptId) {
         if let Some(descriptor) = self.by_attempt.remove(attempt) {
             self.by_descriptor.remove(&descriptor);
             // The kernel may have dropped it already, with the group.
@@ -49,7 +50,7 @@ impl Watch {
     }
 
     /// The attempts whose groups have changed since the last call. Where the kernel's queue has overflowed, all.
-    pub(super) fn read(&mut self) -> BTreeSet<AttemptId> {
+    pub fn read(&mut self) -> BTreeSet<AttemptId> {
         let mut changed = BTreeSet::new();
         while let Ok(events) = self.inotify.read_events() {
             for event in events {

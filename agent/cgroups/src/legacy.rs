@@ -11,17 +11,16 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sluice_cgroups::{Controller, Own};
 use sluice_common::supervision::FreezerState;
 use sluice_common::usage::Usage;
 use tracing::warn;
 
-use super::file::{self, GroupError};
-use super::limits::{self, Bounds};
-use super::usage;
+use crate::file::{self, GroupError};
+use crate::setting::Bounds;
+use crate::{Controller, Own, freezer, limits, usage};
 
 /// Those that attempts need from whichever version has them.
-pub(super) const WANTED: [Controller; 4] = [
+pub const WANTED: [Controller; 4] = [
     Controller::Cpu,
     Controller::CpuAccounting,
     Controller::Pids,
@@ -54,7 +53,7 @@ impl Legacy {
     }
 
     /// The root of `controller` that another process has made.
-    pub(super) fn found(controller: Controller, root: PathBuf) -> Self {
+    pub fn found(controller: Controller, root: PathBuf) -> Self {
         Self {
             roots: [(controller, root)].into(),
         }
@@ -66,28 +65,33 @@ impl Legacy {
     }
 
     /// The root of a controller's groups, where it is used.
-    pub(super) fn root(&self, controller: Controller) -> Option<&Path> {
+    pub fn root(&self, controller: Controller) -> Option<&Path> {
         self.roots.get(&controller).map(PathBuf::as_path)
     }
 
     /// The roots in all hierarchies that are used.
-    pub(super) fn roots(&self) -> impl Iterator<Item = &Path> {
+    pub fn roots(&self) -> impl Iterator<Item = &Path> {
         self.roots.values().map(PathBuf::as_path)
     }
 
     /// Leaves a controller out that turned out to be of no use.
-    pub(super) fn leave_out(&mut self, controller: Controller) {
+    pub fn leave_out(&mut self, controller: Controller) {
         if let Some(root) = self.roots.remove(&controller) {
             // Where it holds what an earlier supervisor has left, that is of no use either.
             let _ = fs::remove_dir(root);
         }
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+    /// The names of all groups in any hierarchy.
+    pub fn names(&self) -> impl Iterator<Item = String> {
         self.roots.values().flat_map(|root| file::children(root))
     }
 
-    pub(super) fn make(&self, name: &Path, bounds: &Bounds) -> Result<(), GroupError> {
+    /// Makes the groups of an attempt, with its limits.
+    ///
+    /// # Errors
+    /// Where the kernel refuses one of them.
+    pub fn make(&self, name: &Path, bounds: &Bounds) -> Result<(), GroupError> {
         for (controller, root) in &self.roots {
             let group = root.join(name);
             file::make(&group)?;
@@ -105,13 +109,13 @@ impl Legacy {
     }
 
     /// The files of threads: see [`super::entrance`].
-    pub(super) fn entrances(&self, name: &Path) -> Vec<PathBuf> {
+    pub fn entrances(&self, name: &Path) -> Vec<PathBuf> {
         let file = |root: &PathBuf| root.join(name).join("tasks");
         self.roots.values().map(file).collect()
     }
 
     /// Any hierarchy knows all processes; the freezer's is the one that kills.
-    pub(super) fn killing_root(&self) -> Option<&Path> {
+    pub fn killing_root(&self) -> Option<&Path> {
         let freezer = self.root(Controller::Freezer);
         freezer.or_else(|| self.roots().next())
     }
@@ -120,22 +124,28 @@ impl Legacy {
         self.killing_root().map(|root| root.join(name))
     }
 
-    pub(super) fn exists(&self, name: &Path) -> bool {
+    /// Whether there is such a group in any hierarchy.
+    pub fn exists(&self, name: &Path) -> bool {
         self.roots.values().any(|root| root.join(name).exists())
     }
 
-    pub(super) fn members(&self, name: &Path) -> Vec<u32> {
+    /// Every process in a group.
+    pub fn members(&self, name: &Path) -> Vec<u32> {
         self.group(name)
             .map(|group| file::members(&group))
             .unwrap_or_default()
     }
 
-    pub(super) fn is_populated(&self, name: &Path) -> bool {
+    /// Whether a process runs in a group.
+    pub fn is_populated(&self, name: &Path) -> bool {
         !self.members(name).is_empty()
     }
 
     /// Frozen, nobody makes a process while the others are killed; a signal that kills takes effect on the thaw.
-    pub(super) fn kill(&self, name: &Path) -> Result<(), GroupError> {
+    ///
+    /// # Errors
+    /// Where the freezer refuses.
+    pub fn kill(&self, name: &Path) -> Result<(), GroupError> {
         let freezes = self.has(Controller::Freezer);
         if freezes && self.exists(name) {
             self.set_frozen(name, true)?;
@@ -150,39 +160,41 @@ impl Legacy {
         Ok(())
     }
 
-    pub(super) fn set_frozen(&self, name: &Path, frozen: bool) -> Result<(), GroupError> {
-        let value = if frozen { "FROZEN" } else { "THAWED" };
-        let Some(group) = self.group(name) else {
-            return Ok(());
-        };
-        file::write(&group.join("freezer.state"), value)
+    /// Freezes a group, or thaws it: [`Legacy::freezer`] tells when that is done.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn set_frozen(&self, name: &Path, frozen: bool) -> Result<(), GroupError> {
+        let group = self.group(name);
+        group.map_or(Ok(()), |group| freezer::set_legacy(&group, frozen))
     }
 
-    pub(super) fn freezer(&self, name: &Path) -> FreezerState {
-        let state = self
-            .group(name)
-            .map(|group| fs::read_to_string(group.join("freezer.state")));
-        match state.and_then(Result::ok).as_deref().map(str::trim) {
-            Some("FROZEN") => FreezerState::Frozen,
-            Some("FREEZING") => FreezerState::Freezing,
-            Some(_) | None => FreezerState::Thawed,
-        }
+    /// Whether anything in a group may run.
+    pub fn freezer(&self, name: &Path) -> FreezerState {
+        let group = self.group(name);
+        group.map_or(FreezerState::Thawed, |group| freezer::legacy(&group))
     }
 
-    pub(super) fn usage(&self, name: &Path) -> Usage {
+    /// What has been used in a group.
+    pub fn usage(&self, name: &Path) -> Usage {
         let counts = self.roots.get(&Controller::CpuAccounting);
         counts
             .map(|root| usage::legacy(&root.join(name)))
             .unwrap_or_default()
     }
 
-    pub(super) fn remove(&self, name: &Path) -> Result<(), GroupError> {
+    /// Removes the groups of an attempt, which hold no process.
+    ///
+    /// # Errors
+    /// Where one of them cannot be removed.
+    pub fn remove(&self, name: &Path) -> Result<(), GroupError> {
         self.roots
             .values()
             .try_for_each(|root| file::remove_tree(&root.join(name)))
     }
 
-    pub(super) fn close(&self) {
+    /// Removes the roots that hold nothing.
+    pub fn close(&self) {
         for root in self.roots.values() {
             // Attempts that run on keep theirs.
             let _ = fs::remove_dir(root);

@@ -1,4 +1,4 @@
-//! A [`Fence`] as a program for the kernel's machine, which runs it at each `open` and `mknod` of a device: an assembler
+//! A [`DeviceFilter`] as a program for the kernel's machine, which runs it at each `open` and `mknod` of a device: an assembler
 //! of the seven instructions that this takes. Pure; `bpf` hands the bytes over.
 //!
 //! The program, for each major that the fence names:
@@ -14,7 +14,7 @@
 //! Registers, sizes and codes are those of the instruction set (RFC 9669); what the program is given is the kernel's
 //! `struct bpf_cgroup_dev_ctx`. It calls nothing and never jumps back, so the kernel's verifier has nothing to doubt.
 
-use super::{Closed, Fence};
+use super::{Closed, DeviceFilter};
 
 /// Where the address of the context is when the program begins.
 const CONTEXT: u8 = 1;
@@ -47,7 +47,7 @@ const EXIT: u8 = 0x95;
 /// One instruction, as the kernel lays it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Instruction {
+pub(super) struct Instruction {
     code: u8,
     /// The register written to in the lower half, the one read from in the upper.
     registers: u8,
@@ -80,7 +80,7 @@ const fn answer(value: i32) -> [Instruction; 2] {
 }
 
 /// The whole program.
-pub fn assemble(fence: &Fence) -> Vec<Instruction> {
+pub(super) fn assemble(fence: &DeviceFilter) -> Vec<Instruction> {
     let mut program = vec![
         Instruction::load(KIND, CONTEXT_ACCESS),
         Instruction::new(AND, KIND, 0, 0, KIND_MASK),

@@ -20,12 +20,12 @@ fn host() -> GpuDevices {
     }
 }
 
-fn fence(granted: &[DeviceNumber], fenced: &[DeviceNumber]) -> Fence {
+fn fence(granted: &[DeviceNumber], fenced: &[DeviceNumber]) -> DeviceFilter {
     let devices = Devices {
         granted: granted.to_vec(),
         fenced: fenced.to_vec(),
     };
-    Fence::new(&host(), &devices).unwrap()
+    DeviceFilter::new(&host(), &devices).unwrap()
 }
 
 #[test]
@@ -76,8 +76,8 @@ fn too_many_devices_are_refused() {
         fenced: vec![device(1, 1); MAX_NAMED_DEVICES + 1],
         ..Devices::default()
     };
-    let error = Fence::new(&host(), &devices).unwrap_err();
-    assert!(matches!(error, FenceError::TooMany { count: 4097 }));
+    let error = DeviceFilter::new(&host(), &devices).unwrap_err();
+    assert!(matches!(error, DeviceFilterError::TooMany { count: 4097 }));
 }
 
 #[test]

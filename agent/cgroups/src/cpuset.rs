@@ -7,13 +7,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use sluice_cgroups::{Controller, Hierarchies, Own};
 use sluice_common::inventory::Mechanism;
 use sluice_common::processors::CpuSet;
 use tracing::{debug, warn};
 
-use super::file::{self, GroupError};
-use super::unified::Unified;
+use crate::file::{self, GroupError};
+use crate::unified::Unified;
+use crate::{Controller, Hierarchies, Own};
 
 const PROCESSORS: &str = "cpuset.cpus";
 const MEMORY: &str = "cpuset.mems";
@@ -112,33 +112,40 @@ impl Cpusets {
     }
 
     /// The file of threads by which one comes in, where an attempt has a group of this alone.
-    pub(super) fn entrance(&self, name: &Path) -> Option<PathBuf> {
+    pub fn entrance(&self, name: &Path) -> Option<PathBuf> {
         let tasks = self.legacy_root()?.join(name).join("tasks");
         tasks.exists().then_some(tasks)
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+    /// The names of the groups of version 1.
+    pub fn names(&self) -> impl Iterator<Item = String> {
         self.legacy_root().into_iter().flat_map(file::children)
     }
 
-    pub(super) fn exists(&self, name: &Path) -> bool {
+    /// Whether there is such a group of version 1.
+    pub fn exists(&self, name: &Path) -> bool {
         self.legacy_root()
             .is_some_and(|root| root.join(name).exists())
     }
 
-    pub(super) fn remove(&self, name: &Path) -> Result<(), GroupError> {
+    /// Removes a group of version 1, which holds no process.
+    ///
+    /// # Errors
+    /// Where it cannot be removed.
+    pub fn remove(&self, name: &Path) -> Result<(), GroupError> {
         match self.legacy_root() {
             Some(root) => file::remove_tree(&root.join(name)),
             None => Ok(()),
         }
     }
 
-    pub(super) fn close(&self) {
-        // Attempts that run on keep theirs.
+    /// Removes the root of version 1, unless it holds the groups of attempts that run on.
+    pub fn close(&self) {
         let _ = self.legacy_root().map(fs::remove_dir);
     }
 
-    pub(super) fn legacy_root(&self) -> Option<&Path> {
+    /// The root of version 1, where it is used.
+    pub fn legacy_root(&self) -> Option<&Path> {
         match &self.way {
             Way::None | Way::Unified => None,
             Way::Legacy(root) => Some(root),

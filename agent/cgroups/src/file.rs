@@ -4,6 +4,8 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use sluice_common::limit::MAX_SENTENCE_BYTES;
+
 /// Why a control group could not be used.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
@@ -14,7 +16,7 @@ pub struct GroupError {
 }
 
 impl GroupError {
-    pub(super) fn new(action: impl Into<String>, path: &Path, source: io::Error) -> Self {
+    pub(crate) fn new(action: impl Into<String>, path: &Path, source: io::Error) -> Self {
         Self {
             action: action.into(),
             path: path.to_owned(),
@@ -25,7 +27,7 @@ impl GroupError {
     /// The whole of it for an agent, whose frames are bounded.
     pub fn sentence(&self) -> String {
         let mut text = self.to_string();
-        text.truncate(text.floor_char_boundary(crate::spawn::MAX_SENTENCE_BYTES));
+        text.truncate(text.floor_char_boundary(MAX_SENTENCE_BYTES));
         text
     }
 
@@ -52,7 +54,7 @@ impl GroupError {
 }
 
 /// Writes `value` at once, as the kernel wants it. Never makes a file.
-pub(super) fn write(path: &Path, value: &str) -> Result<(), GroupError> {
+pub fn write(path: &Path, value: &str) -> Result<(), GroupError> {
     OpenOptions::new()
         .write(true)
         .open(path)
@@ -61,7 +63,7 @@ pub(super) fn write(path: &Path, value: &str) -> Result<(), GroupError> {
 }
 
 /// Makes a group, if it is not there.
-pub(super) fn make(path: &Path) -> Result<(), GroupError> {
+pub fn make(path: &Path) -> Result<(), GroupError> {
     match fs::create_dir(path) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
             Err(GroupError::new("make control group", path, e))
@@ -71,7 +73,7 @@ pub(super) fn make(path: &Path) -> Result<(), GroupError> {
 }
 
 /// Removes a group and the groups below it, the deepest first; the kernel's own files go with them.
-pub(super) fn remove_tree(path: &Path) -> Result<(), GroupError> {
+pub fn remove_tree(path: &Path) -> Result<(), GroupError> {
     for group in below(path).iter().rev() {
         match fs::remove_dir(group) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
@@ -97,7 +99,7 @@ fn below(path: &Path) -> Vec<PathBuf> {
 }
 
 /// The names of the groups right below one; none where it is gone.
-pub(super) fn children(group: &Path) -> impl Iterator<Item = String> + use<> {
+pub fn children(group: &Path) -> impl Iterator<Item = String> + use<> {
     let entries = fs::read_dir(group).into_iter().flatten().flatten();
     entries
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
@@ -105,7 +107,7 @@ pub(super) fn children(group: &Path) -> impl Iterator<Item = String> + use<> {
 }
 
 /// Every process in a group and in the groups below it.
-pub(super) fn members(group: &Path) -> Vec<u32> {
+pub fn members(group: &Path) -> Vec<u32> {
     let listed = |group: &PathBuf| fs::read_to_string(group.join("cgroup.procs")).ok();
     let lists: Vec<String> = below(group).iter().filter_map(listed).collect();
     lists
@@ -116,11 +118,16 @@ pub(super) fn members(group: &Path) -> Vec<u32> {
 }
 
 /// The value after `key` in a file of `key value` lines; `None` where there is no such file or line.
-pub(super) fn keyed(path: &Path, key: &str) -> Option<u64> {
+pub fn keyed(path: &Path, key: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     text.lines()
         .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?
         .trim()
         .parse()
         .ok()
+}
+
+/// The number that is all of a file; `None` where there is no such file, or it says something else.
+pub(crate) fn number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
 }

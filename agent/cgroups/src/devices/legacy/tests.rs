@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use sluice_common::supervision::Devices;
 
 use super::*;
-use crate::fence::gpus::GpuDevices;
+use crate::devices::gpus::GpuDevices;
 
 /// Around the driver's GPUs and two stand-ins of major 1, with GPU 2 and one stand-in granted.
-fn fence() -> Fence {
+fn fence() -> DeviceFilter {
     let host = GpuDevices {
         majors: [(195, [254, 255].into())].into(),
         nodes: vec![DeviceNumber::new(1, 5), DeviceNumber::new(1, 8)],
@@ -18,7 +18,7 @@ fn fence() -> Fence {
         granted: vec![DeviceNumber::new(195, 2), DeviceNumber::new(1, 8)],
         ..Devices::default()
     };
-    Fence::new(&host, &devices).unwrap()
+    DeviceFilter::new(&host, &devices).unwrap()
 }
 
 fn left(inherited: &str) -> Vec<Rule> {

@@ -5,17 +5,15 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use sluice_cgroups::{Controller, Own};
 use sluice_common::supervision::FreezerState;
 
-use super::choice::Place;
-use super::file::{self, GroupError};
-use super::limits::{self, Bounds};
+use crate::file::{self, GroupError};
+use crate::place::Place;
+use crate::setting::Bounds;
+use crate::{Controller, Own, freezer, limits, memory};
 
 /// Controllers that are handed down to attempts wherever they can be had.
 const HANDED_DOWN: [&str; 5] = ["cpu", "memory", "pids", "io", "cpuset"];
-
-const MEMORY_MAX: &str = "memory.max";
 
 /// The common root of all attempts' groups.
 #[derive(Debug)]
@@ -50,7 +48,7 @@ impl Unified {
     }
 
     /// The root that another process has made, for killing what is in its groups.
-    pub(super) fn found(root: PathBuf) -> Self {
+    pub fn found(root: PathBuf) -> Self {
         Self {
             delegated: None,
             kills: root.join("cgroup.kill").exists(),
@@ -84,7 +82,11 @@ impl Unified {
         self.root.join(name)
     }
 
-    pub(super) fn make(&self, name: &Path, bounds: &Bounds) -> Result<PathBuf, GroupError> {
+    /// Makes the group of an attempt, with its limits.
+    ///
+    /// # Errors
+    /// Where the kernel refuses one of them.
+    pub fn make(&self, name: &Path, bounds: &Bounds) -> Result<PathBuf, GroupError> {
         let group = self.group(name);
         match file::make(&group) {
             // An init system that starts the unit anew whose group was given to us removes what was empty below it.
@@ -103,17 +105,24 @@ impl Unified {
         Ok(group)
     }
 
-    /// Where it is not limited, the file says `max` or is not there.
-    pub(super) fn memory_max(&self, name: &Path) -> Option<u64> {
-        let text = fs::read_to_string(self.group(name).join(MEMORY_MAX)).ok()?;
-        text.trim().parse().ok()
+    /// How much memory a group may hold; `None` where that is not limited.
+    pub fn memory_max(&self, name: &Path) -> Option<u64> {
+        memory::max(&self.group(name))
     }
 
-    pub(super) fn set_memory_max(&self, name: &Path, bytes: u64) -> Result<(), GroupError> {
-        file::write(&self.group(name).join(MEMORY_MAX), &bytes.to_string())
+    /// Limits it anew.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn set_memory_max(&self, name: &Path, bytes: u64) -> Result<(), GroupError> {
+        memory::set_max(&self.group(name), bytes)
     }
 
-    pub(super) fn birthplace(&self, name: &Path) -> Result<(File, PathBuf), GroupError> {
+    /// Where a first process is born in a group, and the file by which it enters where it cannot be.
+    ///
+    /// # Errors
+    /// Where there is no such group.
+    pub fn birthplace(&self, name: &Path) -> Result<(File, PathBuf), GroupError> {
         let group = self.group(name);
         match File::open(&group) {
             Ok(opened) => Ok((opened, group.join("cgroup.procs"))),
@@ -121,39 +130,37 @@ impl Unified {
         }
     }
 
-    pub(super) fn is_populated(&self, name: &Path) -> bool {
-        self.event(name, "populated")
+    /// Whether a process runs in a group.
+    pub fn is_populated(&self, name: &Path) -> bool {
+        file::keyed(&self.group(name).join("cgroup.events"), "populated") == Some(1)
     }
 
-    fn event(&self, name: &Path, key: &str) -> bool {
-        file::keyed(&self.group(name).join("cgroup.events"), key) == Some(1)
-    }
-
-    pub(super) fn kill(&self, name: &Path) -> Result<(), GroupError> {
+    /// Kills every process in a group, if this kernel can do that at once.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn kill(&self, name: &Path) -> Result<(), GroupError> {
         if !self.kills {
             return Ok(());
         }
         file::write(&self.group(name).join("cgroup.kill"), "1")
     }
 
-    pub(super) fn set_frozen(&self, name: &Path, frozen: bool) -> Result<(), GroupError> {
-        let value = if frozen { "1" } else { "0" };
-        file::write(&self.group(name).join("cgroup.freeze"), value)
+    /// Freezes a group, or thaws it: [`Unified::freezer`] tells when that is done.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn set_frozen(&self, name: &Path, frozen: bool) -> Result<(), GroupError> {
+        freezer::set_unified(&self.group(name), frozen)
     }
 
-    /// What was asked for stands in one file and what has come of it in another.
-    pub(super) fn freezer(&self, name: &Path) -> FreezerState {
-        let asked = fs::read_to_string(self.group(name).join("cgroup.freeze"));
-        let asked = asked.is_ok_and(|text| text.trim() == "1");
-        match (asked, self.event(name, "frozen")) {
-            (_, true) => FreezerState::Frozen,
-            (true, false) => FreezerState::Freezing,
-            (false, false) => FreezerState::Thawed,
-        }
+    /// Whether anything in a group may run.
+    pub fn freezer(&self, name: &Path) -> FreezerState {
+        freezer::unified(&self.group(name))
     }
 
-    pub(super) fn close(&self) {
-        // It holds the groups of attempts that run on: then it stays, for the next supervisor.
+    /// Removes the root, unless it holds the groups of attempts that run on: then it stays, for the next supervisor.
+    pub fn close(&self) {
         let _ = fs::remove_dir(&self.root);
     }
 }

@@ -1,4 +1,4 @@
-//! A [`Fence`] by the devices controller of version 1.
+//! A [`DeviceFilter`] by the devices controller of version 1.
 //!
 //! The controller knows two behaviours: deny all but a list, or allow all but a list; and a list never has a hole, so
 //! "all minors of a major but three" can be said in the first only. So the fence is turned round: what the group
@@ -16,7 +16,7 @@ use std::str::FromStr;
 
 use sluice_common::device::DeviceNumber;
 
-use super::{Closed, Fence, FenceError};
+use super::{Closed, DeviceFilter, DeviceFilterError};
 
 /// Major numbers of character devices that the kernel gives out (`CHRDEV_MAJOR_MAX` of `fs.h`).
 const MAJORS: u32 = 512;
@@ -91,7 +91,7 @@ impl Rule {
     }
 
     /// The parts of this rule that a fence leaves, put into `left`.
-    fn less(&self, fence: &Fence, left: &mut Vec<Rule>) {
+    fn less(&self, fence: &DeviceFilter, left: &mut Vec<Rule>) {
         match self.kind {
             Kind::Block => left.push(self.clone()),
             Kind::All => {
@@ -112,7 +112,7 @@ impl Rule {
         }
     }
 
-    fn major_less(&self, major: u32, fence: &Fence, left: &mut Vec<Rule>) {
+    fn major_less(&self, major: u32, fence: &DeviceFilter, left: &mut Vec<Rule>) {
         let closed = fence.majors().find(|(named, _)| *named == major);
         let Some((_, closed)) = closed else {
             return left.push(self.character(major, self.minor));
@@ -133,7 +133,7 @@ impl Rule {
 }
 
 /// Puts the fence on a group of the devices controller, which has no groups below it yet.
-pub(super) fn apply(fence: &Fence, group: &Path) -> Result<(), FenceError> {
+pub(super) fn apply(fence: &DeviceFilter, group: &Path) -> Result<(), DeviceFilterError> {
     let mut left = Vec::new();
     for rule in inherited(&group.join("devices.list"))? {
         rule.less(fence, &mut left);
@@ -143,13 +143,13 @@ pub(super) fn apply(fence: &Fence, group: &Path) -> Result<(), FenceError> {
     write(group.join("devices.allow"), &lines)
 }
 
-fn inherited(path: &Path) -> Result<Vec<Rule>, FenceError> {
-    let text = fs::read_to_string(path).map_err(|source| FenceError::Read {
+fn inherited(path: &Path) -> Result<Vec<Rule>, DeviceFilterError> {
+    let text = fs::read_to_string(path).map_err(|source| DeviceFilterError::Read {
         path: path.to_owned(),
         source,
     })?;
     let rule = |line: &str| {
-        line.parse().map_err(|()| FenceError::Rule {
+        line.parse().map_err(|()| DeviceFilterError::Rule {
             path: path.to_owned(),
             line: line.to_owned(),
         })
@@ -158,8 +158,8 @@ fn inherited(path: &Path) -> Result<Vec<Rule>, FenceError> {
 }
 
 /// One rule in each call of `write`, as the controller wants it.
-fn write(path: PathBuf, lines: &[String]) -> Result<(), FenceError> {
-    let failed = |line: &str, source| FenceError::Write {
+fn write(path: PathBuf, lines: &[String]) -> Result<(), DeviceFilterError> {
+    let failed = |line: &str, source| DeviceFilterError::Write {
         path: path.clone(),
         line: line.to_owned(),
         source,

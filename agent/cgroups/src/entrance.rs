@@ -13,9 +13,9 @@ use std::path::PathBuf;
 #[derive(Debug, Default)]
 pub struct Entrance {
     /// The group of version 2, and the file by which it is entered where nobody can be born in it.
-    pub(super) birthplace: Option<(File, PathBuf)>,
+    pub birthplace: Option<(File, PathBuf)>,
     /// Files of version 1 by which the thread that writes them enters.
-    pub(super) files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
 }
 
 impl Entrance {

@@ -1,0 +1,65 @@
+//! What the kernel has counted in an attempt's groups, over all controllers.
+
+use std::path::Path;
+
+use sluice_common::usage::Usage;
+
+use crate::{cpu, io, memory};
+
+/// Of a group of version 2. Processor time is counted in every one, the rest where its controller is on.
+pub fn unified(group: &Path) -> Usage {
+    let (read_bytes, written_bytes) = io::used(group);
+    Usage {
+        cpu_us: cpu::used_unified(group),
+        peak_memory_bytes: memory::peak(group),
+        read_bytes,
+        written_bytes,
+    }
+}
+
+/// Of a group of version 1 that counts processor time.
+pub fn legacy(group: &Path) -> Usage {
+    Usage {
+        cpu_us: cpu::used_legacy(group),
+        ..Usage::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn group(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            fs::write(dir.path().join(name), text).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn all_that_is_counted_is_read() {
+        let full = group(&[
+            (
+                "cpu.stat",
+                "usage_usec 1500\nuser_usec 1000\nsystem_usec 500\n",
+            ),
+            ("memory.peak", "4096\n"),
+            (
+                "io.stat",
+                "8:0 rbytes=90112 wbytes=0 rios=3 wios=0 dbytes=0 dios=0\n8:16 rbytes=8 wbytes=512\n",
+            ),
+        ]);
+        let wanted = Usage {
+            cpu_us: Some(1500),
+            peak_memory_bytes: Some(4096),
+            read_bytes: Some(90_120),
+            written_bytes: Some(512),
+        };
+        assert_eq!(unified(full.path()), wanted);
+        assert_eq!(unified(Path::new("/no/such")), Usage::default());
+        let old = group(&[("cpuacct.usage", "1500999\n")]);
+        assert_eq!(legacy(old.path()).cpu_us, Some(1500));
+    }
+}
