@@ -5,6 +5,7 @@
 mod cycles;
 mod functions;
 mod map;
+mod privileged;
 mod tree;
 
 use std::collections::BTreeMap;

@@ -11,7 +11,8 @@ use syn::{Attribute, Item};
 
 use super::cycles::Names;
 use super::functions::Function;
-use super::{cycles, functions, root};
+use super::privileged::Said;
+use super::{cycles, functions, privileged, root};
 
 /// A product file.
 pub(crate) struct File {
@@ -26,6 +27,8 @@ pub(crate) struct File {
     pub(crate) imports: Names,
     /// Every path that its code names.
     pub(crate) paths: Vec<Vec<String>>,
+    /// What else it says that concerns the kernel.
+    pub(crate) said: Said,
 }
 
 /// The product files of one crate, its root first.
@@ -89,6 +92,7 @@ fn read(path: &Path, folder: &Path, module: Vec<String>, files: &mut Vec<File>) 
         functions: functions::of(&items),
         imports: cycles::imports(&items),
         paths: cycles::paths(&items),
+        said: privileged::said(&items),
     });
     for (name, path, folder) in children {
         let module = [&module[..], &[name]].concat();
