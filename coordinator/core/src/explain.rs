@@ -90,7 +90,7 @@ fn block_in_words(ctx: &Context, pool: &PoolName, request: &Request, block: Bloc
     let subject = &request.subject;
     match block {
         Block::PoolEmpty => pool_empty(pool),
-        Block::Never(never) => still_too_large(never_in(ctx, pool, request, never)),
+        Block::Infeasible(never) => still_too_large(never_in(ctx, pool, request, never)),
         Block::Release { runs } => {
             let message = format!(
                 "its place in pool `{pool}` is being made free: {runs} running {} told to give way",

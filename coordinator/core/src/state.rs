@@ -24,7 +24,7 @@ use sluice_common::id::{
 use sluice_common::inventory::Capability;
 use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
-use sluice_scheduler::{Market, Nomination};
+use sluice_scheduler::{Nomination, Scheduler};
 
 use crate::model::access::Access;
 use crate::model::admission::Admission;
@@ -312,7 +312,7 @@ impl State {
     }
 
     /// Who gets what, as scheduling sees it.
-    pub fn market(&self) -> &Market {
+    pub fn market(&self) -> &Scheduler {
         self.index.market()
     }
 

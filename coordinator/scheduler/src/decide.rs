@@ -1,5 +1,13 @@
 //! The next move of a pool: its requests are looked at in order, and the first that something can be done for decides.
 //! What is done for one is done before the next is looked at, so whoever asks again sees the world that it left.
+//!
+//! | # | rule | where |
+//! |---|---|---|
+//! | 1 | feasibility: a request that no pool could ever grant is rejected when it is submitted | `placement/feasibility.rs` |
+//! | 2 | queue order: inside the reserved share first, then by policy priority, then by submission | `model/queue_order.rs` |
+//! | 3 | placement: the free hosts that fit best beyond what others are promised, as backfill where that is allowed | `placement/place.rs` |
+//! | 4 | preemption: the cheapest set of runs whose end makes room | `preemption.rs` |
+//! | 5 | nomination: the first that can neither start nor preempt is promised what comes free next | [`Scheduler::next_move`], `preemption/ends.rs` |
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -9,14 +17,13 @@ use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId};
 use sluice_common::time::{Span, Time};
 
-use super::Market;
-use super::ends;
-use super::fit::Before;
-use super::nomination::Nomination;
-use super::order;
-use super::pool::Pool;
-use super::request::Request;
-use super::victims::{self, Outlook, Plan};
+use crate::model::nomination::Nomination;
+use crate::model::pool::Pool;
+use crate::model::queue_order;
+use crate::model::request::Request;
+use crate::model::scheduler::Scheduler;
+use crate::placement::request_in_pool::RequestInPool;
+use crate::preemption::{self, Plan, PreemptionOutcome, ends};
 
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,15 +70,20 @@ impl Move {
     }
 }
 
-impl Market {
+impl Scheduler {
     /// Everything that waits for a pool, in order.
     pub fn in_order(&self, name: &PoolName) -> Vec<&StepId> {
         let Some(pool) = self.pools.get(name) else {
             return Vec::new();
         };
         let waiting = pool.accounts().values().flat_map(|account| {
-            let steps = account.line.steps().filter_map(|step| self.request(step));
-            steps.map(move |request| (order::rank(self, pool, account, request), &request.step))
+            let steps = account.queue.steps().filter_map(|step| self.request(step));
+            steps.map(move |request| {
+                (
+                    queue_order::rank(self, pool, account, request),
+                    &request.step,
+                )
+            })
         });
         let mut order: Vec<_> = waiting.collect();
         order.sort_unstable();
@@ -110,7 +122,7 @@ impl Market {
         firm.or_else(|| {
             let step = pool.soft.as_ref()?;
             let nomination = self.nomination(step)?;
-            let before = Before::of(self, pool, self.request(step)?);
+            let before = RequestInPool::of(self, pool, self.request(step)?);
             let before = before.map(|before| before.seeing(nomination.platform.as_ref()));
             let stands = before.is_some_and(|before| before.could_hold(&nomination.hosts));
             (!stands).then(|| Move::Withdraw { step: step.clone() })
@@ -119,7 +131,7 @@ impl Market {
 
     fn kept_firm(&self, pool: &Pool, step: &StepId) -> Option<Move> {
         let nomination = self.nomination(step)?;
-        let Some(before) = Before::of(self, pool, self.request(step)?) else {
+        let Some(before) = RequestInPool::of(self, pool, self.request(step)?) else {
             return Some(Move::Withdraw { step: step.clone() });
         };
         let before = before.seeing(nomination.platform.as_ref());
@@ -153,7 +165,7 @@ impl Market {
     /// then the promise would bind nobody, and making it costs a look at what runs.
     fn first_in_order(&self, name: &PoolName, pool: &Pool, now: Time) -> Option<Move> {
         let mut head: Option<Head<'_>> = None;
-        for (_, request) in order::in_order(self, name, pool) {
+        for (_, request) in queue_order::in_order(self, name, pool) {
             let pools = self.candidates(request);
             let (moved, coming) = match self.grant(request, &pools) {
                 Some(grant) => (Some(grant), None),
@@ -184,7 +196,7 @@ impl Market {
 
     fn grant(&self, request: &Request, pools: &[(&PoolName, &Pool)]) -> Option<Move> {
         pools.iter().find_map(|(name, pool)| {
-            let before = Before::of(self, pool, request)?;
+            let before = RequestInPool::of(self, pool, request)?;
             let room = before.place()?;
             let mut backfill = room.around;
             backfill.extend(before.passes());
@@ -206,14 +218,16 @@ impl Market {
         now: Time,
     ) -> (Option<Move>, Option<Nomination>) {
         for (name, pool) in pools {
-            let Some(before) = Before::of(self, pool, request) else {
+            let Some(before) = RequestInPool::of(self, pool, request) else {
                 continue;
             };
-            match victims::outlook(before, now) {
-                Outlook::Take(plan) => return (Some(promise(request, name, plan)), None),
+            match preemption::outcome(before, now) {
+                PreemptionOutcome::Take(plan) => return (Some(promise(request, name, plan)), None),
                 // Waiting costs nobody anything: what comes free here is looked at when it is.
-                Outlook::Coming(plan) => return (None, Some(nomination(name, plan, false))),
-                Outlook::Nothing(_) => {}
+                PreemptionOutcome::Coming(plan) => {
+                    return (None, Some(nomination(name, plan, false)));
+                }
+                PreemptionOutcome::Nothing(_) => {}
             }
         }
         (None, None)
@@ -247,7 +261,7 @@ impl Market {
         let elsewhere = self
             .nomination(&request.step)
             .is_some_and(|n| n.pool != *name);
-        let before = Before::of(self, pool, request);
+        let before = RequestInPool::of(self, pool, request);
         !elsewhere
             && before.is_some_and(|before| {
                 let mut views = before.each_view();
@@ -257,7 +271,7 @@ impl Market {
 
     /// The promise that a head gets when no victims help.
     fn await_ends(&self, name: &PoolName, pool: &Pool, request: &Request) -> Option<Move> {
-        let before = Before::of(self, pool, request)?;
+        let before = RequestInPool::of(self, pool, request)?;
         let kept = before.promised_in_full();
         let mut views = before.each_view();
         let (view, ends) = views.find_map(|before| {

@@ -1,17 +1,21 @@
 //! What would let a request start that waits: the smallest changes of what is free, of its subject's policy or of the
-//! request itself. Each is found from what the rules lack and then tried: it is supposed of an excerpt of the market,
-//! and the market's own next moves say whether the request starts.
+//! request itself. Each is found from what the rules lack and then tried: it is supposed of an excerpt of the scheduler,
+//! and the scheduler's own next moves say whether the request starts.
+
+pub(crate) mod change;
+pub(crate) mod excerpt;
+mod lack;
 
 use alloc::vec::Vec;
 
 use sluice_common::id::{PoolName, StepId};
 use sluice_common::time::Time;
 
-use super::Market;
-use super::change::{Change, merge};
-use super::excerpt::{Others, Start, is_settled};
-use super::fit::Before;
-use crate::units::HostUnits;
+use crate::model::scheduler::Scheduler;
+use crate::model::units::HostUnits;
+use crate::placement::request_in_pool::RequestInPool;
+use crate::remedy::change::{Change, merge};
+use crate::remedy::excerpt::{Others, Start, is_settled};
 
 /// So many ways at most; the smallest are kept.
 const MAX_REMEDIES: usize = 4;
@@ -30,7 +34,7 @@ pub struct Remedy {
     pub after_others: bool,
 }
 
-impl Before<'_> {
+impl RequestInPool<'_> {
     /// Whether no host would have to have more free than it has.
     fn could_be(&self, changes: &[Change]) -> bool {
         changes.iter().all(|change| match change {
@@ -55,7 +59,7 @@ impl Before<'_> {
     }
 }
 
-impl Market {
+impl Scheduler {
     /// What would let a request start in a pool, the smallest first. Nothing where its place is being made free
     /// already.
     pub fn remedies(&self, step: &StepId, name: &PoolName, now: Time) -> Vec<Remedy> {
@@ -65,7 +69,7 @@ impl Market {
         if is_settled(self.nomination(step)) {
             return Vec::new();
         }
-        let Some(before) = Before::of(self, pool, request) else {
+        let Some(before) = RequestInPool::of(self, pool, request) else {
             return Vec::new();
         };
         let order = self.in_order(name);
@@ -163,7 +167,7 @@ impl Market {
     }
 
     fn still_lacking(&self, step: &StepId, name: &PoolName) -> Option<Vec<Change>> {
-        let before = Before::of(self, self.pools.get(name)?, self.request(step)?)?;
+        let before = RequestInPool::of(self, self.pools.get(name)?, self.request(step)?)?;
         Some(before.lacks_of_units())
     }
 }

@@ -1,4 +1,4 @@
-//! What must hold of a market whatever happens to it.
+//! What must hold of a scheduler whatever happens to it.
 
 mod cases;
 mod check;

@@ -24,7 +24,8 @@ use sluice_common::reason::ReasonCode;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
 use sluice_scheduler::{
-    BadPolicy, HostUnits, Market, Move, Never, Policy, PoolTerms, Request, Run, Size, demand,
+    BadPolicy, HostUnits, Infeasible, Move, Policy, PoolTerms, Request, Run, Scheduler, Size,
+    demand,
 };
 
 use life::Life;
@@ -36,7 +37,7 @@ pub use impossible::Impossible;
 /// A simulated cluster under the scheduler alone.
 #[derive(Clone, Debug, Default)]
 pub struct Simulation {
-    market: Market,
+    market: Scheduler,
     now: Time,
     submitted: u64,
     jobs: BTreeMap<StepId, Life>,
@@ -125,7 +126,7 @@ impl Simulation {
     }
 
     /// Who has what and who waits.
-    pub fn market(&self) -> &Market {
+    pub fn market(&self) -> &Scheduler {
         &self.market
     }
 
@@ -446,12 +447,12 @@ fn request(job: Job, place: u64) -> Request {
 }
 
 /// The reason code of the rule by which a request could never be granted.
-fn never_code(never: &Never) -> ReasonCode {
+fn never_code(never: &Infeasible) -> ReasonCode {
     match never {
-        Never::UnknownResource { .. } => ReasonCode::UnknownResource,
-        Never::ExceedsPoolCapacity { .. } => ReasonCode::ExceedsPoolCapacity,
-        Never::ExceedsLimit { .. } => ReasonCode::ExceedsLimit,
-        Never::ExceedsReserved { .. } => ReasonCode::ExceedsReserved,
-        Never::NoHostFits { .. } => ReasonCode::NoHostFits,
+        Infeasible::UnknownResource { .. } => ReasonCode::UnknownResource,
+        Infeasible::ExceedsPoolCapacity { .. } => ReasonCode::ExceedsPoolCapacity,
+        Infeasible::ExceedsLimit { .. } => ReasonCode::ExceedsLimit,
+        Infeasible::ExceedsReserved { .. } => ReasonCode::ExceedsReserved,
+        Infeasible::NoHostFits { .. } => ReasonCode::NoHostFits,
     }
 }

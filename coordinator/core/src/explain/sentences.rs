@@ -9,7 +9,7 @@ use sluice_common::api::timestamp;
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::quantity::{self, figure, what};
 use sluice_scheduler::{
-    Change, Exposure, Hindrance, Holder, Look, Remedy, Request, Spared, Start, Stops,
+    Change, Exposure, Holder, Inspection, NoPreemption, Protected, Remedy, Request, Start, Stops,
 };
 
 use crate::words;
@@ -67,7 +67,7 @@ fn change(request: &Request, pool: &PoolName, change: &Change) -> String {
 }
 
 /// Whom a step would stop, or why nobody is stopped for it.
-pub(super) fn stops(request: &Request, look: &Look<'_>) -> String {
+pub(super) fn stops(request: &Request, look: &Inspection<'_>) -> String {
     match &look.stops {
         Stops::UnderWay => String::from("what is in its way was told to go"),
         Stops::Would(victims) => {
@@ -81,24 +81,24 @@ pub(super) fn stops(request: &Request, look: &Look<'_>) -> String {
     }
 }
 
-fn hindrance(request: &Request, why: Hindrance, holders: &[Holder<'_>]) -> String {
+fn hindrance(request: &Request, why: NoPreemption, holders: &[Holder<'_>]) -> String {
     let message = match why {
-        Hindrance::NotAllowed => {
+        NoPreemption::NotAllowed => {
             "nobody is stopped for it: it is not preemptible, and not inside its reserved share"
         }
-        Hindrance::Nobody => "there is nobody that it may stop",
-        Hindrance::NoCure => {
+        NoPreemption::Nobody => "there is nobody that it may stop",
+        NoPreemption::NoCure => {
             "all that it may stop would not make room for it: nobody is stopped in vain"
         }
-        Hindrance::TakenBack => {
+        NoPreemption::TakenBack => {
             "nobody is stopped for it: what it took would be taken back at once, for it would be inside the reserved \
              share of whoever lost it"
         }
     };
     let mut sentence = String::from(message);
     let spared = match why {
-        Hindrance::Nobody | Hindrance::NoCure => counted(request, holders),
-        Hindrance::NotAllowed | Hindrance::TakenBack => Vec::new(),
+        NoPreemption::Nobody | NoPreemption::NoCure => counted(request, holders),
+        NoPreemption::NotAllowed | NoPreemption::TakenBack => Vec::new(),
     };
     if !spared.is_empty() {
         let held = match holders.len() {
@@ -125,17 +125,17 @@ fn counted(request: &Request, holders: &[Holder<'_>]) -> Vec<String> {
 }
 
 /// After the name of a run: why it is spared.
-pub(super) fn spared(request: &Request, why: Spared) -> String {
+pub(super) fn spared(request: &Request, why: Protected) -> String {
     match why {
-        Spared::NotPreemptible => String::from("not preemptible"),
-        Spared::Leaving => String::from("being stopped already"),
-        Spared::Resuming => String::from("frozen, and others go for it"),
-        Spared::Own => format!("of `{}` itself", request.subject),
-        Spared::InShare => String::from("inside its subject's reserved share"),
-        Spared::Priority(theirs) => {
+        Protected::NotPreemptible => String::from("not preemptible"),
+        Protected::Leaving => String::from("being stopped already"),
+        Protected::Resuming => String::from("frozen, and others go for it"),
+        Protected::Own => format!("of `{}` itself", request.subject),
+        Protected::InShare => String::from("inside its subject's reserved share"),
+        Protected::Priority(theirs) => {
             format!("of priority {theirs}, which is not below its own, while it would borrow")
         }
-        Spared::MinRuntime(until) => format!("spared by min_runtime until {}", timestamp(until)),
+        Protected::MinRuntime(until) => format!("spared by min_runtime until {}", timestamp(until)),
     }
 }
 

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, PoolName, StepId};
 use sluice_common::reason::{Reason, ReasonCode};
-use sluice_scheduler::{Holder, Look, Request};
+use sluice_scheduler::{Holder, Inspection, Request};
 
 use crate::context::Context;
 use crate::explain::in_words;
@@ -27,7 +27,7 @@ pub(crate) fn in_pools<'a>(ctx: &'a Context, step: &Step) -> Vec<InPool<'a>> {
     looks.map(|look| in_pool(ctx, request, look)).collect()
 }
 
-fn in_pool<'a>(ctx: &'a Context, request: &Request, look: Look<'a>) -> InPool<'a> {
+fn in_pool<'a>(ctx: &'a Context, request: &Request, look: Inspection<'a>) -> InPool<'a> {
     let market = ctx.state().market();
     let (ahead, waiting) = look.place;
     let reason = match &look.block {

@@ -16,7 +16,7 @@ use filled::Filled;
 use sluice_common::id::{PoolName, StepId};
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
-use sluice_scheduler::{Never, Pool, Request};
+use sluice_scheduler::{Infeasible, Pool, Request};
 
 use crate::context::Context;
 use crate::explain::holding::explain;
@@ -119,7 +119,7 @@ fn asked(
     request: &Request,
     new: &NewStep,
     (filled, merged): (&StepSpec, &MergedStep),
-    never: Option<Never>,
+    never: Option<Infeasible>,
 ) -> InPool {
     let (name, spec) = (&pool.name, &new.spec);
     let mut lines = Vec::from([(Stage::Access, access(ctx, name, request, spec))]);
@@ -147,11 +147,11 @@ fn asked(
     let (stage, line) = match never {
         Some(never) => {
             let stage = match never {
-                Never::NoHostFits { .. } => Stage::Platform,
-                Never::UnknownResource { .. }
-                | Never::ExceedsPoolCapacity { .. }
-                | Never::ExceedsLimit { .. }
-                | Never::ExceedsReserved { .. } => Stage::Queue,
+                Infeasible::NoHostFits { .. } => Stage::Platform,
+                Infeasible::UnknownResource { .. }
+                | Infeasible::ExceedsPoolCapacity { .. }
+                | Infeasible::ExceedsLimit { .. }
+                | Infeasible::ExceedsReserved { .. } => Stage::Queue,
             };
             let reason = never_in(ctx, name, request, never);
             (

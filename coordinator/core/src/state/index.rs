@@ -13,7 +13,7 @@ use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::platform::terms::{self, Declared};
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
-use sluice_scheduler::{Frozen, Hardware, HostUnits, Market, Nomination, Request, Run, Size};
+use sluice_scheduler::{Frozen, Hardware, HostUnits, Nomination, Request, Run, Scheduler, Size};
 
 use super::Kept;
 use super::load::Loads;
@@ -24,7 +24,7 @@ use crate::model::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};
 /// Everything derived. Entries that would be empty are absent, so that equal facts give equal indexes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Index {
-    market: Market,
+    market: Scheduler,
     held: BTreeMap<NodeName, Held>,
     /// The nodes at each address. One machine may be several, as those that are made for trials are.
     addresses: BTreeMap<String, BTreeSet<NodeName>>,
@@ -106,7 +106,7 @@ impl Index {
         }
     }
 
-    pub(crate) fn market(&self) -> &Market {
+    pub(crate) fn market(&self) -> &Scheduler {
         &self.market
     }
 
@@ -145,7 +145,7 @@ impl Index {
         required.map_or_else(BTreeSet::new, |required| node.inventory.lacks(required))
     }
 
-    pub(super) fn market_mut(&mut self) -> &mut Market {
+    pub(super) fn market_mut(&mut self) -> &mut Scheduler {
         &mut self.market
     }
 

@@ -11,7 +11,7 @@ use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
-use sluice_scheduler::{HOST_KEYS, Never, Pool, Request};
+use sluice_scheduler::{HOST_KEYS, Infeasible, Pool, Request};
 
 use crate::context::Context;
 use crate::guard::kept_off;
@@ -52,13 +52,22 @@ pub(crate) fn admit_pool(ctx: &Context, pool: &PoolName) -> Result<(), Reason> {
 }
 
 /// The reason is that of the most preferred pool; the others are listed.
-pub(crate) fn never(ctx: &Context, request: &Request, never: Vec<(PoolName, Never)>) -> Reason {
+pub(crate) fn never(
+    ctx: &Context,
+    request: &Request,
+    never: Vec<(PoolName, Infeasible)>,
+) -> Reason {
     let never = never.into_iter();
     let reasons = never.map(|(pool, never)| (never_in(ctx, &pool, request, never), pool));
     foremost(reasons).unwrap_or_else(|| no_policy(request))
 }
 
-pub(crate) fn never_in(ctx: &Context, pool: &PoolName, request: &Request, never: Never) -> Reason {
+pub(crate) fn never_in(
+    ctx: &Context,
+    pool: &PoolName,
+    request: &Request,
+    never: Infeasible,
+) -> Reason {
     let subject = &request.subject;
     let numbers = |code, key: &Key, asked: u64, has: (&str, u64), message: String| {
         Reason::new(code, message)
@@ -68,8 +77,8 @@ pub(crate) fn never_in(ctx: &Context, pool: &PoolName, request: &Request, never:
             .with(has.0, has.1)
     };
     match never {
-        Never::UnknownResource { key } => unknown_resource(pool, request, &key),
-        Never::ExceedsPoolCapacity {
+        Infeasible::UnknownResource { key } => unknown_resource(pool, request, &key),
+        Infeasible::ExceedsPoolCapacity {
             key,
             asked,
             capacity,
@@ -82,7 +91,7 @@ pub(crate) fn never_in(ctx: &Context, pool: &PoolName, request: &Request, never:
             let code = ReasonCode::ExceedsPoolCapacity;
             numbers(code, &key, asked, ("capacity", capacity), message)
         }
-        Never::ExceedsLimit { key, asked, limit } => {
+        Infeasible::ExceedsLimit { key, asked, limit } => {
             let message = format!(
                 "it asks for {}, and the limit of `{subject}` in pool `{pool}` is {}",
                 quantity(key.as_str(), asked),
@@ -91,7 +100,7 @@ pub(crate) fn never_in(ctx: &Context, pool: &PoolName, request: &Request, never:
             let code = ReasonCode::ExceedsLimit;
             numbers(code, &key, asked, ("limit", limit), message)
         }
-        Never::ExceedsReserved {
+        Infeasible::ExceedsReserved {
             key,
             asked,
             reserved,
@@ -105,7 +114,7 @@ pub(crate) fn never_in(ctx: &Context, pool: &PoolName, request: &Request, never:
             let code = ReasonCode::ExceedsReserved;
             numbers(code, &key, asked, ("reserved", reserved), message)
         }
-        Never::NoHostFits { hosts } => no_host_fits(ctx, pool, request, hosts),
+        Infeasible::NoHostFits { hosts } => no_host_fits(ctx, pool, request, hosts),
     }
 }
 

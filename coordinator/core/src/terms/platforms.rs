@@ -8,7 +8,7 @@ use sluice_common::id::{PlatformName, PoolName, StepId};
 use sluice_common::platform;
 use sluice_common::platform::terms::{Declared, MAX_PLATFORMS, PlatformTerms};
 use sluice_common::reason::Reason;
-use sluice_scheduler::{self, Never};
+use sluice_scheduler::{self, Infeasible};
 
 use crate::context::Context;
 use crate::input::{Change, Wanted};
@@ -238,7 +238,12 @@ pub(crate) fn bereft_of_platform(
     let candidates = market.candidates(request);
     let foremost = candidates.first();
     let (pool, _) = foremost.filter(|_| candidates.iter().all(bereft))?;
-    Some(never_in(ctx, pool, request, Never::NoHostFits { hosts: 0 }))
+    Some(never_in(
+        ctx,
+        pool,
+        request,
+        Infeasible::NoHostFits { hosts: 0 },
+    ))
 }
 
 /// The pool whose platforms a change is about, and the platform where it is about one alone.

@@ -62,14 +62,18 @@ fn submit(trial: &mut Trial, wish: &Wish) -> StepId {
 }
 
 fn running(trial: &Trial) -> Vec<StepId> {
-    let mut steps: Vec<StepId> = trial.market.runs().map(|(id, _)| id.step.clone()).collect();
+    let mut steps: Vec<StepId> = trial
+        .scheduler
+        .runs()
+        .map(|(id, _)| id.step.clone())
+        .collect();
     steps.sort_unstable();
     steps
 }
 
 /// What a step runs as is gone, or frozen, as it was told to be.
 fn release(trial: &mut Trial, step: &StepId) {
-    let runs = trial.market.runs().filter(|(id, _)| id.step == *step);
+    let runs = trial.scheduler.runs().filter(|(id, _)| id.step == *step);
     let parts: Vec<_> = runs
         .flat_map(|(id, run)| run.holding.iter().map(|node| (id.clone(), node.clone())))
         .collect();
@@ -142,7 +146,7 @@ fn a_step_of_two_pools_does_not_go_round_the_head_of_the_other() {
     let first = submit(&mut trial, &wish("a", &[(GPU, 2)], true));
     let head = submit(&mut trial, &wish("a", &[(GPU, 2)], true));
     submit(&mut trial, &wish("b", &[(GPU, 1)], true));
-    let nomination = trial.market.nomination(&head);
+    let nomination = trial.scheduler.nomination(&head);
     assert_eq!(nomination.map(|n| n.pool.clone()), Some(pool(1)));
     let awaited = nomination.map(|n| n.awaits.iter().map(|id| id.step.clone()).collect());
     assert_eq!(awaited, Some(Vec::from([first])));
@@ -159,13 +163,13 @@ fn nobody_takes_the_limit_of_a_waiter_whose_victims_go() {
     let waiter = submit(&mut trial, &wish("a", &[(GPU, 4)], true));
     assert!(
         trial
-            .market
+            .scheduler
             .nomination(&waiter)
             .is_some_and(|n| n.is_firm())
     );
     submit(&mut trial, &wish("a", &[(GPU, 1)], false));
     let victim = trial
-        .market
+        .scheduler
         .runs()
         .map(|(id, _)| id.clone())
         .next()
@@ -184,12 +188,15 @@ fn a_promised_limit_is_short_for_others_of_the_subject() {
     submit(&mut trial, &wish("b", &[(GPU, 4)], true));
     let own = submit(&mut trial, &wish("a", &[(GPU, 1)], true));
     let promised = submit(&mut trial, &wish("a", &[(GPU, 2)], true));
-    let taken = trial.market.nomination(&promised).map(|n| n.awaits.len());
+    let taken = trial
+        .scheduler
+        .nomination(&promised)
+        .map(|n| n.awaits.len());
     assert_eq!(taken, Some(1), "{}", trial.story);
     let waiter = submit(&mut trial, &wish("a", &[(GPU, 1)], false));
-    assert_eq!(trial.market.nomination(&waiter), None, "{}", trial.story);
+    assert_eq!(trial.scheduler.nomination(&waiter), None, "{}", trial.story);
     let firm = submit(&mut trial, &wish("a", &[(GPU, 1)], false));
-    let nomination = trial.market.nomination(&firm).unwrap();
+    let nomination = trial.scheduler.nomination(&firm).unwrap();
     let awaited: Vec<&StepId> = nomination.awaits.iter().map(|id| &id.step).collect();
     assert_eq!(awaited, [&own], "{}", trial.story);
 }
@@ -313,7 +320,7 @@ fn the_next_of_a_kind_leads_where_the_first_is_promised_elsewhere() {
         };
         submit(&mut trial, &passing);
     }
-    let promised = |step| trial.market.nomination(step).map(|n| n.pool.clone());
+    let promised = |step| trial.scheduler.nomination(step).map(|n| n.pool.clone());
     assert_eq!(promised(&first), Some(pool(1)), "{}", trial.story);
     assert_eq!(promised(&second), Some(pool(0)), "{}", trial.story);
 }
@@ -358,7 +365,7 @@ fn what_is_frozen_is_not_promised_a_free_gpu_that_an_earlier_waiter_needs() {
         "{}",
         trial.story
     );
-    assert!(trial.market.nomination(&frozen).is_none());
+    assert!(trial.scheduler.nomination(&frozen).is_none());
 }
 
 /// What a waiter awaits is promised to it as a whole: of a limit that a large victim fills up, the rest is nobody's before
@@ -372,7 +379,7 @@ fn the_rest_of_what_another_awaits_is_nobodys_before_it_is_gone() {
     submit(&mut trial, &wish("a", &[(MEM, 6)], true));
     let first = submit(&mut trial, &wish("a", &[(MEM, 1)], false));
     let second = submit(&mut trial, &wish("a", &[(MEM, 1)], false));
-    let awaits = |step| trial.market.nomination(step).map(|n| n.awaits.len());
+    let awaits = |step| trial.scheduler.nomination(step).map(|n| n.awaits.len());
     assert_eq!(awaits(&first), Some(1), "{}", trial.story);
     assert_eq!(awaits(&second), Some(1), "{}", trial.story);
 }
@@ -390,7 +397,7 @@ fn the_next_of_the_waiters_kind_would_take_back_too() {
         submit(&mut trial, &wish("b", &kept, true));
         submit(&mut trial, &wish("b", &[(GPU, 1), (MEM, second)], true));
         let large = submit(&mut trial, &wish("b", &[(GPU, 3)], true));
-        let first = trial.market.runs().next().map(|(id, _)| id.clone());
+        let first = trial.scheduler.runs().next().map(|(id, _)| id.clone());
         trial.finish(&first.expect("it was granted at once"));
         settle(&mut trial);
         assert_eq!(running(&trial), [large], "{}", trial.story);
@@ -413,7 +420,7 @@ fn a_set_that_would_come_back_ends_the_search_for_who_must_borrow() {
     assert_eq!(running(&trial), [first.clone(), large.clone()]);
     submit(&mut trial, &wish("a", &[(GPU, 1), (MEM, 1)], true));
     assert_eq!(running(&trial), [large, older, second], "{}", trial.story);
-    let promised = trial.market.nomination(&first);
+    let promised = trial.scheduler.nomination(&first);
     assert!(promised.is_some_and(|it| !it.is_firm()), "{}", trial.story);
 }
 
@@ -450,7 +457,7 @@ fn nothing_starts_on_what_a_head_is_about_to_start_on() {
     let stays = submit(&mut trial, &wish("a", &[(GPU, 2)], true));
     let head = submit(&mut trial, &gang("b"));
     let behind = submit(&mut trial, &wish("a", &[(GPU, 2)], true));
-    let attempt = trial.market.runs().map(|(id, _)| id.clone());
+    let attempt = trial.scheduler.runs().map(|(id, _)| id.clone());
     let attempt = attempt.into_iter().find(|id| id.step == ends).unwrap();
     trial.finish(&attempt);
     settle(&mut trial);
@@ -460,7 +467,7 @@ fn nothing_starts_on_what_a_head_is_about_to_start_on() {
         settle(&mut trial);
     }
     assert_eq!(running(&trial), [stays, head], "{}", trial.story);
-    assert!(trial.market.request(&behind).is_some());
+    assert!(trial.scheduler.request(&behind).is_some());
 }
 
 /// While the victims of the first of a kind went, the share for which they went was unused still: so the next of its kind
@@ -474,7 +481,7 @@ fn a_share_that_is_enough_for_one_is_taken_for_once() {
     (0..3).for_each(|_| drop(submit(&mut trial, &one("b"))));
     let asks = [(); 3].map(|()| submit(&mut trial, &one("a")));
     let leaving: Vec<StepId> = trial
-        .market
+        .scheduler
         .runs()
         .filter(|(_, run)| run.stopping)
         .map(|(id, _)| id.step.clone())
@@ -482,5 +489,5 @@ fn a_share_that_is_enough_for_one_is_taken_for_once() {
     assert_eq!(leaving.len(), 1, "{}", trial.story);
     release(&mut trial, &leaving[0]);
     assert!(running(&trial).contains(&asks[0]), "{}", trial.story);
-    assert_eq!(trial.market.requests().count(), 3, "{}", trial.story);
+    assert_eq!(trial.scheduler.requests().count(), 3, "{}", trial.story);
 }

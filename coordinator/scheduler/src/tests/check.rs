@@ -1,12 +1,12 @@
 //! What must hold after every move, and what once nothing more can be done.
 
-use crate::units::HostUnits;
-use crate::{Market, Pool};
+use crate::HostUnits;
+use crate::{Pool, Scheduler};
 
 /// Nothing is granted that is not there, and what is promised in share is kept.
-pub(super) fn check(market: &Market) {
-    for (name, pool) in &market.pools {
-        check_hosts(market, pool);
+pub(super) fn check(scheduler: &Scheduler) {
+    for (name, pool) in &scheduler.pools {
+        check_hosts(scheduler, pool);
         for (key, used) in pool.used().iter() {
             let declared = pool.declared(key.as_str());
             assert!(declared.is_none_or(|d| used <= d), "{name}: {used} {key}");
@@ -15,9 +15,9 @@ pub(super) fn check(market: &Market) {
     }
 }
 
-fn check_hosts(market: &Market, pool: &Pool) {
+fn check_hosts(scheduler: &Scheduler, pool: &Pool) {
     for (node, host) in pool.hosts() {
-        let held = host.runs.iter().map(|id| market.run(id).unwrap().each());
+        let held = host.runs.iter().map(|id| scheduler.run(id).unwrap().each());
         let held = held.fold(HostUnits::default(), HostUnits::plus);
         assert!(host.capacity.cover(held), "{node} holds {held:?}");
     }
@@ -38,14 +38,14 @@ fn check_policies(pool: &Pool) {
 }
 
 /// What must hold once nothing more can be done: nobody was stopped in vain.
-pub(super) fn check_settled(market: &Market) {
-    for (step, nomination) in &market.nominations {
+pub(super) fn check_settled(scheduler: &Scheduler) {
+    for (step, nomination) in &scheduler.nominations {
         assert!(!nomination.firm, "{step} waits for nobody: {nomination:?}");
     }
-    for (name, pool) in &market.pools {
+    for (name, pool) in &scheduler.pools {
         assert!(pool.firm.is_empty() && pool.leaving.is_empty(), "{name}");
         let soft = pool.soft.as_ref();
-        let promised = soft.is_none_or(|step| market.nomination(step).is_some());
+        let promised = soft.is_none_or(|step| scheduler.nomination(step).is_some());
         assert!(promised, "{name}: {:?}", pool.soft);
     }
 }

@@ -1,6 +1,6 @@
-//! A slow and obvious judge of the market, written from the published semantics alone: it is told of everything that
+//! A slow and obvious judge of the scheduler, written from the published semantics alone: it is told of everything that
 //! happens, keeps facts of its own, and judges each [`Move`] before it takes effect, and what holds once there is no
-//! more to do. It shares no code with what it judges, and walks over everything each time: it is for small markets.
+//! more to do. It shares no code with what it judges, and walks over everything each time: it is for small schedulers.
 //!
 //! Each rule is a function named after it, with its sentence of the law; what breaks one is a [`Breach`].
 //!
@@ -107,7 +107,7 @@ pub(super) struct Promise {
     pub(super) hosts: Vec<NodeName>,
     pub(super) awaits: BTreeSet<AttemptId>,
     pub(super) firm: bool,
-    /// Whether something other than the market's own moves may have made it impossible since.
+    /// Whether something other than the scheduler's own moves may have made it impossible since.
     pub(super) disturbed: bool,
 }
 

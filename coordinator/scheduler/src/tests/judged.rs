@@ -432,7 +432,7 @@ fn run(world: &World) -> Result<String, String> {
         })?;
         let rebuilt = trial.rebuilt();
         assert_eq!(
-            trial.market, rebuilt,
+            trial.scheduler, rebuilt,
             "an index is not what the facts make it"
         );
     }

@@ -132,9 +132,9 @@ pub(super) fn play(trial: &mut Trial, n: usize, event: &Event, world: &World) {
             });
         }
         Event::Finish { nth } => {
-            let running = trial.market.runs().count();
+            let running = trial.scheduler.runs().count();
             let nth = nth.checked_rem(running);
-            let run = nth.and_then(|nth| trial.market.runs().nth(nth));
+            let run = nth.and_then(|nth| trial.scheduler.runs().nth(nth));
             if let Some(id) = run.map(|(id, _)| id.clone()) {
                 trial.finish(&id);
             }
@@ -149,7 +149,7 @@ pub(super) fn play(trial: &mut Trial, n: usize, event: &Event, world: &World) {
 }
 
 pub(super) fn settle(trial: &mut Trial) {
-    check(&trial.market);
+    check(&trial.scheduler);
     let settled = trial.settle_with(check);
     assert!(settled.is_ok(), "{settled:?} of {}", trial.story);
 }
@@ -163,7 +163,7 @@ proptest! {
         for (n, event) in world.events.iter().enumerate() {
             play(&mut trial, n, event, &world);
             settle(&mut trial);
-            check_settled(&trial.market);
+            check_settled(&trial.scheduler);
         }
     }
 }

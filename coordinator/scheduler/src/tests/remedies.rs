@@ -8,20 +8,20 @@ use sluice_common::id::StepId;
 
 use super::random::{cases, play, pool, set_up, settle, world};
 use super::trial::Trial;
-use crate::excerpt::Others;
-use crate::fit::Before;
-use crate::{Block, Change, Market, Remedy, Start};
+use crate::placement::request_in_pool::RequestInPool;
+use crate::remedy::excerpt::Others;
+use crate::{Block, Change, Remedy, Scheduler, Start};
 
 /// Whether a rule blocks a request as it is said to.
-fn holds(market: &Market, step: &StepId, block: &Block<'_>) -> bool {
-    let request = market.request(step).unwrap();
-    let pool = market.pool(&pool()).unwrap();
-    let before = Before::of(market, pool, request).unwrap();
+fn holds(scheduler: &Scheduler, step: &StepId, block: &Block<'_>) -> bool {
+    let request = scheduler.request(step).unwrap();
+    let pool = scheduler.pool(&pool()).unwrap();
+    let before = RequestInPool::of(scheduler, pool, request).unwrap();
     let asked = |key: &str| request.demand.get(key);
     match block {
         Block::PoolEmpty => pool.hosts().is_empty(),
-        Block::Never(never) => before.never(false).as_ref() == Some(never),
-        Block::Release { runs } => market.nomination(step).unwrap().awaits.len() == *runs,
+        Block::Infeasible(never) => before.never(false).as_ref() == Some(never),
+        Block::Release { runs } => scheduler.nomination(step).unwrap().awaits.len() == *runs,
         Block::Limit { key, used, limit } => used + asked(key) > *limit,
         Block::Reserved {
             key,
@@ -29,20 +29,20 @@ fn holds(market: &Market, step: &StepId, block: &Block<'_>) -> bool {
             reserved,
         } => !request.preemptible && used + asked(key) > *reserved,
         Block::NoOpenHost { nearest } => !pool.hosts()[*nearest].open,
-        Block::Turn { behind } => market.nomination(behind).is_some(),
+        Block::Turn { behind } => scheduler.nomination(behind).is_some(),
         Block::Pool { key, free } => asked(key) > *free,
         Block::Hosts { closest } => closest
             .is_none_or(|(_, key, asked, free)| asked > free && request.each.get(key) == asked),
     }
 }
 
-/// Whether a request starts once the changes are made, in all of the market.
+/// Whether a request starts once the changes are made, in all of the scheduler.
 fn starts(trial: &Trial, step: &StepId, remedy: &Remedy, changes: &[Change]) -> bool {
     let mut trial = trial.clone();
     if remedy.after_others {
-        let order = trial.market.in_order(&pool()).into_iter();
+        let order = trial.scheduler.in_order(&pool()).into_iter();
         let ahead = order.take_while(|id| *id != step);
-        let ahead = ahead.filter(|id| trial.market.nomination(id).is_none());
+        let ahead = ahead.filter(|id| trial.scheduler.nomination(id).is_none());
         for id in ahead.cloned().collect::<Vec<StepId>>() {
             trial.cancel(&id);
         }
@@ -84,7 +84,7 @@ fn smaller(changes: &[Change]) -> Vec<Vec<Change>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases() / 3, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every request that waits is blocked by a rule that holds; what would let it start does, in the whole market.
+    /// Every request that waits is blocked by a rule that holds; what would let it start does, in the whole scheduler.
     /// Where those before it are said to be left out, they are.
     #[test]
     fn what_blocks_holds_and_what_would_help_helps(world in world()) {
@@ -93,14 +93,14 @@ proptest! {
             play(&mut trial, n, event, &world);
             settle(&mut trial);
         }
-        let market = &trial.market;
-        let waiting: Vec<StepId> = market.requests().map(|request| request.step.clone()).collect();
+        let scheduler = &trial.scheduler;
+        let waiting: Vec<StepId> = scheduler.requests().map(|request| request.step.clone()).collect();
         for step in &waiting {
-            let block = market.block(step, &pool());
-            prop_assert!(block.as_ref().is_some_and(|block| holds(market, step, block)), "{step}: {block:?}");
-            for remedy in market.remedies(step, &pool(), trial.now()) {
+            let block = scheduler.block(step, &pool());
+            prop_assert!(block.as_ref().is_some_and(|block| holds(scheduler, step, block)), "{step}: {block:?}");
+            for remedy in scheduler.remedies(step, &pool(), trial.now()) {
                 // Who goes away gives others of its subject another place, where these have priorities of their own.
-                if remedy.after_others && market.requests().any(|request| request.priority != 0) {
+                if remedy.after_others && scheduler.requests().any(|request| request.priority != 0) {
                     continue;
                 }
                 prop_assert!(starts(&trial, step, &remedy, &remedy.changes), "{step}: {remedy:?}");
@@ -116,13 +116,13 @@ proptest! {
             play(&mut trial, n, event, &world);
             settle(&mut trial);
         }
-        let market = &trial.market;
-        for request in market.requests() {
-            let remedies = market.remedies(&request.step, &pool(), trial.now());
+        let scheduler = &trial.scheduler;
+        for request in scheduler.requests() {
+            let remedies = scheduler.remedies(&request.step, &pool(), trial.now());
             for remedy in remedies.iter().filter(|remedy| remedy.start == Start::AtOnce) {
                 let others = if remedy.after_others { Others::After } else { Others::All };
                 for less in smaller(&remedy.changes) {
-                    let mut excerpt = market.excerpt(&request.step, &pool(), others).unwrap();
+                    let mut excerpt = scheduler.excerpt(&request.step, &pool(), others).unwrap();
                     if excerpt.change(&request.step, &pool(), &less).is_some() {
                         let start = excerpt.would_start(&request.step, &pool(), trial.now());
                         prop_assert_ne!(start, Some(Start::AtOnce), "{:?}", remedy);

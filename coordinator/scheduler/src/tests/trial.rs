@@ -1,4 +1,4 @@
-//! A market on trial: plays what happens to it, shows every move to the [`Judge`] before it takes effect, and asks once
+//! A scheduler on trial: plays what happens to it, shows every move to the [`Judge`] before it takes effect, and asks once
 //! more when there is none left. Victims go at once or when they are told to, one host after the other.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -15,18 +15,19 @@ use super::judge::{
     Ask, Breach, GPU, Ice, Judge, JudgedHost, JudgedPolicy, JudgedPool, JudgedRun, KEYS, STEP_RUN,
     Units,
 };
-use crate::units::HostUnits;
+use crate::HostUnits;
 use crate::{
-    Change, Hardware, Market, Move, Platforms, Policy, PoolTerms, Request, Run, Size, Table, demand,
+    Change, Hardware, Move, Platforms, Policy, PoolTerms, Request, Run, Scheduler, Size, Table,
+    demand,
 };
 
 /// No event of these needs as many.
 const MOVES: usize = 200;
 
-/// A market, its judge and what else there is.
+/// A scheduler, its judge and what else there is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trial {
-    pub(super) market: Market,
+    pub(super) scheduler: Scheduler,
     pub(super) judge: Judge,
     /// Whether victims take their time.
     slow: bool,
@@ -95,7 +96,7 @@ impl Trial {
             min_runtime: Span::from_millis(min_runtime),
             ..PoolTerms::default()
         };
-        self.market.put_pool(pool, terms);
+        self.scheduler.put_pool(pool, terms);
         let judged = self.judge.pools.entry(pool.clone()).or_default();
         judged.declared = declared.iter().copied().collect();
         judged.min_runtime = min_runtime;
@@ -116,11 +117,11 @@ impl Trial {
             reserved: table(reserved),
             limit: table(limit),
         };
-        let vetted = self.market.pool(pool).unwrap().vet(subject, &policy);
+        let vetted = self.scheduler.pool(pool).unwrap().vet(subject, &policy);
         if vetted.is_err() {
             return;
         }
-        self.market.put_policy(pool, subject, policy);
+        self.scheduler.put_policy(pool, subject, policy);
         let judged = JudgedPolicy {
             priority,
             reserved: reserved.iter().copied().collect(),
@@ -132,7 +133,7 @@ impl Trial {
     }
 
     pub(super) fn remove_policy(&mut self, pool: &PoolName, subject: &Subject) {
-        self.market.remove_policy(pool, subject);
+        self.scheduler.remove_policy(pool, subject);
         let pool = self.judge.pools.get_mut(pool).unwrap();
         pool.policies.remove(subject);
         self.judge.disturb();
@@ -158,7 +159,7 @@ impl Trial {
         };
         let hardware = Hardware::uniform(platforms.clone(), has[GPU]);
         let size = Size::sound(host_units(has), hardware);
-        self.market.put_host(node, pool, size, open);
+        self.scheduler.put_host(node, pool, size, open);
         let pool = pool.clone();
         let host = JudgedHost {
             pool,
@@ -184,7 +185,7 @@ impl Trial {
     /// A host is lost, and all its runs with it: they wait again.
     pub(super) fn lose(&mut self, node: &NodeName) {
         self.open(node, false);
-        for id in self.market.runs_on(node) {
+        for id in self.scheduler.runs_on(node) {
             self.end(&id);
         }
     }
@@ -210,10 +211,10 @@ impl Trial {
             pin: None,
             platforms: wish.platforms.clone(),
         };
-        if self.market.admit(&request(&ask), false).is_err() {
+        if self.scheduler.admit(&request(&ask), false).is_err() {
             return None;
         }
-        self.market.enqueue(request(&ask));
+        self.scheduler.enqueue(request(&ask));
         self.judge.waiting.insert(ask.step.clone(), ask.clone());
         Some(ask.step)
     }
@@ -221,7 +222,7 @@ impl Trial {
     /// A step that waits is withdrawn.
     pub(super) fn cancel(&mut self, step: &StepId) {
         let pin = self.judge.waiting.get(step).and_then(|ask| ask.pin.clone());
-        self.market.dequeue(step);
+        self.scheduler.dequeue(step);
         self.judge.leave_queue(step);
         if let Some(pin) = pin {
             self.finish(&pin.attempt);
@@ -236,23 +237,23 @@ impl Trial {
             .get(id)
             .is_some_and(|run| run.ice == Ice::Done)
         {
-            self.market.dequeue(&id.step);
+            self.scheduler.dequeue(&id.step);
             self.judge.leave_queue(&id.step);
         }
     }
 
     /// A run is frozen at last, where it is to be; else it goes on being stopped.
     fn freeze(&mut self, id: &AttemptId) {
-        self.market.freeze(id, 0);
-        self.market.await_resumption(id);
+        self.scheduler.freeze(id, 0);
+        self.scheduler.await_resumption(id);
         self.judge.freeze(id);
     }
 
     /// A run that is to be frozen cannot be: it is stopped.
     pub(super) fn thwart(&mut self, id: &AttemptId) {
         let backfill = self.judge.runs[id].backfill.clone();
-        self.market.thaw(id, &backfill);
-        self.market.stop(id);
+        self.scheduler.thaw(id, &backfill);
+        self.scheduler.stop(id);
         self.judge.thwart(id);
     }
 
@@ -261,7 +262,7 @@ impl Trial {
         self.over.insert(id.clone());
         self.wait_no_longer(id);
         if self.slow {
-            self.market.stop(id);
+            self.scheduler.stop(id);
             self.judge.stop(id, None);
         } else {
             self.end(id);
@@ -295,17 +296,17 @@ impl Trial {
         {
             return self.freeze(id);
         }
-        self.market.release(id, node);
+        self.scheduler.release(id, node);
         let gone = self.judge.release(id, node);
         if let Some(ask) = gone.filter(|_| !self.over.remove(id)) {
-            self.market.enqueue(request(&ask));
+            self.scheduler.enqueue(request(&ask));
             self.judge.waiting.insert(ask.step.clone(), ask);
         }
     }
 
     /// Makes changes for a request that waits, as they are supposed for an answer.
     pub(super) fn change(&mut self, step: &StepId, pool: &PoolName, changes: &[Change]) {
-        self.market.change(step, pool, changes).unwrap();
+        self.scheduler.change(step, pool, changes).unwrap();
         let key = |key: &str| KEYS.iter().position(|known| *known == key).unwrap();
         let Judge {
             pools,
@@ -335,7 +336,7 @@ impl Trial {
                 Change::Preemptible => ask.preemptible = true,
             }
         }
-        if self.market.nomination(step).is_none() {
+        if self.scheduler.nomination(step).is_none() {
             self.judge.promises.remove(step);
         }
         self.judge.disturb();
@@ -346,7 +347,7 @@ impl Trial {
         let until = self.judge.now + millis;
         loop {
             let pools = self.judge.pools.keys();
-            let due = pools.filter_map(|pool| self.market.spared_until(pool, self.now()));
+            let due = pools.filter_map(|pool| self.scheduler.spared_until(pool, self.now()));
             let due = due.map(Time::unix_millis).min();
             let Some(due) = due.filter(|due| *due < until) else {
                 break;
@@ -363,20 +364,20 @@ impl Trial {
         self.settle_with(|_| ())
     }
 
-    /// The same, and looks at the market after each move.
-    pub(super) fn settle_with(&mut self, look: impl Fn(&Market)) -> Result<(), Breach> {
+    /// The same, and looks at the scheduler after each move.
+    pub(super) fn settle_with(&mut self, look: impl Fn(&Scheduler)) -> Result<(), Breach> {
         self.judge.happens();
         self.story.push_str("-- event\n");
         for _ in 0..MOVES {
             let mut pools = self.judge.pools.keys();
-            let next = pools.find_map(|pool| self.market.next_move(pool, self.now()));
+            let next = pools.find_map(|pool| self.scheduler.next_move(pool, self.now()));
             let Some(next) = next else {
                 return self.judge.judge_rest();
             };
             self.story.push_str(&format!("{next:?}\n"));
             self.judge.judge(&next)?;
             self.make(next)?;
-            look(&self.market);
+            look(&self.scheduler);
         }
         Err(Breach {
             rule: "finitely_many_decisions",
@@ -387,7 +388,7 @@ impl Trial {
     fn make(&mut self, next: Move) -> Result<(), Breach> {
         match next {
             Move::Withdraw { step } => {
-                self.market.withdraw(&step);
+                self.scheduler.withdraw(&step);
                 self.judge.promises.remove(&step);
             }
             Move::Grant {
@@ -404,14 +405,14 @@ impl Trial {
                 frozen,
             } => {
                 self.judge.promise(&step, Judge::promise_of(&nomination));
-                self.market.nominate(&step, nomination);
+                self.scheduler.nominate(&step, nomination);
                 for id in &victims {
                     if frozen.contains(id) {
-                        self.market.suspend(id, 0);
+                        self.scheduler.suspend(id, 0);
                         self.judge.suspend(id, &step);
                     } else {
                         self.wait_no_longer(id);
-                        self.market.stop(id);
+                        self.scheduler.stop(id);
                         self.judge.stop(id, Some(&step));
                     }
                 }
@@ -436,8 +437,8 @@ impl Trial {
     ) -> Result<(), Breach> {
         self.granted.push(step.clone());
         if let Some(pin) = self.judge.waiting[step].pin.clone() {
-            self.market.dequeue(step);
-            self.market.thaw(&pin.attempt, &backfill);
+            self.scheduler.dequeue(step);
+            self.scheduler.thaw(&pin.attempt, &backfill);
             self.judge.thaw(&pin.attempt, backfill);
             let run = &self.judge.runs[&pin.attempt];
             return self.judge.judge_gpus(&pin.attempt, run);
@@ -459,8 +460,8 @@ impl Trial {
             ice: Ice::No,
         };
         self.judge.judge_gpus(&id, &run)?;
-        self.market.dequeue(step);
-        self.market.hold(&id, market_run(&run));
+        self.scheduler.dequeue(step);
+        self.scheduler.hold(&id, market_run(&run));
         self.judge.grant(id, run);
         Ok(())
     }
@@ -478,17 +479,17 @@ impl Trial {
                 .collect();
             let free = free.filter(|(_, name)| !held.contains(name));
             let wanted = usize::try_from(each).unwrap();
-            let chosen = self.market.choose_gpus(node, free, wanted);
+            let chosen = self.scheduler.choose_gpus(node, free, wanted);
             (node.clone(), chosen.into_iter().collect())
         });
         named.collect()
     }
 
-    /// The market that the facts make, when it is told of them anew.
-    pub(super) fn rebuilt(&self) -> Market {
-        let mut market = Market::default();
+    /// The scheduler that the facts make, when it is told of them anew.
+    pub(super) fn rebuilt(&self) -> Scheduler {
+        let mut scheduler = Scheduler::default();
         for (name, pool) in &self.judge.pools {
-            market.put_pool(name, terms(pool));
+            scheduler.put_pool(name, terms(pool));
             for (subject, policy) in &pool.policies {
                 let table = |amounts: &alloc::collections::BTreeMap<usize, u64>| {
                     let amounts: Vec<_> = amounts.iter().map(|(key, n)| (*key, *n)).collect();
@@ -499,38 +500,38 @@ impl Trial {
                     reserved: table(&policy.reserved),
                     limit: table(&policy.limit),
                 };
-                market.put_policy(name, subject, policy);
+                scheduler.put_policy(name, subject, policy);
             }
         }
         for (node, host) in &self.judge.hosts {
             let hardware = Hardware::uniform(host.platforms.clone(), host.has[GPU]);
             let size = Size::sound(host_units(host.has), hardware);
-            market.put_host(node, &host.pool, size, host.open);
+            scheduler.put_host(node, &host.pool, size, host.open);
         }
         let fresh = self.judge.waiting.values().filter(|ask| ask.pin.is_none());
-        fresh.for_each(|ask| market.enqueue(request(ask)));
+        fresh.for_each(|ask| scheduler.enqueue(request(ask)));
         for (id, run) in &self.judge.runs {
-            market.hold(id, market_run(run));
+            scheduler.hold(id, market_run(run));
             match run.ice {
-                Ice::Coming => market.suspend(id, 0),
+                Ice::Coming => scheduler.suspend(id, 0),
                 Ice::Done => {
-                    market.freeze(id, 0);
+                    scheduler.freeze(id, 0);
                     if !run.stopping {
-                        market.await_resumption(id);
+                        scheduler.await_resumption(id);
                     }
                 }
                 Ice::No => {}
             }
             if run.stopping && run.ice != Ice::Coming {
-                market.stop(id);
+                scheduler.stop(id);
             }
         }
         for (step, promise) in &self.judge.promises {
-            let nomination = self.market.nomination(step).cloned();
+            let nomination = self.scheduler.nomination(step).cloned();
             let nomination = nomination.unwrap_or_else(|| panic!("{step} has no {promise:?}"));
-            market.nominate(step, nomination);
+            scheduler.nominate(step, nomination);
         }
-        market
+        scheduler
     }
 }
 

@@ -112,7 +112,7 @@ impl Judge {
         kept
     }
 
-    /// A promise that the market made, for the facts.
+    /// A promise that the scheduler made, for the facts.
     pub(in crate::tests) fn promise_of(nomination: &crate::Nomination) -> Promise {
         Promise {
             pool: nomination.pool.clone(),

@@ -1,6 +1,6 @@
 //! Amounts by key, as plain numbers.
 
-/// The keys of these markets; the first four are those that hosts report.
+/// The keys of these schedulers; the first four are those that hosts report.
 pub(in crate::tests) const KEYS: [&str; 7] = [
     "gpu",
     "mcpu",

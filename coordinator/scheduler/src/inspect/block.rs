@@ -1,0 +1,170 @@
+//! What keeps a request from starting in a pool: the first rule that it meets, with the numbers. It asks the same
+//! questions, in the same order, as the decision itself.
+
+use sluice_common::amount::{Amounts, GPU};
+use sluice_common::id::{NodeName, PoolName, StepId};
+
+use crate::model::reservations::Reservations;
+use crate::model::scheduler::Scheduler;
+use crate::placement::feasibility::Infeasible;
+use crate::placement::request_in_pool::RequestInPool;
+
+/// The first rule that keeps a request from starting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Block<'a> {
+    /// The pool has no host yet.
+    PoolEmpty,
+    /// It could never be granted as things are.
+    Infeasible(Infeasible),
+    /// Its place is promised and is being made free.
+    Release {
+        /// How many runs are still to go.
+        runs: usize,
+    },
+    /// Its subject's limit is used up.
+    Limit {
+        /// Of which key.
+        key: &'a str,
+        /// What the subject uses.
+        used: u64,
+        /// What it may use.
+        limit: u64,
+    },
+    /// It cannot be made to give way, and what is reserved for such is used up.
+    Reserved {
+        /// Of which key.
+        key: &'a str,
+        /// What such runs of its subject use.
+        used: u64,
+        /// What is reserved.
+        reserved: u64,
+    },
+    /// Every host that could hold it takes no work now.
+    NoOpenHost {
+        /// One of them.
+        nearest: &'a NodeName,
+    },
+    /// Another goes before it and is promised what it would need.
+    Turn {
+        /// Which.
+        behind: StepId,
+    },
+    /// Too little of a declared key is free.
+    Pool {
+        /// Which key.
+        key: &'a str,
+        /// How much is free.
+        free: u64,
+    },
+    /// Too little is free on its hosts.
+    Hosts {
+        /// The host that lacks least: the key, what is asked and what is free. `None` where a gang finds some hosts and
+        /// not enough.
+        closest: Option<(&'a NodeName, &'static str, u64, u64)>,
+    },
+}
+
+impl Scheduler {
+    /// What keeps a request from starting in a pool; `None` where nothing does.
+    pub fn block<'a>(&'a self, step: &StepId, pool: &PoolName) -> Option<Block<'a>> {
+        let before = RequestInPool::of(self, self.pools.get(pool)?, self.request(step)?)?;
+        if before.pool.hosts().is_empty() {
+            return Some(Block::PoolEmpty);
+        }
+        if let Some(nomination) = self.nomination(step).filter(|promise| promise.is_firm()) {
+            let runs = nomination.awaits.len();
+            return Some(Block::Release { runs });
+        }
+        let never = before.never_now(false).map(Block::Infeasible);
+        never
+            .or_else(|| before.block_by_policy())
+            .or_else(|| before.block_by_units())
+    }
+}
+
+impl<'a> RequestInPool<'a> {
+    fn block_by_policy(&self) -> Option<Block<'a>> {
+        let nothing = Amounts::new();
+        let over = self.short_of_limit(&nothing).next();
+        if let Some(key) = over {
+            let promised = self.promised_of(key);
+            let used = self.account.used.get(key).saturating_add(promised);
+            let limit = self.account.policy.as_ref()?.limit(key)?;
+            return Some(Block::Limit { key, used, limit });
+        }
+        if self.request.preemptible || self.is_in_share() {
+            return None;
+        }
+        let firm = self.counted();
+        self.metered().find_map(|(key, asked)| {
+            let used = firm.get(key);
+            let reserved = self.account.reserved(key)?;
+            let short = used.saturating_add(asked) > reserved;
+            short.then_some(Block::Reserved {
+                key,
+                used,
+                reserved,
+            })
+        })
+    }
+
+    /// What is frozen waits for its own host, and there for its own GPUs.
+    fn block_on_own_host(&self, node: &'a NodeName) -> Block<'a> {
+        let host = self.pool.hosts().get(node);
+        let free = host.map(|host| host.free()).unwrap_or_default();
+        let none = Reservations::default();
+        let taken = self.own_gpus_taken(node, &none, |_| false);
+        let asked = self.request.each.gpus();
+        let closest = match free.first_shortage(self.request.each) {
+            Some((key, asked, free)) => (node, key, asked, free),
+            None => (node, GPU, asked, asked.saturating_sub(taken)),
+        };
+        let closest = Some(closest);
+        Block::Hosts { closest }
+    }
+
+    fn block_by_units(&self) -> Option<Block<'a>> {
+        if self.place().is_some() {
+            return None;
+        }
+        if !self.each_view().any(|view| view.has_large_hosts()) {
+            if let Some(resumes) = &self.request.resumes {
+                let nearest = &resumes.node;
+                return Some(Block::NoOpenHost { nearest });
+            }
+            let mut known = self.covering(&self.shelf().known);
+            let closed = known.find(|(node, _)| !self.could_hold(core::slice::from_ref(*node)));
+            let (nearest, _) = closed?;
+            return Some(Block::NoOpenHost { nearest });
+        }
+        let promises = self.promises();
+        let none = Reservations::default();
+        if let Some((behind, _)) = promises.soft.as_ref().filter(|_| {
+            let mut views = self.each_view();
+            views.any(|view| view.hosts(&promises.firm).is_some())
+        }) {
+            let behind = behind.clone();
+            return Some(Block::Turn { behind });
+        }
+        let mut demand = self.request.demand.iter();
+        let short = demand.find_map(|(key, asked)| {
+            let free = self.free_of(key.as_str(), &none)?;
+            (asked > free).then_some((key.as_str(), free))
+        });
+        if let Some((key, free)) = short {
+            return Some(Block::Pool { key, free });
+        }
+        if let Some(resumes) = &self.request.resumes {
+            return Some(self.block_on_own_host(&resumes.node));
+        }
+        let closest = self
+            .shelf()
+            .free
+            .closest(self.request.each, |it| self.may_be_on(it));
+        let closest = closest.and_then(|(node, free)| {
+            let (key, asked, free) = free.first_shortage(self.request.each)?;
+            Some((node, key, asked, free))
+        });
+        Some(Block::Hosts { closest })
+    }
+}

@@ -1,0 +1,122 @@
+//! One subject in one pool: its policy, what it uses, and the arithmetic of reserved and limit.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use sluice_common::amount::{Amounts, Key, STEP_RUN};
+use sluice_common::id::AttemptId;
+
+use crate::model::queue::Queue;
+use crate::model::request::Run;
+
+/// Binds a subject to a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "PolicyTerms")
+)]
+pub struct Policy {
+    /// Higher is preferred.
+    pub priority: u64,
+    /// What is kept for the subject, by key; a key that is not named counts as 0.
+    pub reserved: BTreeMap<Key, u64>,
+    /// What it may use at most, by key; a key that is not named is bounded by the pool alone.
+    pub limit: BTreeMap<Key, u64>,
+}
+
+impl Policy {
+    fn names(&self, key: &str) -> bool {
+        self.reserved.contains_key(key) || self.limit.contains_key(key)
+    }
+
+    /// Keys that it names, in either table.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.reserved.keys().chain(self.limit.keys())
+    }
+
+    /// How much of a key is reserved; `None` where the key does not count in the tests of reserved share.
+    pub fn reserved(&self, key: &str) -> Option<u64> {
+        match self.reserved.get(key) {
+            Some(reserved) => Some(*reserved),
+            None if key == STEP_RUN && !self.names(key) => None,
+            None => Some(0),
+        }
+    }
+
+    pub(crate) fn limit(&self, key: &str) -> Option<u64> {
+        self.limit.get(key).copied()
+    }
+}
+
+/// A subject's account in a pool. It outlives its policy while something of it runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Account {
+    /// Its own policy, or else that of whoever has none.
+    pub(crate) policy: Option<Policy>,
+    /// Whether the policy is its own.
+    pub(crate) own: bool,
+    /// All that it uses of the pool.
+    pub(crate) used: Amounts,
+    /// The part of it that cannot be made to give way.
+    pub(crate) firm: Amounts,
+    /// What runs, or is being stopped.
+    pub(crate) runs: BTreeSet<AttemptId>,
+    /// What waits.
+    pub(crate) queue: Queue,
+}
+
+impl Account {
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.own && self.runs.is_empty() && self.queue.is_empty()
+    }
+
+    /// The account with nobody in its line.
+    pub(crate) fn without_queue(&self) -> Self {
+        Self {
+            policy: self.policy.clone(),
+            own: self.own,
+            used: self.used.clone(),
+            firm: self.firm.clone(),
+            runs: self.runs.clone(),
+            queue: Queue::default(),
+        }
+    }
+
+    pub(crate) fn charge(&mut self, attempt: &AttemptId, run: &Run) {
+        self.runs.insert(attempt.clone());
+        self.used.add(run.demand());
+        if !run.request.preemptible {
+            self.firm.add(run.demand());
+        }
+    }
+
+    pub(crate) fn refund(&mut self, attempt: &AttemptId, run: &Run) {
+        self.runs.remove(attempt);
+        self.used.take(run.demand());
+        if !run.request.preemptible {
+            self.firm.take(run.demand());
+        }
+    }
+
+    /// How much of a key it would hold beyond its reserved share if `gone` of what it uses were not.
+    pub(crate) fn beyond(&self, key: &str, gone: u64) -> u64 {
+        let used = self.used.get(key).saturating_sub(gone);
+        used.saturating_sub(self.reserved(key).unwrap_or(0))
+    }
+
+    pub(crate) fn priority(&self) -> u64 {
+        self.policy.as_ref().map_or(0, |policy| policy.priority)
+    }
+
+    /// How much of a key may be used before it is borrowed.
+    pub(crate) fn reserved(&self, key: &str) -> Option<u64> {
+        self.policy
+            .as_ref()
+            .map_or(Some(0), |policy| policy.reserved(key))
+    }
+}
+
+/// Amounts by key, as files and the API write them.
+pub type Table = BTreeMap<Key, u64>;

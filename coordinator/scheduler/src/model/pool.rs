@@ -1,0 +1,442 @@
+//! One pool: its terms, its accounts, its hosts and what is granted of it.
+
+mod hosts;
+mod platforms;
+pub(crate) mod policies;
+mod tally;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use sluice_common::amount::{Amounts, GPU, Key, STEP_RUN};
+use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId, Subject};
+use sluice_common::time::{Span, Time};
+
+use crate::model::account::{Account, Policy};
+use crate::model::fragmentation::DemandProfile;
+use crate::model::host::{Host, Shelf};
+use crate::model::nomination::Nomination;
+use crate::model::request::{Request, Run};
+use crate::model::units::{HOST_KEYS, HostUnits};
+
+/// What an admin sets of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolTerms {
+    /// Capacity by key, where it is declared; what is not is what the hosts report.
+    pub declared: BTreeMap<Key, u64>,
+    /// For how long after its start a run is spared by others' priority and reclaim.
+    pub min_runtime: Span,
+    /// The platform of requests that name none; any where it is absent.
+    pub default_platform: Option<PlatformName>,
+    /// Platforms for which a request waits that no host is of.
+    pub awaited_platforms: BTreeSet<PlatformName>,
+    /// The number of the record that made it; 0 where none is known.
+    pub made: u64,
+}
+
+/// A pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pool {
+    terms: PoolTerms,
+    /// All that is granted.
+    used: Amounts,
+    accounts: BTreeMap<Subject, Account>,
+    /// The policy of each subject that has none of its own, under the name `*`.
+    everyone: Option<(Subject, Policy)>,
+    hosts: BTreeMap<NodeName, Host>,
+    /// What all remembered hosts have.
+    detected: HostUnits,
+    /// All its hosts, ranked.
+    pub(super) all: Shelf,
+    /// Those of each platform.
+    pub(super) shelves: BTreeMap<PlatformName, Shelf>,
+    /// Those of no platform that there is.
+    pub(super) empty: Shelf,
+    /// Promises of units here that wait for victims to be gone.
+    pub(crate) firm: BTreeSet<StepId>,
+    /// The promise to the head that waits for others to end.
+    pub(crate) soft: Option<StepId>,
+    /// Runs that were granted around a waiter, by waiter.
+    pub(crate) backfill: BTreeMap<StepId, BTreeSet<AttemptId>>,
+    /// Runs that are being stopped.
+    pub(crate) leaving: BTreeSet<AttemptId>,
+    /// What its runs need beside their GPUs.
+    pub(crate) demand_profile: DemandProfile,
+    /// How many policies name a key.
+    named: BTreeMap<Key, usize>,
+    /// Its runs by when they began.
+    pub(crate) begun: BTreeMap<Time, BTreeSet<AttemptId>>,
+    /// How many hosts may hold so many more runs.
+    free_steps: BTreeMap<u64, usize>,
+}
+
+impl Pool {
+    pub(crate) fn terms(&self) -> &PoolTerms {
+        &self.terms
+    }
+
+    pub(crate) fn set_terms(&mut self, terms: PoolTerms) {
+        self.terms = terms;
+    }
+
+    /// The policy of a subject: its own, or else that of whoever has none.
+    pub fn policy(&self, subject: &Subject) -> Option<&Policy> {
+        let account = self.accounts.get(subject).filter(|it| it.own);
+        let own = account.and_then(|it| it.policy.as_ref());
+        own.or(self.everyone.as_ref().map(|(_, policy)| policy))
+    }
+
+    /// Every policy that somebody wrote, by subject.
+    pub(crate) fn written(&self) -> impl Iterator<Item = (&Subject, &Policy)> {
+        let everyone = self.everyone.iter();
+        let everyone = everyone.map(|(subject, policy)| (subject, policy));
+        let own = self.accounts.iter().filter(|(_, account)| account.own);
+        let own = own.filter_map(|(subject, it)| Some((subject, it.policy.as_ref()?)));
+        everyone.chain(own)
+    }
+
+    /// The policy that somebody wrote for this very subject, or for everyone.
+    pub(crate) fn written_for(&self, subject: &Subject) -> Option<(&Subject, &Policy)> {
+        if subject.is_everyone() {
+            return self
+                .everyone
+                .as_ref()
+                .map(|(subject, policy)| (subject, policy));
+        }
+        let (subject, account) = self.accounts.get_key_value(subject)?;
+        let own = account.policy.as_ref().filter(|_| account.own);
+        Some((subject, own?))
+    }
+
+    /// Every policy by which somebody may come: those that were written, and the one of everyone for each subject that
+    /// has an account here by it.
+    pub fn policies(&self) -> impl Iterator<Item = (&Subject, &Policy)> {
+        let lent = self.accounts.iter().filter(|(_, account)| !account.own);
+        let lent = lent.filter_map(|(subject, it)| Some((subject, it.policy.as_ref()?)));
+        self.written().chain(lent)
+    }
+
+    /// What a subject uses, all of it and the part that cannot be made to give way.
+    pub fn used_by(&self, subject: &Subject) -> Option<(&Amounts, &Amounts)> {
+        let account = self.accounts.get(subject)?;
+        Some((&account.used, &account.firm))
+    }
+
+    /// All that is granted.
+    pub fn used(&self) -> &Amounts {
+        &self.used
+    }
+
+    /// How many requests wait here.
+    pub fn waiting(&self) -> usize {
+        self.accounts
+            .values()
+            .map(|account| account.queue.len())
+            .sum()
+    }
+
+    /// What all that waits here asks for.
+    pub fn asked(&self) -> Amounts {
+        let mut sum = Amounts::new();
+        for account in self.accounts.values() {
+            sum.add(account.queue.asked());
+        }
+        sum
+    }
+
+    /// How many requests of a subject wait here.
+    pub fn waiting_of(&self, subject: &Subject) -> usize {
+        self.account(subject)
+            .map_or(0, |account| account.queue.len())
+    }
+
+    /// How many runs of a subject hold units of it.
+    pub fn running_of(&self, subject: &Subject) -> usize {
+        self.account(subject)
+            .map_or(0, |account| account.runs.len())
+    }
+
+    /// The request that was submitted first of those that wait here.
+    pub fn oldest(&self) -> Option<&StepId> {
+        let oldest = self
+            .accounts
+            .values()
+            .filter_map(|account| account.queue.oldest());
+        oldest.min().map(|(_, step)| step)
+    }
+
+    /// How many runs hold units of it.
+    pub fn running(&self) -> usize {
+        self.accounts
+            .values()
+            .map(|account| account.runs.len())
+            .sum()
+    }
+
+    /// The head that is promised a place for which nobody was told to go.
+    pub fn soft(&self) -> Option<&StepId> {
+        self.soft.as_ref()
+    }
+
+    /// Its hosts, by name.
+    pub(crate) fn hosts(&self) -> &BTreeMap<NodeName, Host> {
+        &self.hosts
+    }
+
+    pub(crate) fn accounts(&self) -> &BTreeMap<Subject, Account> {
+        &self.accounts
+    }
+
+    pub(crate) fn account(&self, subject: &Subject) -> Option<&Account> {
+        self.accounts.get(subject)
+    }
+
+    /// How much of a key there is: declared and at most what its hosts have, or what they have. `None`: unbounded here.
+    pub fn capacity(&self, key: &str) -> Option<u64> {
+        let detected = self.detected(key);
+        match (self.terms.declared.get(key), detected) {
+            (Some(declared), Some(detected)) if !self.hosts.is_empty() => {
+                Some((*declared).min(detected))
+            }
+            (Some(declared), _) => Some(*declared),
+            (None, Some(_)) if key != GPU => None,
+            (None, Some(detected)) => Some(detected),
+            (None, None) if key == STEP_RUN => None,
+            (None, None) => Some(0),
+        }
+    }
+
+    /// What its remembered hosts have of a key that hosts count.
+    pub fn detected(&self, key: &str) -> Option<u64> {
+        self.detected
+            .iter()
+            .find(|(host_key, _)| *host_key == key && HOST_KEYS.contains(&key))
+            .map(|(_, n)| n)
+    }
+
+    /// How much of a key is declared.
+    pub fn declared(&self, key: &str) -> Option<u64> {
+        self.terms.declared.get(key).copied()
+    }
+
+    /// Whether policies and the pool count a key: declared ones and GPUs always, others that hosts count where a policy
+    /// names them.
+    pub fn is_metered(&self, key: &str) -> bool {
+        key == GPU
+            || self.terms.declared.contains_key(key)
+            || (HOST_KEYS.contains(&key) && self.named.contains_key(key))
+    }
+
+    /// Whether a subject holds more than its reserved share of anything that is counted.
+    pub(crate) fn holds_excess(&self, account: &Account) -> bool {
+        self.excess(account).next().is_some()
+    }
+
+    /// The keys of which a subject holds more than its reserved share, with what it uses and what is reserved.
+    pub(crate) fn excess<'a>(
+        &self,
+        account: &'a Account,
+    ) -> impl Iterator<Item = (&'a str, u64, u64)> + use<'a> {
+        let keys = account.used.iter().map(|(key, used)| (key.as_str(), used));
+        let excess = keys.filter(|(key, _)| account.beyond(key, 0) > 0);
+        excess.map(|(key, used)| (key, used, account.reserved(key).unwrap_or(0)))
+    }
+
+    /// The pool with nobody waiting and nothing promised.
+    pub(crate) fn without_queue(&self) -> Self {
+        let accounts = self.accounts.iter();
+        let accounts =
+            accounts.map(|(subject, account)| (subject.clone(), account.without_queue()));
+        Self {
+            terms: self.terms.clone(),
+            used: self.used.clone(),
+            accounts: accounts.collect(),
+            everyone: self.everyone.clone(),
+            hosts: self.hosts.clone(),
+            detected: self.detected,
+            all: self.all.clone(),
+            shelves: self.shelves.clone(),
+            empty: Shelf::default(),
+            firm: BTreeSet::new(),
+            soft: None,
+            backfill: self.backfill.clone(),
+            leaving: self.leaving.clone(),
+            demand_profile: self.demand_profile,
+            named: self.named.clone(),
+            begun: self.begun.clone(),
+            free_steps: self.free_steps.clone(),
+        }
+    }
+
+    /// Whether there was another is told.
+    pub(crate) fn put_policy(&mut self, subject: &Subject, policy: Policy) -> bool {
+        for key in policy.keys() {
+            *self.named.entry(key.clone()).or_default() += 1;
+        }
+        if subject.is_everyone() {
+            let before = self.everyone.replace((subject.clone(), policy));
+            before.iter().for_each(|(_, policy)| self.unname(policy));
+            self.lend();
+            return before.is_some();
+        }
+        let account = self.account_mut(subject);
+        let before = account.policy.replace(policy);
+        let had_own = core::mem::replace(&mut account.own, true);
+        let had_one = before.is_some();
+        let own = before.into_iter().filter(|_| had_own);
+        own.for_each(|policy| self.unname(&policy));
+        had_one
+    }
+
+    pub(crate) fn remove_policy(&mut self, subject: &Subject) {
+        if subject.is_everyone() {
+            let before = self.everyone.take();
+            before.iter().for_each(|(_, policy)| self.unname(policy));
+            self.lend();
+            return;
+        }
+        let lent = self.lent();
+        let account = self.accounts.get_mut(subject).filter(|it| it.own);
+        let Some(account) = account else { return };
+        account.own = false;
+        let policy = core::mem::replace(&mut account.policy, lent);
+        policy.iter().for_each(|policy| self.unname(policy));
+        self.drop_if_empty(subject);
+    }
+
+    /// What whoever has no policy of his own may use.
+    fn lent(&self) -> Option<Policy> {
+        self.everyone.as_ref().map(|(_, policy)| policy.clone())
+    }
+
+    /// Gives each account without a policy of its own the one of everyone.
+    fn lend(&mut self) {
+        let lent = self.lent();
+        for account in self.accounts.values_mut().filter(|it| !it.own) {
+            account.policy = lent.clone();
+        }
+    }
+
+    /// The account of a subject, opened if it has none.
+    fn account_mut(&mut self, subject: &Subject) -> &mut Account {
+        let lent = self.lent();
+        let account = self.accounts.entry(subject.clone());
+        account.or_insert_with(|| Account {
+            policy: lent,
+            ..Account::default()
+        })
+    }
+
+    fn unname(&mut self, policy: &Policy) {
+        for key in policy.keys() {
+            if let Some(count) = self.named.get_mut(key) {
+                *count -= 1;
+                if *count == 0 {
+                    self.named.remove(key);
+                }
+            }
+        }
+    }
+
+    /// Builds a subject's line anew.
+    pub(crate) fn line_up<'a>(
+        &mut self,
+        subject: &Subject,
+        waiting: impl Iterator<Item = &'a Request>,
+        is_aside: impl Fn(&StepId) -> bool,
+    ) {
+        let account = self.account_mut(subject);
+        account.queue = Default::default();
+        if account.policy.is_some() {
+            for request in waiting {
+                account.queue.insert(request);
+                if is_aside(&request.step) {
+                    account.queue.set_aside(request.place);
+                }
+            }
+        }
+        self.drop_if_empty(subject);
+    }
+
+    fn drop_if_empty(&mut self, subject: &Subject) {
+        if self.accounts.get(subject).is_some_and(Account::is_empty) {
+            self.accounts.remove(subject);
+        }
+    }
+
+    /// Only for who has a policy here.
+    pub(crate) fn enqueue(&mut self, request: &Request) {
+        self.account_mut(&request.subject).queue.insert(request);
+    }
+
+    pub(crate) fn dequeue(&mut self, request: &Request) {
+        if let Some(account) = self.accounts.get_mut(&request.subject) {
+            account.queue.remove(request);
+        }
+        self.drop_if_empty(&request.subject);
+    }
+
+    pub(crate) fn set_aside(&mut self, request: &Request) {
+        if let Some(account) = self.accounts.get_mut(&request.subject) {
+            account.queue.set_aside(request.place);
+        }
+    }
+
+    pub(crate) fn take_back_in(&mut self, request: &Request) {
+        if let Some(account) = self.accounts.get_mut(&request.subject) {
+            account.queue.take_back_in(request.place);
+        }
+    }
+
+    /// Promises units; the soft promise that this replaces comes back.
+    pub(crate) fn nominate(&mut self, step: &StepId, nomination: &Nomination) -> Option<StepId> {
+        if nomination.is_firm() {
+            self.firm.insert(step.clone());
+            return None;
+        }
+        self.soft.replace(step.clone())
+    }
+
+    pub(crate) fn withdraw(&mut self, step: &StepId) {
+        self.firm.remove(step);
+        if self.soft.as_ref() == Some(step) {
+            self.soft = None;
+        }
+    }
+
+    pub(crate) fn hold(&mut self, attempt: &AttemptId, run: &Run) {
+        let request = &run.request;
+        self.used.add(run.demand());
+        self.demand_profile.add(run.each(), request.hosts);
+        self.account_mut(&request.subject).charge(attempt, run);
+        self.note_begun(attempt, run.began());
+        if run.is_leaving() {
+            self.leaving.insert(attempt.clone());
+        }
+        for waiter in &run.backfill {
+            self.backfill
+                .entry(waiter.clone())
+                .or_default()
+                .insert(attempt.clone());
+        }
+    }
+
+    /// The last of a run's units is free.
+    pub(crate) fn refund(&mut self, attempt: &AttemptId, run: &Run) {
+        self.leaving.remove(attempt);
+        self.drop_begun(attempt, run.began());
+        self.used.take(run.demand());
+        self.demand_profile.take(run.each(), run.request.hosts);
+        if let Some(account) = self.accounts.get_mut(&run.request.subject) {
+            account.refund(attempt, run);
+        }
+        self.drop_if_empty(&run.request.subject);
+        for waiter in &run.backfill {
+            if let Some(runs) = self.backfill.get_mut(waiter) {
+                runs.remove(attempt);
+                if runs.is_empty() {
+                    self.backfill.remove(waiter);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The hosts of a pool: how one comes, changes and goes, with all that is counted of it.
+
+use sluice_common::id::NodeName;
+
+use crate::model::host::Host;
+use crate::model::pool::Pool;
+
+impl Pool {
+    /// The names of its hosts.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = &NodeName> {
+        self.hosts.keys()
+    }
+
+    /// Adds a host, or changes it; what is granted on it stays granted.
+    pub(crate) fn put_host(&mut self, node: &NodeName, host: Host) {
+        self.detected = self.detected.plus(host.capacity);
+        self.count_host(&host);
+        self.all.insert(node, &host, None);
+        for platform in host.platforms() {
+            let shelf = self.shelves.entry(platform.clone()).or_default();
+            shelf.insert(node, &host, Some(platform));
+        }
+        self.hosts.insert(node.clone(), host);
+    }
+
+    pub(crate) fn remove_host(&mut self, node: &NodeName) -> Option<Host> {
+        let host = self.hosts.remove(node)?;
+        self.uncount_host(&host);
+        self.all.remove(node, &host, None);
+        for platform in host.platforms() {
+            if let Some(shelf) = self.shelves.get_mut(platform) {
+                shelf.remove(node, &host, Some(platform));
+                if shelf.is_empty() {
+                    self.shelves.remove(platform);
+                }
+            }
+        }
+        self.detected = self.detected.less(host.capacity);
+        Some(host)
+    }
+
+    /// Changes a host in place.
+    pub(crate) fn change_host(&mut self, node: &NodeName, change: impl FnOnce(&mut Host)) {
+        if let Some(mut host) = self.remove_host(node) {
+            change(&mut host);
+            self.put_host(node, host);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Policies that a pool cannot keep.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+
+use sluice_common::amount::Key;
+use sluice_common::id::Subject;
+use sluice_common::nearest::nearest;
+
+use crate::model::account::Policy;
+use crate::model::pool::Pool;
+use crate::model::units::HOST_KEYS;
+
+/// Why a policy is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPolicy {
+    /// The pool does not count this key.
+    #[error("the pool has no `{key}`{}", meant(key))]
+    UnknownKey {
+        /// Which.
+        key: Key,
+    },
+    /// More is reserved than the subject may use.
+    #[error("reserved.{key} is {reserved} and limit.{key} is {limit}: reserve at most the limit")]
+    ReservedAboveLimit {
+        /// Which.
+        key: Key,
+        /// What is reserved.
+        reserved: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// Together with the other policies it would reserve more than is declared.
+    #[error(
+        "reserved.{key} is {reserved}, others have reserved {others} and the pool declares {declared}: at most {} is left",
+        declared.saturating_sub(*others)
+    )]
+    Oversold {
+        /// Which.
+        key: Key,
+        /// What it reserves.
+        reserved: u64,
+        /// What others reserve.
+        others: u64,
+        /// What there is.
+        declared: u64,
+    },
+}
+
+/// What a key may have been meant for that hosts count.
+fn meant(key: &Key) -> String {
+    let known = match key.as_str() {
+        "cpu" | "cpus" | "cpu_count" => Some("mcpu"),
+        "memory" => Some("memory_mb"),
+        "storage" => Some("storage_mb"),
+        other => nearest(other, HOST_KEYS),
+    };
+    known.map_or_else(String::new, |known| format!(": did you mean `{known}`?"))
+}
+
+impl Pool {
+    /// Whether a policy for `subject` could be kept beside the others.
+    ///
+    /// # Errors
+    /// The first key for which it could not.
+    pub fn vet(&self, subject: &Subject, policy: &Policy) -> Result<(), BadPolicy> {
+        self.vet_beside(policy, |key| u128::from(self.reserved_beside(subject, key)))
+    }
+
+    /// Whether all policies can be kept. Those of `first` are blamed before others.
+    ///
+    /// # Errors
+    /// The first subject whose policy cannot, and the first key for which it cannot.
+    pub fn vet_all(&self, first: &[&Subject]) -> Result<(), (&Subject, BadPolicy)> {
+        let sums = self.reserved_in_all();
+        let named: BTreeSet<&Subject> = first.iter().copied().collect();
+        let others = self
+            .written()
+            .filter(|(subject, _)| !named.contains(subject));
+        let blamed = first.iter().filter_map(|subject| self.written_for(subject));
+        for (subject, policy) in blamed.chain(others) {
+            let beside = |key: &Key| {
+                let own = policy.reserved.get(key).copied().unwrap_or(0);
+                sums.get(key).map_or(0, |sum| sum - u128::from(own))
+            };
+            let kept = self.vet_beside(policy, beside);
+            kept.map_err(|why| (subject, why))?;
+        }
+        Ok(())
+    }
+
+    /// Whether more is reserved of a key than there is: since hosts or GPUs are gone, or because nothing is declared that
+    /// it would be held to.
+    pub fn is_overcommitted(&self) -> bool {
+        self.reserved_in_all().into_iter().any(|(key, sum)| {
+            let key = key.as_str();
+            let has = self.capacity(key).or_else(|| self.detected(key));
+            has.is_some_and(|has| sum > u128::from(has))
+        })
+    }
+
+    fn reserved_in_all(&self) -> BTreeMap<&Key, u128> {
+        let mut sums: BTreeMap<&Key, u128> = BTreeMap::new();
+        for (key, reserved) in self.written().flat_map(|(_, policy)| &policy.reserved) {
+            *sums.entry(key).or_default() += u128::from(*reserved);
+        }
+        sums
+    }
+
+    fn vet_beside(&self, policy: &Policy, beside: impl Fn(&Key) -> u128) -> Result<(), BadPolicy> {
+        for key in policy.keys() {
+            if !self.counts(key.as_str()) {
+                return Err(BadPolicy::UnknownKey { key: key.clone() });
+            }
+        }
+        for (key, reserved) in &policy.reserved {
+            let others = beside(key);
+            let (key, reserved) = (key.clone(), *reserved);
+            if let Some(limit) = policy.limit(key.as_str()).filter(|limit| reserved > *limit) {
+                return Err(BadPolicy::ReservedAboveLimit {
+                    key,
+                    reserved,
+                    limit,
+                });
+            }
+            let declared = self.declared(key.as_str());
+            let sum = others + u128::from(reserved);
+            if let Some(declared) = declared.filter(|declared| sum > u128::from(*declared)) {
+                return Err(BadPolicy::Oversold {
+                    key,
+                    reserved,
+                    others: u64::try_from(others).unwrap_or(u64::MAX),
+                    declared,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether policies may name a key.
+    fn counts(&self, key: &str) -> bool {
+        HOST_KEYS.contains(&key) || self.declared(key).is_some()
+    }
+
+    fn reserved_beside(&self, subject: &Subject, key: &Key) -> u64 {
+        let others = self.written().filter(|(other, _)| *other != subject);
+        let reserved = others.map(|(_, policy)| policy.reserved.get(key).copied().unwrap_or(0));
+        reserved.fold(0, u64::saturating_add)
+    }
+}

@@ -1,0 +1,79 @@
+//! What a pool keeps count of beside its accounts: when its runs began, how many more its hosts may hold, and what is
+//! free. Kept in step with each run and host, so that nobody walks them to know.
+
+use alloc::collections::BTreeMap;
+
+use sluice_common::amount::{Amounts, STEP_RUN};
+use sluice_common::id::AttemptId;
+use sluice_common::time::Time;
+
+use crate::model::host::Host;
+use crate::model::pool::Pool;
+use crate::model::units::{HOST_KEYS, HostUnits};
+
+impl Pool {
+    /// What could be granted now of the keys that hosts count, added up over the hosts that take work; and of declared
+    /// keys no more than is left of what is declared.
+    pub fn free(&self) -> Amounts {
+        let open = self.hosts.values().filter(|host| host.open);
+        let sum = open.fold(HostUnits::default(), |sum, host| sum.plus(host.free()));
+        let counted = sum.iter().filter(|(key, _)| HOST_KEYS.contains(key));
+        let mut free = counted.fold(Amounts::new(), |free, (key, n)| free.with(key, n));
+        for (key, declared) in &self.terms.declared {
+            let left = declared.saturating_sub(self.used.get(key.as_str()));
+            let most = match HOST_KEYS.contains(&key.as_str()) {
+                true => left.min(free.get(key.as_str())),
+                false => left,
+            };
+            free.set(key.clone(), most);
+        }
+        free
+    }
+
+    /// Whether any of its hosts may hold as many runs as one may, once all have started that are promised a place.
+    pub(crate) fn may_be_short_of_steps(&self) -> bool {
+        let promised = self.firm.len() as u64 + u64::from(self.soft.is_some());
+        let fullest = self.free_steps.first_key_value();
+        self.terms.declared.contains_key(STEP_RUN)
+            || fullest.is_some_and(|(free, _)| *free <= promised)
+    }
+
+    pub(super) fn note_begun(&mut self, attempt: &AttemptId, at: Time) {
+        self.begun.entry(at).or_default().insert(attempt.clone());
+    }
+
+    pub(super) fn drop_begun(&mut self, attempt: &AttemptId, at: Time) {
+        if let Some(runs) = self.begun.get_mut(&at) {
+            runs.remove(attempt);
+            if runs.is_empty() {
+                self.begun.remove(&at);
+            }
+        }
+    }
+
+    /// A run began at another time than was thought.
+    pub(crate) fn begin_at(&mut self, attempt: &AttemptId, before: Time, at: Time) {
+        self.drop_begun(attempt, before);
+        self.note_begun(attempt, at);
+    }
+
+    pub(super) fn count_host(&mut self, host: &Host) {
+        let free = host.free().get(STEP_RUN);
+        *self.free_steps.entry(free).or_default() += 1;
+    }
+
+    pub(super) fn uncount_host(&mut self, host: &Host) {
+        let free = host.free().get(STEP_RUN);
+        drop_one(&mut self.free_steps, free);
+    }
+}
+
+/// Counts one less; what is counted no more is left out.
+fn drop_one(counts: &mut BTreeMap<u64, usize>, of: u64) {
+    if let Some(count) = counts.get_mut(&of) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&of);
+        }
+    }
+}

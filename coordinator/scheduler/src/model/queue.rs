@@ -1,0 +1,167 @@
+//! The requests of one subject that wait for one pool. Requests that are alike share their fate, so they form a class,
+//! and whoever goes through the line looks at the first of each class only.
+//!
+//! A request's own priority permutes the subject's requests among the places that they already hold: the first by
+//! priority stands at the first of those places, and so on.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use sluice_common::amount::Amounts;
+use sluice_common::id::StepId;
+
+use crate::model::request::{Class, Request};
+
+/// One subject's line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Queue {
+    steps: BTreeMap<u64, StepId>,
+    classes: BTreeMap<Class, BTreeSet<u64>>,
+    /// Places, sorted.
+    places: Vec<u64>,
+    /// Places by the priority of who holds them, each list sorted.
+    levels: BTreeMap<Reverse<i64>, Vec<u64>>,
+    /// What all of them ask for.
+    asked: Amounts,
+    /// Places of requests that are promised units and only wait for them to come free.
+    aside: BTreeSet<u64>,
+}
+
+impl Queue {
+    pub(crate) fn insert(&mut self, request: &Request) {
+        if self
+            .steps
+            .insert(request.place, request.step.clone())
+            .is_some()
+        {
+            return;
+        }
+        self.asked.add(&request.demand);
+        self.classes
+            .entry(request.class())
+            .or_default()
+            .insert(request.place);
+        insert_sorted(&mut self.places, request.place);
+        let level = self.levels.entry(Reverse(request.priority)).or_default();
+        insert_sorted(level, request.place);
+    }
+
+    pub(crate) fn remove(&mut self, request: &Request) {
+        if self.steps.remove(&request.place).is_none() {
+            return;
+        }
+        self.asked.take(&request.demand);
+        let class = request.class();
+        if let Some(places) = self.classes.get_mut(&class) {
+            places.remove(&request.place);
+            if places.is_empty() {
+                self.classes.remove(&class);
+            }
+        }
+        remove_sorted(&mut self.places, request.place);
+        if let Some(level) = self.levels.get_mut(&Reverse(request.priority)) {
+            remove_sorted(level, request.place);
+            if level.is_empty() {
+                self.levels.remove(&Reverse(request.priority));
+            }
+        }
+        self.aside.remove(&request.place);
+    }
+
+    pub(crate) fn set_aside(&mut self, place: u64) {
+        if self.steps.contains_key(&place) {
+            self.aside.insert(place);
+        }
+    }
+
+    pub(crate) fn take_back_in(&mut self, place: u64) {
+        self.aside.remove(&place);
+    }
+
+    /// Those that are set aside.
+    pub(crate) fn aside(&self) -> impl Iterator<Item = &StepId> {
+        let places = self.aside.iter();
+        places.filter_map(|place| self.steps.get(place))
+    }
+
+    /// The first of each class that is not set aside.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = &StepId> {
+        self.classes.values().filter_map(|places| {
+            let first = places.iter().find(|place| !self.aside.contains(place))?;
+            self.steps.get(first)
+        })
+    }
+
+    /// Each class, with the first of it.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = (&Class, &StepId)> {
+        let firsts = self.classes.iter();
+        firsts.filter_map(|(class, places)| Some((class, self.steps.get(places.first()?)?)))
+    }
+
+    /// Of each class the first that is not set aside, and those after it up to the first for which `passes` does not hold.
+    pub(crate) fn heads_past<'a, F: Fn(&StepId) -> bool + Copy>(
+        &'a self,
+        passes: F,
+    ) -> impl Iterator<Item = &'a StepId> + use<'a, F> {
+        self.classes.values().flat_map(move |places| {
+            let places = places.iter().filter(|place| !self.aside.contains(place));
+            let mut steps = places.filter_map(|place| self.steps.get(place));
+            let mut last = false;
+            core::iter::from_fn(move || {
+                let step = steps.next().filter(|_| !last)?;
+                last = !passes(step);
+                Some(step)
+            })
+        })
+    }
+
+    /// The place at which a request of this line stands by its own priority.
+    pub(crate) fn standing(&self, request: &Request) -> u64 {
+        let ahead = self.levels.range(..Reverse(request.priority));
+        let ahead: usize = ahead.map(|(_, places)| places.len()).sum();
+        let level = self.levels.get(&Reverse(request.priority));
+        let among = level.map_or(0, |places| {
+            places.partition_point(|place| *place < request.place)
+        });
+        let standing = self.places.get(ahead + among);
+        standing.copied().unwrap_or(request.place)
+    }
+
+    /// The place and the step that was submitted first.
+    pub(crate) fn oldest(&self) -> Option<(u64, &StepId)> {
+        self.steps
+            .first_key_value()
+            .map(|(place, step)| (*place, step))
+    }
+
+    /// All of it, in the order of submission.
+    pub(crate) fn steps(&self) -> impl Iterator<Item = &StepId> {
+        self.steps.values()
+    }
+
+    /// What all of it asks for.
+    pub(crate) fn asked(&self) -> &Amounts {
+        &self.asked
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.steps.len()
+    }
+}
+
+fn insert_sorted(places: &mut Vec<u64>, place: u64) {
+    if let Err(at) = places.binary_search(&place) {
+        places.insert(at, place);
+    }
+}
+
+fn remove_sorted(places: &mut Vec<u64>, place: u64) {
+    if let Ok(at) = places.binary_search(&place) {
+        places.remove(at);
+    }
+}

@@ -1,0 +1,423 @@
+//! What the scheduler knows, and how each fact changes it: pools, hosts, requests, runs and nominations, each with its
+//! index, so that no decision walks all steps or all hosts.
+
+mod freezing;
+
+use alloc::collections::btree_map::Entry;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::time::Time;
+
+use crate::model::account::Policy;
+use crate::model::host::{Host, Size};
+use crate::model::nomination::Nomination;
+use crate::model::pool::{Pool, PoolTerms};
+use crate::model::request::{Request, Run};
+
+/// Everything that scheduling sees.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scheduler {
+    pub(crate) pools: BTreeMap<PoolName, Pool>,
+    /// Which pool each host is in.
+    pub(crate) homes: BTreeMap<NodeName, PoolName>,
+    pub(crate) requests: BTreeMap<StepId, Request>,
+    /// The requests of each subject.
+    pub(crate) waiting: BTreeMap<Subject, BTreeSet<StepId>>,
+    pub(crate) runs: BTreeMap<AttemptId, Run>,
+    pub(crate) nominations: BTreeMap<StepId, Nomination>,
+    /// The requests whose promises await the end of a run.
+    pub(crate) awaiting: BTreeMap<AttemptId, BTreeSet<StepId>>,
+    /// Runs of pools that are no more.
+    pub(crate) stranded: BTreeMap<PoolName, BTreeSet<AttemptId>>,
+}
+
+impl Scheduler {
+    /// A pool.
+    pub fn pool(&self, name: &PoolName) -> Option<&Pool> {
+        self.pools.get(name)
+    }
+
+    /// Every pool, by name.
+    pub fn pools(&self) -> impl Iterator<Item = (&PoolName, &Pool)> {
+        self.pools.iter()
+    }
+
+    /// Every request that waits, by step.
+    pub fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.requests.values()
+    }
+
+    /// What holds units of a host, by attempt.
+    pub fn runs_on(&self, node: &NodeName) -> Vec<AttemptId> {
+        let home = self.homes.get(node).and_then(|pool| self.pools.get(pool));
+        let host = home.and_then(|pool| pool.hosts().get(node));
+        host.into_iter()
+            .flat_map(|host| host.runs.iter().cloned())
+            .collect()
+    }
+
+    /// How many GPUs a host has.
+    pub fn gpus_of(&self, node: &NodeName) -> u64 {
+        let home = self.homes.get(node).and_then(|pool| self.pools.get(pool));
+        let host = home.and_then(|pool| pool.hosts().get(node));
+        host.map_or(0, |host| host.capacity.gpus())
+    }
+
+    /// Every run that holds units, by attempt.
+    pub fn runs(&self) -> impl Iterator<Item = (&AttemptId, &Run)> {
+        self.runs.iter()
+    }
+
+    /// A request that waits.
+    pub fn request(&self, step: &StepId) -> Option<&Request> {
+        self.requests.get(step)
+    }
+
+    /// A run that holds units.
+    pub fn run(&self, attempt: &AttemptId) -> Option<&Run> {
+        self.runs.get(attempt)
+    }
+
+    /// Where a request is promised a place.
+    pub fn nomination(&self, step: &StepId) -> Option<&Nomination> {
+        self.nominations.get(step)
+    }
+
+    /// Makes a pool, or gives one other terms.
+    pub fn put_pool(&mut self, name: &PoolName, terms: PoolTerms) {
+        let made = !self.pools.contains_key(name);
+        let pool = self.pools.entry(name.clone()).or_default();
+        pool.set_terms(terms);
+        if made {
+            // One of this name may have been deleted while runs of it went on.
+            for id in self.stranded.remove(name).into_iter().flatten() {
+                if let Some(run) = self.runs.get(&id) {
+                    pool.hold(&id, run);
+                }
+            }
+        }
+    }
+
+    /// A pool without hosts is no more. What it granted and is not free yet is counted by nobody; what waited for it alone
+    /// waits for nothing.
+    pub fn remove_pool(&mut self, name: &PoolName) {
+        let promised: Vec<StepId> = self.promised_in(name).cloned().collect();
+        for step in promised {
+            self.withdraw(&step);
+        }
+        let Some(pool) = self.pools.remove(name) else {
+            return;
+        };
+        let runs = pool.accounts().values().flat_map(|account| &account.runs);
+        let runs: BTreeSet<AttemptId> = runs.cloned().collect();
+        if !runs.is_empty() {
+            self.stranded.insert(name.clone(), runs);
+        }
+    }
+
+    /// The requests that are promised a place in a pool.
+    pub fn promised_in(&self, name: &PoolName) -> impl Iterator<Item = &StepId> {
+        let pool = self.pools.get(name).into_iter();
+        pool.flat_map(|pool| pool.firm.iter().chain(&pool.soft))
+    }
+
+    /// The requests whose promises await the end of a run.
+    pub fn awaiting(&self, attempt: &AttemptId) -> impl Iterator<Item = &StepId> {
+        self.awaiting.get(attempt).into_iter().flatten()
+    }
+
+    /// Binds a subject to a pool, or on other terms. Requests that wait for its subject wait here too from now on.
+    pub fn put_policy(&mut self, pool: &PoolName, subject: &Subject, policy: Policy) {
+        let Some(known) = self.pools.get_mut(pool) else {
+            return;
+        };
+        // Who stands in its line, and where, hangs on whether there is a policy and not on what it says.
+        let had_one = known.put_policy(subject, policy);
+        if !had_one {
+            self.line_up_whom_it_concerns(pool, subject);
+        }
+    }
+
+    /// Ends the binding of a subject to a pool. What it runs there goes on.
+    pub fn remove_policy(&mut self, pool: &PoolName, subject: &Subject) {
+        if let Some(pool) = self.pools.get_mut(pool) {
+            pool.remove_policy(subject);
+        }
+        self.line_up_whom_it_concerns(pool, subject);
+    }
+
+    /// The policy of everyone concerns whoever waits.
+    fn line_up_whom_it_concerns(&mut self, pool: &PoolName, subject: &Subject) {
+        if !subject.is_everyone() {
+            return self.line_up_again(pool, subject);
+        }
+        let all: Vec<Subject> = self.waiting.keys().cloned().collect();
+        all.iter()
+            .for_each(|subject| self.line_up_again(pool, subject));
+    }
+
+    fn line_up_again(&mut self, name: &PoolName, subject: &Subject) {
+        let Some(pool) = self.pools.get_mut(name) else {
+            return;
+        };
+        let waiting = self.waiting.get(subject).into_iter().flatten();
+        let waiting = waiting.filter_map(|step| self.requests.get(step));
+        let made = pool.terms().made;
+        let waiting = waiting.filter(|request| request.may_run_in(name, made));
+        let nominations = &self.nominations;
+        let is_aside = |step: &StepId| nominations.get(step).is_some_and(Nomination::is_firm);
+        pool.line_up(subject, waiting, is_aside);
+    }
+
+    /// Puts a host into a pool, or changes it: what it has, what is granted of it that it no longer has, and whether it
+    /// takes work.
+    pub fn put_host(&mut self, node: &NodeName, pool: &PoolName, size: Size, open: bool) {
+        let mut host = self.take_host(node).unwrap_or_default();
+        host.set_size(size);
+        host.open = open;
+        host.held = BTreeMap::new();
+        for id in &host.runs.clone() {
+            if let Some(run) = self.runs.get(id) {
+                host.note_gpus(id, node, run);
+            }
+        }
+        self.homes.insert(node.clone(), pool.clone());
+        self.pools
+            .entry(pool.clone())
+            .or_default()
+            .put_host(node, host);
+    }
+
+    /// Forgets a host.
+    pub fn remove_host(&mut self, node: &NodeName) {
+        self.take_host(node);
+    }
+
+    fn take_host(&mut self, node: &NodeName) -> Option<Host> {
+        let pool = self.homes.remove(node)?;
+        self.pools.get_mut(&pool)?.remove_host(node)
+    }
+
+    /// The pool that a host is in.
+    pub(crate) fn home_mut(&mut self, node: &NodeName) -> Option<&mut Pool> {
+        self.pools.get_mut(self.homes.get(node)?)
+    }
+
+    /// A request begins to wait in every pool where its subject has a policy, or in the one that it names.
+    pub fn enqueue(&mut self, request: Request) {
+        for (_, pool) in self.candidates_mut(&request) {
+            pool.enqueue(&request);
+        }
+        let subject = self.waiting.entry(request.subject.clone()).or_default();
+        subject.insert(request.step.clone());
+        self.requests.insert(request.step.clone(), request);
+    }
+
+    /// A request waits no longer, whatever became of it; its nomination ends with it.
+    pub fn dequeue(&mut self, step: &StepId) {
+        self.withdraw(step);
+        let Some(request) = self.requests.remove(step) else {
+            return;
+        };
+        for (_, pool) in self.candidates_mut(&request) {
+            pool.dequeue(&request);
+        }
+        if let Entry::Occupied(mut subject) = self.waiting.entry(request.subject) {
+            subject.get_mut().remove(step);
+            if subject.get().is_empty() {
+                subject.remove();
+            }
+        }
+    }
+
+    /// Units are granted to a run.
+    pub fn hold(&mut self, attempt: &AttemptId, run: Run) {
+        match self.pools.get_mut(&run.pool) {
+            Some(pool) => pool.hold(attempt, &run),
+            None => {
+                let stranded = self.stranded.entry(run.pool.clone()).or_default();
+                stranded.insert(attempt.clone());
+            }
+        }
+        for node in &run.holding {
+            if let Some(home) = self.home_mut(node) {
+                home.change_host(node, |host| {
+                    host.runs.insert(attempt.clone());
+                    host.used = host.used.plus(run.each());
+                    host.note_gpus(attempt, node, &run);
+                });
+            }
+        }
+        self.runs.insert(attempt.clone(), run);
+    }
+
+    /// A run has begun to work: what its loss would cost counts from here.
+    pub fn start(&mut self, attempt: &AttemptId, at: Time) {
+        let Some(run) = self.runs.get_mut(attempt) else {
+            return;
+        };
+        let before = run.began();
+        run.started.get_or_insert(at);
+        if let Some(pool) = self.pools.get_mut(&run.pool) {
+            pool.begin_at(attempt, before, run.began());
+        }
+    }
+
+    /// A run has saved its work: what its loss would cost counts from here.
+    pub fn save(&mut self, attempt: &AttemptId, at: Time) {
+        if let Some(run) = self.runs.get_mut(attempt) {
+            run.saved = Some(at);
+        }
+    }
+
+    /// A run is being stopped: its units come back by themselves, so it is no victim any more.
+    pub fn stop(&mut self, attempt: &AttemptId) {
+        if let Some(run) = self.runs.get_mut(attempt) {
+            run.stopping = true;
+            if let Some(pool) = self.pools.get_mut(&run.pool) {
+                pool.leaving.insert(attempt.clone());
+            }
+        }
+    }
+
+    /// A run's units on one host are free.
+    pub fn release(&mut self, attempt: &AttemptId, node: &NodeName) {
+        let Some(run) = self.runs.get_mut(attempt) else {
+            return;
+        };
+        if !run.holding.remove(node) {
+            return;
+        }
+        let each = run.each();
+        let last = run.holding.is_empty();
+        if let Some(home) = self.home_mut(node) {
+            home.change_host(node, |host| {
+                host.runs.remove(attempt);
+                host.held.remove(attempt);
+                host.used = host.used.less(each);
+            });
+        }
+        if last && let Some(run) = self.runs.remove(attempt) {
+            self.refund(attempt, &run);
+            self.await_no_more(attempt);
+        }
+    }
+
+    /// A run's pool gets back what it was granted.
+    fn refund(&mut self, attempt: &AttemptId, run: &Run) {
+        if let Some(pool) = self.pools.get_mut(&run.pool) {
+            return pool.refund(attempt, run);
+        }
+        if let Entry::Occupied(mut stranded) = self.stranded.entry(run.pool.clone()) {
+            stranded.get_mut().remove(attempt);
+            if stranded.get().is_empty() {
+                stranded.remove();
+            }
+        }
+    }
+
+    /// A request is promised a place. It takes the place of a promise that it had, and a soft one that of the pool's
+    /// last soft one.
+    pub fn nominate(&mut self, step: &StepId, nomination: Nomination) {
+        self.withdraw(step);
+        let Some(pool) = self.pools.get_mut(&nomination.pool) else {
+            return;
+        };
+        let replaced = pool.nominate(step, &nomination);
+        if let Some(replaced) = replaced {
+            self.drop_nomination(&replaced);
+        }
+        if nomination.is_firm()
+            && let Some(request) = self.requests.get(step).cloned()
+        {
+            for (_, pool) in self.candidates_mut(&request) {
+                pool.set_aside(&request);
+            }
+        }
+        for run in &nomination.awaits {
+            let awaiting = self.awaiting.entry(run.clone()).or_default();
+            awaiting.insert(step.clone());
+        }
+        self.nominations.insert(step.clone(), nomination);
+    }
+
+    fn drop_nomination(&mut self, step: &StepId) -> Option<Nomination> {
+        let nomination = self.nominations.remove(step)?;
+        for run in &nomination.awaits {
+            if let Entry::Occupied(mut awaiting) = self.awaiting.entry(run.clone()) {
+                awaiting.get_mut().remove(step);
+                if awaiting.get().is_empty() {
+                    awaiting.remove();
+                }
+            }
+        }
+        Some(nomination)
+    }
+
+    /// A promise ends.
+    pub fn withdraw(&mut self, step: &StepId) {
+        let Some(nomination) = self.drop_nomination(step) else {
+            return;
+        };
+        if let Some(pool) = self.pools.get_mut(&nomination.pool) {
+            pool.withdraw(step);
+        }
+        if let Some(request) = self.requests.get(step).cloned() {
+            for (_, pool) in self.candidates_mut(&request) {
+                pool.take_back_in(&request);
+            }
+        }
+    }
+
+    /// The pools in which a request waits.
+    fn candidates_mut<'a>(
+        &'a mut self,
+        request: &'a Request,
+    ) -> impl Iterator<Item = (&'a PoolName, &'a mut Pool)> {
+        self.pools.iter_mut().filter(|(name, pool)| {
+            request.may_run_in(name, pool.terms().made) && pool.policy(&request.subject).is_some()
+        })
+    }
+
+    /// The runs that hold units of a pool: of a subject, or all.
+    pub fn runs_of<'a>(
+        &'a self,
+        pool: &PoolName,
+        subject: Option<&'a Subject>,
+    ) -> impl Iterator<Item = (&'a AttemptId, &'a Run)> + use<'a> {
+        let accounts = self.pools.get(pool).into_iter().flat_map(Pool::accounts);
+        let accounts = accounts.filter(move |(name, _)| subject.is_none_or(|it| it == *name));
+        let ids = accounts.flat_map(|(_, account)| &account.runs);
+        ids.filter_map(|id| Some((id, self.runs.get(id)?)))
+    }
+
+    /// The pool that a request prefers among those in which it waits.
+    pub fn preferred(&self, request: &Request) -> Option<&PoolName> {
+        let waits = self
+            .pools
+            .iter()
+            .filter(|(name, pool)| request.may_run_in(name, pool.terms().made));
+        let ranked = waits.filter_map(|(name, pool)| {
+            Some((pool.policy(&request.subject)?.priority, Reverse(name)))
+        });
+        ranked.max().map(|(_, Reverse(name))| name)
+    }
+
+    /// The pools in which a request waits, most preferred first: by policy priority, then by name.
+    pub fn candidates<'a>(&'a self, request: &'a Request) -> Vec<(&'a PoolName, &'a Pool)> {
+        let mut found: Vec<_> = self
+            .pools
+            .iter()
+            .filter(|(name, pool)| request.may_run_in(name, pool.terms().made))
+            .filter_map(|(name, pool)| Some((pool.policy(&request.subject)?.priority, name, pool)))
+            .collect();
+        found.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+        found
+            .into_iter()
+            .map(|(_, name, pool)| (name, pool))
+            .collect()
+    }
+}

@@ -1,0 +1,162 @@
+//! Requests that no pool could ever grant.
+
+use alloc::vec::Vec;
+
+use sluice_common::amount::{Key, STEP_RUN};
+use sluice_common::id::PoolName;
+
+use crate::model::pool::Pool;
+use crate::model::request::Request;
+use crate::model::scheduler::Scheduler;
+use crate::model::units::HOST_KEYS;
+use crate::placement::request_in_pool::RequestInPool;
+
+/// Why a request could never be granted in a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Infeasible {
+    /// The pool does not count this key at all.
+    UnknownResource {
+        /// Which.
+        key: Key,
+    },
+    /// It asks for more than the pool has.
+    ExceedsPoolCapacity {
+        /// Of what.
+        key: Key,
+        /// How much.
+        asked: u64,
+        /// What there is.
+        capacity: u64,
+    },
+    /// It asks for more than its subject may ever use.
+    ExceedsLimit {
+        /// Of what.
+        key: Key,
+        /// How much.
+        asked: u64,
+        /// What the policy allows.
+        limit: u64,
+    },
+    /// It cannot be made to give way, and asks for more than is reserved.
+    ExceedsReserved {
+        /// Of what.
+        key: Key,
+        /// How much.
+        asked: u64,
+        /// What is reserved.
+        reserved: u64,
+    },
+    /// Too few hosts that the pool remembers are large enough, even when empty.
+    NoHostFits {
+        /// How many are.
+        hosts: usize,
+    },
+}
+
+impl Scheduler {
+    /// Whether a request could ever be granted in one of its pools; if not, why in each, most preferred first. An
+    /// empty list says that its subject has no policy.
+    ///
+    /// # Errors
+    /// Where it could not.
+    pub fn admit(
+        &self,
+        request: &Request,
+        allow_pending: bool,
+    ) -> Result<(), Vec<(PoolName, Infeasible)>> {
+        let mut reasons = Vec::new();
+        for (name, pool) in self.candidates(request) {
+            let Some(before) = RequestInPool::of(self, pool, request) else {
+                continue;
+            };
+            match before.never(allow_pending) {
+                None => return Ok(()),
+                Some(never) => reasons.push((name.clone(), never)),
+            }
+        }
+        Err(reasons)
+    }
+
+    /// Why a request could never be granted in a pool; `None` where it could, or its subject has no policy there. One that
+    /// may pend is not held to what hosts there are.
+    pub fn never(&self, pool: &Pool, request: &Request, allow_pending: bool) -> Option<Infeasible> {
+        RequestInPool::of(self, pool, request)?.never(allow_pending)
+    }
+}
+
+impl RequestInPool<'_> {
+    /// The first rule by which the request could never be granted here. One that waits for the first host of a platform
+    /// is not held to what hosts there are.
+    pub(crate) fn never(&self, allow_pending: bool) -> Option<Infeasible> {
+        self.never_now(allow_pending || self.pool.awaits_platform(self.request))
+    }
+
+    /// The same, whatever may be waited for.
+    pub(crate) fn never_now(&self, allow_pending: bool) -> Option<Infeasible> {
+        let keys = || self.request.demand.iter();
+        let unknown = keys().find(|(key, _)| !self.is_known(key.as_str()));
+        if let Some((key, _)) = unknown {
+            return Some(Infeasible::UnknownResource { key: key.clone() });
+        }
+        let over_capacity =
+            keys().find_map(|(key, asked)| self.over_capacity(key, asked, allow_pending));
+        let policy = || keys().find_map(|(key, asked)| self.against_policy(key, asked));
+        over_capacity
+            .or_else(policy)
+            .or_else(|| self.too_few_hosts(allow_pending))
+    }
+
+    fn is_known(&self, key: &str) -> bool {
+        HOST_KEYS.contains(&key) || key == STEP_RUN || self.pool.declared(key).is_some()
+    }
+
+    /// What hosts report may grow with the next host, so one that may pend is not held to it.
+    fn over_capacity(&self, key: &Key, asked: u64, allow_pending: bool) -> Option<Infeasible> {
+        let declared = self.pool.declared(key.as_str()).is_some();
+        if !declared && (self.pool.hosts().is_empty() || allow_pending) {
+            return None;
+        }
+        let capacity = self
+            .pool
+            .capacity(key.as_str())
+            .filter(|capacity| asked > *capacity)?;
+        let key = key.clone();
+        Some(Infeasible::ExceedsPoolCapacity {
+            key,
+            asked,
+            capacity,
+        })
+    }
+
+    fn against_policy(&self, key: &Key, asked: u64) -> Option<Infeasible> {
+        let policy = self.account.policy.as_ref()?;
+        if !self.pool.is_metered(key.as_str()) {
+            return None;
+        }
+        if let Some(limit) = policy.limit(key.as_str()).filter(|limit| asked > *limit) {
+            let key = key.clone();
+            return Some(Infeasible::ExceedsLimit { key, asked, limit });
+        }
+        let reserved = policy
+            .reserved(key.as_str())
+            .filter(|_| !self.request.preemptible)?;
+        (asked > reserved).then(|| Infeasible::ExceedsReserved {
+            key: key.clone(),
+            asked,
+            reserved,
+        })
+    }
+
+    fn too_few_hosts(&self, allow_pending: bool) -> Option<Infeasible> {
+        if self.pool.hosts().is_empty() || allow_pending || self.request.resumes.is_some() {
+            return None;
+        }
+        let wanted = self.request.hosts as usize;
+        let large = |before: RequestInPool<'_>| {
+            let large = before.covering(&before.shelf().known);
+            large.take(wanted).count()
+        };
+        let hosts = self.each_view().map(large).max().unwrap_or(0);
+        (hosts < wanted).then_some(Infeasible::NoHostFits { hosts })
+    }
+}

@@ -1,0 +1,242 @@
+//! Which runs could be taken for a request, on which ground and in which order, and what spares the others.
+//!
+//! | ground | whose run | needs |
+//! |---|---|---|
+//! | own | the waiter's own subject's | the waiter cannot be made to give way and is inside its reserved share |
+//! | take-back | anybody's, granted around the waiter | nothing |
+//! | priority | another subject's that holds more than its share of a short key | the waiter's policy priority is higher |
+//! | reclaim | the same | the waiter is inside its reserved share |
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use sluice_common::amount::STEP_RUN;
+use sluice_common::id::{AttemptId, Subject};
+use sluice_common::time::Time;
+
+use crate::model::account::Account;
+use crate::model::pool::Pool;
+use crate::model::request::Run;
+use crate::placement::request_in_pool::RequestInPool;
+
+/// Why a run does not give way to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protected {
+    /// It cannot be made to give way.
+    NotPreemptible,
+    /// It is being stopped already.
+    Leaving,
+    /// It is the waiter's own subject's.
+    Own,
+    /// Its subject holds no more than its reserved share of what is short.
+    InShare,
+    /// The waiter would borrow too, and its priority is not higher than this.
+    Priority(u64),
+    /// It has not run for as long as the pool lets every run: until then.
+    MinRuntime(Time),
+    /// It is frozen, and others go for it.
+    Resuming,
+}
+
+/// The order of victims: the least goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct VictimRank {
+    pub(crate) foreign: bool,
+    pub(crate) priority: u64,
+    pub(crate) work: u128,
+    pub(crate) began: Reverse<Time>,
+    pub(crate) place: Reverse<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) rank: VictimRank,
+    pub(crate) id: &'a AttemptId,
+    pub(crate) run: &'a Run,
+    pub(crate) rule: PreemptionRule,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PreemptionRule {
+    Own,
+    TakeBack,
+    /// Priority or reclaim: only what is held beyond the share.
+    Excess,
+}
+
+/// Every run that could be taken on some ground, in victim order.
+pub(crate) fn candidates<'a>(before: RequestInPool<'a>, now: Time) -> Vec<Candidate<'a>> {
+    let RequestInPool {
+        scheduler,
+        pool,
+        request,
+        ..
+    } = before;
+    let in_share = before.is_in_share();
+    let mut found: Vec<Candidate<'a>> = Vec::new();
+    for (subject, other) in pool.accounts() {
+        let Ok(rule) = rule(before, in_share, subject, other) else {
+            continue;
+        };
+        if rule == PreemptionRule::Excess && !holds_what_may_be_short(before, other) {
+            continue;
+        }
+        let runs = other
+            .runs
+            .iter()
+            .filter_map(|id| Some((id, scheduler.run(id)?)));
+        found.extend(
+            runs.filter(|(_, run)| spared(before, rule, run, now).is_none())
+                .map(|(id, run)| candidate(id, run, rule, other.priority(), now)),
+        );
+    }
+    if let Some(around) = pool.backfill.get(&request.step) {
+        add_granted_around(&mut found, before, around, now);
+    }
+    found.sort_unstable_by_key(|candidate| candidate.rank);
+    found
+}
+
+/// Runs that were granted around the request may be taken back, on whatever ground they are candidates already.
+fn add_granted_around<'a>(
+    found: &mut Vec<Candidate<'a>>,
+    before: RequestInPool<'a>,
+    around: &'a BTreeSet<AttemptId>,
+    now: Time,
+) {
+    let RequestInPool {
+        scheduler, pool, ..
+    } = before;
+    for candidate in found.iter_mut() {
+        if candidate.rule == PreemptionRule::Excess && around.contains(candidate.id) {
+            candidate.rule = PreemptionRule::TakeBack;
+        }
+    }
+    let known: BTreeSet<&AttemptId> = found.iter().map(|candidate| candidate.id).collect();
+    let others = around
+        .iter()
+        .filter(|id| !known.contains(id))
+        .filter_map(|id| Some((id, scheduler.run(id)?)))
+        .filter(|(_, run)| spared(before, PreemptionRule::TakeBack, run, now).is_none());
+    let others: Vec<Candidate<'a>> = others
+        .map(|(id, run)| {
+            let account = pool.account(&run.request.subject);
+            let priority = account.map_or(0, |account| account.priority());
+            candidate(id, run, PreemptionRule::TakeBack, priority, now)
+        })
+        .collect();
+    found.extend(others);
+}
+
+/// On what ground a request may take a subject's runs at all.
+fn rule(
+    before: RequestInPool<'_>,
+    in_share: bool,
+    subject: &Subject,
+    other: &Account,
+) -> Result<PreemptionRule, Protected> {
+    if *subject == before.request.subject {
+        return match before.request.preemptible {
+            true => Err(Protected::Own),
+            false => Ok(PreemptionRule::Own),
+        };
+    }
+    let theirs = other.priority();
+    if !in_share && before.account.priority() <= theirs {
+        return Err(Protected::Priority(theirs));
+    }
+    match before.pool.holds_excess(other) {
+        true => Ok(PreemptionRule::Excess),
+        false => Err(Protected::InShare),
+    }
+}
+
+/// Whether a subject holds more than its share of anything that the request could be short of: no run of another goes for
+/// it.
+fn holds_what_may_be_short(before: RequestInPool<'_>, other: &Account) -> bool {
+    let RequestInPool { pool, request, .. } = before;
+    let mut excess = pool.excess(other);
+    excess.any(|(key, ..)| {
+        let asks = request.demand.get(key) > 0;
+        asks && (key != STEP_RUN || pool.may_be_short_of_steps())
+    })
+}
+
+/// What spares one of those runs all the same.
+fn spared(
+    before: RequestInPool<'_>,
+    rule: PreemptionRule,
+    run: &Run,
+    now: Time,
+) -> Option<Protected> {
+    fixed(before, run).or_else(|| match rule {
+        PreemptionRule::Own | PreemptionRule::TakeBack => None,
+        PreemptionRule::Excess => spared_until(before.pool, run, now).map(Protected::MinRuntime),
+    })
+}
+
+/// Until when a run is spared by others' priority and reclaim, where it is.
+pub(crate) fn spared_until(pool: &Pool, run: &Run, now: Time) -> Option<Time> {
+    let until = run.began() + pool.terms().min_runtime;
+    (now < until).then_some(until)
+}
+
+/// What spares a run of the pool from a request that is short of a key; `None` where it may be taken.
+pub(crate) fn sparing(
+    before: RequestInPool<'_>,
+    run: &Run,
+    key: &str,
+    now: Time,
+) -> Option<Protected> {
+    if run.backfill.contains(&before.request.step) {
+        return spared(before, PreemptionRule::TakeBack, run, now);
+    }
+    let subject = &run.request.subject;
+    let account = before.pool.account(subject)?;
+    match rule(before, before.is_in_share(), subject, account) {
+        Ok(PreemptionRule::Excess) if account.beyond(key, 0) == 0 => {
+            fixed(before, run).or(Some(Protected::InShare))
+        }
+        Ok(rule) => spared(before, rule, run, now),
+        Err(sparing) => fixed(before, run).or(Some(sparing)),
+    }
+}
+
+/// What spares a run from everybody.
+fn fixed(before: RequestInPool<'_>, run: &Run) -> Option<Protected> {
+    match (run.is_leaving(), run.request.preemptible) {
+        (true, _) => Some(Protected::Leaving),
+        (false, false) => Some(Protected::NotPreemptible),
+        (false, true) => {
+            // Victims are not revoked: what goes for a frozen run is not to go in vain.
+            let is_promised = || {
+                let nomination = before.scheduler.nomination(&run.request.step);
+                nomination.is_some_and(|it| it.is_firm())
+            };
+            (run.is_frozen() && is_promised()).then_some(Protected::Resuming)
+        }
+    }
+}
+
+fn candidate<'a>(
+    id: &'a AttemptId,
+    run: &'a Run,
+    rule: PreemptionRule,
+    priority: u64,
+    now: Time,
+) -> Candidate<'a> {
+    let rank = VictimRank {
+        foreign: rule != PreemptionRule::Own,
+        priority,
+        work: run.work(now),
+        began: Reverse(run.began()),
+        place: Reverse(run.request.place),
+    };
+    Candidate {
+        rank,
+        id,
+        run,
+        rule,
+    }
+}

@@ -1,0 +1,170 @@
+//! Counting off: who of the candidates goes so that a request fits on given hosts, and who of these is spared after all.
+
+use alloc::borrow::Cow;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use sluice_common::id::{AttemptId, NodeName};
+
+use crate::preemption::candidates::{Candidate, PreemptionRule};
+use crate::preemption::index::CandidateIndex;
+use crate::preemption::what_if::{Shortage, WhatIf};
+
+/// How many of those that stand in the way are left out in turn: of one candidate, and of the next where of one it is fewer.
+const WAYS: usize = 2;
+/// How often counting is begun again elsewhere when it has come to an end short: a bound on what a request costs that
+/// nobody makes room for, as most that are blocked are.
+const DETOURS: usize = 8;
+
+/// Takes candidates in their order until the request would fit on `hosts`, counted off as one set for all of them; `None`
+/// where it never does. A small run that goes first may bring its subject down to its share, or be enough of the one key for
+/// which a large one may go, and so spare the large one that would have been enough of all: then the small one is left
+/// out, and they are counted again. Where several stand in the way and what is left without one is not enough, it is
+/// another that is left out.
+pub(crate) fn fill<'a, 'c>(
+    what_if: &mut WhatIf<'a>,
+    index: &CandidateIndex<'a, 'c>,
+    hosts: &[NodeName],
+) -> Option<Vec<&'c Candidate<'a>>> {
+    let mut detours = DETOURS;
+    let mut untried = Vec::from([BTreeSet::new()]);
+    let mut was_short_end = false;
+    while let Some(left_out) = untried.pop() {
+        if was_short_end {
+            detours = detours.checked_sub(1)?;
+        }
+        match count_off(what_if, index, hosts, &left_out) {
+            Counted::Enough(taken) => return Some(taken),
+            Counted::Short { in_the_way } => {
+                was_short_end = in_the_way.is_empty();
+                let ways = in_the_way.into_iter().rev().map(|one| {
+                    let mut left_out = left_out.clone();
+                    left_out.insert(one);
+                    left_out
+                });
+                untried.extend(ways);
+            }
+        }
+    }
+    None
+}
+
+/// What came of taking candidates in their order.
+enum Counted<'a, 'c> {
+    Enough(Vec<&'c Candidate<'a>>),
+    /// Nobody was taken after all. Where a run was spared only because others went first: those others, in victim order.
+    Short {
+        in_the_way: Vec<&'a AttemptId>,
+    },
+}
+
+/// A subject is counted down by each run that is taken, so it is not pushed below its share but by the one that straddles
+/// the line.
+fn count_off<'a, 'c>(
+    what_if: &mut WhatIf<'a>,
+    index: &CandidateIndex<'a, 'c>,
+    hosts: &[NodeName],
+    left_out: &BTreeSet<&'a AttemptId>,
+) -> Counted<'a, 'c> {
+    let mut taken: Vec<&'c Candidate<'a>> = Vec::new();
+    let mut in_the_way = Vec::new();
+    let whole = what_if.shortage(hosts);
+    let mut shortage = whole.clone();
+    // A shortage only shrinks by what is taken, so who does not help now never does.
+    let helpful = match shortage.is_of_hosts_alone() {
+        true => index.on_any(hosts),
+        false => Cow::Borrowed(&*index.all),
+    };
+    for candidate in helpful.iter() {
+        if shortage.is_none() {
+            break;
+        }
+        let awaited = what_if.is_awaited_by_others(candidate.id);
+        if awaited || what_if.has(candidate.id) || left_out.contains(candidate.id) {
+            continue;
+        }
+        if may_go(what_if, &shortage, candidate) {
+            what_if.take(candidate.id, candidate.run);
+            taken.push(*candidate);
+            what_if.shrink(&mut shortage, candidate.run);
+        } else if in_the_way.len() < WAYS
+            && shortage.helped(what_if, false, candidate.id, candidate.run)
+        {
+            for shield in shields(what_if, hosts, candidate, &taken, &whole) {
+                if !in_the_way.contains(&shield) {
+                    in_the_way.push(shield);
+                }
+            }
+        }
+    }
+    if shortage.is_none() {
+        return Counted::Enough(taken);
+    }
+    for candidate in taken {
+        what_if.spare(candidate.id);
+    }
+    Counted::Short { in_the_way }
+}
+
+/// Whether the loss of a run would help, on the ground on which it may be taken.
+fn may_go(what_if: &WhatIf<'_>, shortage: &Shortage<'_>, candidate: &Candidate<'_>) -> bool {
+    let (id, run) = (candidate.id, candidate.run);
+    match candidate.rule {
+        PreemptionRule::Own => shortage.helped(what_if, true, id, run),
+        PreemptionRule::TakeBack => shortage.helped_back(what_if, id, run),
+        PreemptionRule::Excess => shortage.helped_beyond_share(what_if, id, run),
+    }
+}
+
+/// The first of those taken but for any of whom a run could be taken too: others of its subject, or those whose loss was
+/// enough of the key of which its subject holds more than its share. Where no single one is, the first of its subject.
+fn shields<'a>(
+    what_if: &mut WhatIf<'a>,
+    hosts: &[NodeName],
+    spared: &Candidate<'a>,
+    taken: &[&Candidate<'a>],
+    whole: &Shortage<'a>,
+) -> Vec<&'a AttemptId> {
+    let others = taken
+        .iter()
+        .filter(|other| other.rule != PreemptionRule::Own);
+    let subject = &spared.run.request.subject;
+    let mut same = others
+        .clone()
+        .filter(|other| other.run.request.subject == *subject);
+    let same = same.next().map(|other| other.id);
+    if same.is_none() && !may_go(what_if, whole, spared) {
+        return Vec::new();
+    }
+    let alone = others.filter(|other| {
+        what_if.spare(other.id);
+        let shortage = what_if.shortage(hosts);
+        let goes = may_go(what_if, &shortage, spared);
+        what_if.take(other.id, other.run);
+        goes
+    });
+    let alone: Vec<&AttemptId> = alone.map(|other| other.id).take(WAYS).collect();
+    match alone.is_empty() {
+        true => same.into_iter().collect(),
+        false => alone,
+    }
+}
+
+/// Spares every victim without which the request still fits, the last in victim order first.
+pub(crate) fn prune<'a>(
+    what_if: &mut WhatIf<'a>,
+    hosts: &[NodeName],
+    taken: &mut Vec<&Candidate<'a>>,
+) {
+    taken.sort_unstable_by_key(|candidate| candidate.rank);
+    let mut needed = Vec::new();
+    while let Some(candidate) = taken.pop() {
+        what_if.spare(candidate.id);
+        if !what_if.can_do_with(hosts, candidate.run) {
+            what_if.take(candidate.id, candidate.run);
+            needed.push(candidate);
+        }
+    }
+    needed.reverse();
+    *taken = needed;
+}

@@ -1,0 +1,180 @@
+//! Whom a gang takes, chosen as one set with the hosts on which it would run. The victims of a set are counted off
+//! together, whatever host they are on, so what one host costs hangs on which others are chosen with it: hosts that are
+//! the cheapest one by one may have no lawful set between them.
+//!
+//! The search goes by hosts, those that cost least alone first. Each host is tried with those that are chosen already, and
+//! given up where no lawful set makes room on all of them, for with still more hosts there is none either. It is begun
+//! anew with a dearer host, without those before, for runs that hold several hosts may make a dearer one the better choice.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use sluice_common::id::NodeName;
+
+use crate::model::request::ByHost;
+use crate::placement::request_in_pool::RequestInPool;
+use crate::preemption::index::CandidateIndex;
+use crate::preemption::offer::{Offer, PreemptionCost};
+use crate::preemption::what_if::WhatIf;
+
+/// With how many different hosts the search is begun where runs hold several: each costs as much as the first.
+const BEGINNINGS: usize = 8;
+/// How many sets of hosts are looked at beside as many as the gang needs hosts: a bound on what one decision costs where
+/// next to nothing fits together.
+const TRIES: usize = 128;
+
+/// The hosts on which a gang could run at the least price, of those that are looked at.
+pub(crate) fn cheapest_hosts<'a, 'c>(
+    before: RequestInPool<'a>,
+    base: &WhatIf<'a>,
+    index: &CandidateIndex<'a, 'c>,
+) -> Option<Offer<'a, 'c>> {
+    let wanted = before.request.hosts as usize;
+    let mut search = Search {
+        before,
+        base,
+        index,
+        wanted,
+        wide: index.all.iter().any(|it| it.run.holding.len() > 1),
+        tries: TRIES + BEGINNINGS.saturating_mul(wanted),
+    };
+    let offers = search.alone();
+    search.cheapest(&offers)
+}
+
+/// One host alone, with its price.
+struct Priced<'a, 'c> {
+    price: PreemptionCost,
+    host: NodeName,
+    offer: Offer<'a, 'c>,
+}
+
+struct Search<'s, 'a, 'c> {
+    before: RequestInPool<'a>,
+    base: &'s WhatIf<'a>,
+    index: &'s CandidateIndex<'a, 'c>,
+    wanted: usize,
+    /// Whether anybody who could be taken holds several hosts.
+    wide: bool,
+    /// How many more sets may be looked at.
+    tries: usize,
+}
+
+impl<'a, 'c> Search<'_, 'a, 'c> {
+    /// Every host that is worth a look, by itself, the cheapest first: those where somebody could be taken or goes anyhow,
+    /// and as many of the others that have room as the gang could use.
+    fn alone(&self) -> Vec<Priced<'a, 'c>> {
+        let RequestInPool { pool, .. } = self.before;
+        let shelf = self.before.shelf();
+        let busy = self.index.on.keys().copied().chain(self.base.freed_hosts());
+        let busy: BTreeSet<&NodeName> = busy.collect();
+        let fits = |node: &NodeName| self.base.could_cover(node, self.index.held_on(node));
+        let idle = self.before.covering(&shelf.free).map(|(node, _)| node);
+        let idle = idle.filter(|node| !busy.contains(node) && fits(node));
+        let idle: Vec<&NodeName> = idle.take(self.wanted).collect();
+        let open = |node: &&&NodeName| pool.hosts().get(**node).is_some_and(|host| host.open);
+        let lets = |node: &&NodeName| self.before.may_be_on(node);
+        let busy = busy
+            .iter()
+            .filter(open)
+            .copied()
+            .filter(lets)
+            .filter(|node| fits(node));
+        let hosts = busy.chain(idle);
+        let offers = hosts.filter_map(|node| {
+            let host = node.clone();
+            let offer = self.on(Vec::from([host.clone()]))?;
+            let price = offer.price();
+            Some(Priced { price, host, offer })
+        });
+        let mut offers: Vec<Priced<'a, 'c>> = offers.collect();
+        offers.sort_by(|a, b| (&a.price, &a.host).cmp(&(&b.price, &b.host)));
+        offers
+    }
+
+    fn on(&self, hosts: Vec<NodeName>) -> Option<Offer<'a, 'c>> {
+        Offer::on(self.base.clone(), self.index, hosts)
+    }
+
+    /// The best of what is found from several beginnings; where nothing is found, from all.
+    fn cheapest(&mut self, offers: &[Priced<'a, 'c>]) -> Option<Offer<'a, 'c>> {
+        if let Some(found) = self.all_at_once(offers) {
+            return Some(found);
+        }
+        let beginnings = if self.wide { BEGINNINGS } else { 1 };
+        let mut best: Option<(PreemptionCost, Offer<'a, 'c>)> = None;
+        for (n, first) in offers.iter().enumerate() {
+            let enough = best.is_some() && n >= beginnings;
+            if enough || self.tries == 0 {
+                break;
+            }
+            let others = offers[n + 1..].iter().collect();
+            let Some(found) = self.grow(&first.offer, others) else {
+                continue;
+            };
+            let price = found.price();
+            let better = best.as_ref().is_none_or(|(known, _)| price < *known);
+            if better {
+                best = Some((price, found));
+            }
+        }
+        best.map(|(_, offer)| offer)
+    }
+
+    /// The cheapest hosts, where these have a lawful set between them and no others can be cheaper together.
+    fn all_at_once(&self, offers: &[Priced<'a, 'c>]) -> Option<Offer<'a, 'c>> {
+        let first = offers.get(..self.wanted).filter(|_| !self.wide)?;
+        self.on(first.iter().map(|one| one.host.clone()).collect())
+    }
+
+    /// The first way to as many hosts as are wanted from those of `offer` and of `others`.
+    fn grow(
+        &mut self,
+        offer: &Offer<'a, 'c>,
+        others: Vec<&Priced<'a, 'c>>,
+    ) -> Option<Offer<'a, 'c>> {
+        let missing = self.wanted - offer.hosts.len();
+        if missing == 0 {
+            return Some(offer.clone());
+        }
+        let order = self.nearest_first(offer, others);
+        for n in 0..=order.len().checked_sub(missing)? {
+            self.tries = self.tries.checked_sub(1)?;
+            let hosts = offer.hosts.iter().chain([&order[n].host]);
+            let Some(with) = self.on(hosts.cloned().collect()) else {
+                continue;
+            };
+            let found = self.grow(&with, order[n + 1..].to_vec());
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// Other hosts, those first on which enough comes free by the runs that are taken already.
+    fn nearest_first<'o>(
+        &self,
+        offer: &Offer<'a, 'c>,
+        mut others: Vec<&'o Priced<'a, 'c>>,
+    ) -> Vec<&'o Priced<'a, 'c>> {
+        let mut freed = ByHost::new();
+        let wide = offer.taken.iter();
+        for candidate in wide.filter(|candidate| candidate.run.holding.len() > 1) {
+            for node in &candidate.run.holding {
+                let sum = freed.entry(node.clone()).or_default();
+                let each = candidate.run.each();
+                let each = self.before.given_back(node, candidate.id, each);
+                *sum = sum.plus(each);
+            }
+        }
+        let is_far = |node: &NodeName| {
+            let room = freed.get(node);
+            !room.is_some_and(|room| self.base.could_cover(node, *room))
+        };
+        if !freed.is_empty() {
+            others.sort_by_cached_key(|other| is_far(&other.host));
+        }
+        others
+    }
+}

@@ -1,0 +1,84 @@
+//! Candidates by host, so that what one host offers is found without a look at what runs elsewhere.
+
+use alloc::borrow::Cow;
+use alloc::collections::BTreeMap;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+
+use sluice_common::id::NodeName;
+
+use crate::model::units::HostUnits;
+use crate::placement::request_in_pool::RequestInPool;
+use crate::preemption::candidates::Candidate;
+use crate::preemption::what_if::Heads;
+
+/// Candidates in victim order: all, and by host, so that what one host offers is found without a look at what runs
+/// elsewhere.
+#[derive(Clone)]
+pub(crate) struct CandidateIndex<'a, 'c> {
+    pub(crate) before: RequestInPool<'a>,
+    /// Whether only sets count that would not be taken back at once.
+    pub(crate) lasting: bool,
+    pub(crate) all: Rc<[&'c Candidate<'a>]>,
+    pub(crate) on: Rc<BTreeMap<&'a NodeName, HostCandidates<'a, 'c>>>,
+    pub(crate) heads: Heads<'a>,
+}
+
+/// Candidates on one host.
+#[derive(Default)]
+pub(crate) struct HostCandidates<'a, 'c> {
+    pub(crate) candidates: Vec<&'c Candidate<'a>>,
+    /// All that they hold of it.
+    pub(crate) held: HostUnits,
+}
+
+impl<'a, 'c> CandidateIndex<'a, 'c> {
+    pub(crate) fn of(before: RequestInPool<'a>, candidates: &'c [Candidate<'a>]) -> Self {
+        let mut on: BTreeMap<&'a NodeName, HostCandidates<'a, 'c>> = BTreeMap::new();
+        for candidate in candidates {
+            for node in &candidate.run.holding {
+                let there = on.entry(node).or_default();
+                there.candidates.push(candidate);
+                let back = before.given_back(node, candidate.id, candidate.run.each());
+                there.held = there.held.plus(back);
+            }
+        }
+        Self {
+            before,
+            lasting: false,
+            all: candidates.iter().collect(),
+            on: Rc::new(on),
+            heads: Heads::default(),
+        }
+    }
+
+    /// The same, where a set of victims that would be taken back is none.
+    pub(crate) fn of_what_lasts(&self) -> Self {
+        Self {
+            lasting: true,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn on(&self, node: &NodeName) -> &[&'c Candidate<'a>] {
+        self.on.get(node).map_or(&[], |there| &there.candidates)
+    }
+
+    /// Those on any of several hosts, in victim order.
+    pub(crate) fn on_any(&self, hosts: &[NodeName]) -> Cow<'_, [&'c Candidate<'a>]> {
+        if let [host] = hosts {
+            return Cow::Borrowed(self.on(host));
+        }
+        let there = hosts.iter().flat_map(|host| self.on(host)).copied();
+        let mut there: Vec<&'c Candidate<'a>> = there.collect();
+        there.sort_unstable_by_key(|candidate| candidate.rank);
+        there.dedup_by_key(|candidate| candidate.id);
+        Cow::Owned(there)
+    }
+
+    /// All that candidates hold of a host.
+    pub(crate) fn held_on(&self, node: &NodeName) -> HostUnits {
+        let there = self.on.get(node);
+        there.map_or(HostUnits::default(), |there| there.held)
+    }
+}

@@ -1,0 +1,93 @@
+//! What a host costs at least, so that those need not be tried which cannot be cheaper than one that is known. Whoever
+//! looks for the cheapest host asks; nothing is decided by it.
+//!
+//! Only for requests that lack nothing but units of hosts: then all that goes is on the host itself. It must free as many
+//! GPUs as are missing there, and a run is worth at most its part of them: so no lawful set loses less work than the
+//! runs that lose least for each GPU, the last of them in part.
+
+use alloc::vec::Vec;
+
+use sluice_common::id::NodeName;
+
+use crate::model::units::HostUnits;
+use crate::preemption::candidates::Candidate;
+use crate::preemption::offer::PreemptionCost;
+use crate::preemption::what_if::WhatIf;
+
+/// No set of victims there costs less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Least {
+    highest_priority: Option<u64>,
+    work: u128,
+}
+
+impl Least {
+    /// Whether everything there costs more than this.
+    pub(super) fn exceeds(&self, price: &PreemptionCost) -> bool {
+        (price.highest_priority, price.work) < (self.highest_priority, self.work)
+    }
+}
+
+/// What a host costs at least; nothing where the request would fit there as it is.
+pub(crate) fn on(base: &WhatIf<'_>, node: &NodeName, candidates: &[&Candidate<'_>]) -> Least {
+    let missing = base.counted_on(node);
+    if missing == HostUnits::default() {
+        return Least::default();
+    }
+    let own = candidates.iter().any(|candidate| !candidate.rank.foreign);
+    let priorities = candidates.iter().map(|candidate| candidate.rank.priority);
+    let held = candidates
+        .iter()
+        .map(|it| (it.rank.work, it.run.each().gpus()));
+    Least {
+        highest_priority: priorities.min().filter(|_| !own),
+        work: least_work(held, missing.gpus()),
+    }
+}
+
+/// The least work with which so many GPUs could come free, of runs that each lose work and hold some.
+fn least_work(held: impl Iterator<Item = (u128, u64)>, mut missing: u64) -> u128 {
+    let mut held: Vec<(u128, u64)> = held.filter(|(_, gpus)| *gpus > 0).collect();
+    held.sort_unstable_by(|(work, gpus), (others, other)| {
+        let own = work.saturating_mul(u128::from(*other));
+        own.cmp(&others.saturating_mul(u128::from(*gpus)))
+    });
+    let mut sum: u128 = 0;
+    for (work, gpus) in held {
+        if gpus >= missing {
+            return sum.saturating_add(work.saturating_mul(u128::from(missing)) / u128::from(gpus));
+        }
+        missing -= gpus;
+        sum = sum.saturating_add(work);
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_last_run_counts_for_the_part_that_is_needed() {
+        let held = [(100, 4), (10, 1), (80, 2), (5, 0)];
+        for (missing, work) in [(0, 0), (1, 10), (3, 60), (5, 110), (6, 150), (9, 190)] {
+            assert_eq!(least_work(held.into_iter(), missing), work, "{missing}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_set_loses_less(
+            held in prop::collection::vec((0u128..50, 0u64..5), 0..8),
+            missing in 0u64..12,
+        ) {
+            let least = least_work(held.iter().copied(), missing);
+            for set in 0u32..1 << held.len() {
+                let taken = held.iter().enumerate().filter(|(n, _)| set >> n & 1 == 1);
+                let (work, gpus) = taken.fold((0, 0), |(w, g), (_, it)| (w + it.0, g + it.1));
+                prop_assert!(gpus < missing || least <= work);
+            }
+        }
+    }
+}

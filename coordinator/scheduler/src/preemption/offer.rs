@@ -1,0 +1,63 @@
+//! What hosts cost: whom a request would take to run there.
+
+use alloc::vec::Vec;
+
+use sluice_common::id::{AttemptId, NodeName};
+
+use crate::preemption::candidates::Candidate;
+use crate::preemption::counting::{fill, prune};
+use crate::preemption::index::CandidateIndex;
+use crate::preemption::what_if::WhatIf;
+
+/// How good a set of victims is: the least is best.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PreemptionCost {
+    /// `None`: only the waiter's own subject gives way.
+    pub(crate) highest_priority: Option<u64>,
+    pub(crate) work: u128,
+    pub(crate) count: usize,
+}
+
+/// Hosts, as many as the request needs or fewer, and whom it would take to run there.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer<'a, 'c> {
+    pub(crate) hosts: Vec<NodeName>,
+    pub(crate) taken: Vec<&'c Candidate<'a>>,
+}
+
+impl<'a, 'c> Offer<'a, 'c> {
+    /// What `hosts` cost, where nobody is taken but who is needed; `None` where no lawful set makes room there.
+    pub(crate) fn on(
+        mut what_if: WhatIf<'a>,
+        index: &CandidateIndex<'a, 'c>,
+        hosts: Vec<NodeName>,
+    ) -> Option<Self> {
+        let mut taken = fill(&mut what_if, index, &hosts)?;
+        prune(&mut what_if, &hosts, &mut taken);
+        let offer = Self { hosts, taken };
+        let lasts = !index.lasting || !offer.would_be_taken_back(what_if, index);
+        lasts.then_some(offer)
+    }
+
+    /// Whether those who are taken would take the units back at once.
+    pub(crate) fn would_be_taken_back(
+        &self,
+        mut what_if: WhatIf<'a>,
+        index: &CandidateIndex<'a, 'c>,
+    ) -> bool {
+        for candidate in &self.taken {
+            what_if.take(candidate.id, candidate.run);
+        }
+        let victims: Vec<&AttemptId> = self.taken.iter().map(|it| it.id).collect();
+        what_if.would_be_taken_back(&victims, &index.heads)
+    }
+
+    pub(crate) fn price(&self) -> PreemptionCost {
+        let foreign = self.taken.iter().filter(|candidate| candidate.rank.foreign);
+        PreemptionCost {
+            highest_priority: foreign.map(|candidate| candidate.rank.priority).max(),
+            work: self.taken.iter().map(|candidate| candidate.rank.work).sum(),
+            count: self.taken.len(),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! By whom runs could be made to give way, for those who ask of one run and for those who change terms. What is said here
+//! is what `candidates` and `what_if` would go by, whoever waits.
+//!
+//! A run is exposed where it holds a key that counts in shares and of which its subject uses more than is reserved. Of
+//! a key that does not count everybody holds "more", but a run that is otherwise inside its share is spared for it: it
+//! would be in share again at once. So such keys add to what a run may be taken for, and never expose it by themselves.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use sluice_common::amount::{Key, STEP_RUN};
+use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
+use sluice_common::time::{Span, Time};
+
+use crate::model::account::{Account, Policy};
+use crate::model::pool::Pool;
+use crate::model::request::Run;
+use crate::model::scheduler::Scheduler;
+use crate::preemption::candidates;
+
+/// By whom a run could be made to give way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exposure<'a> {
+    /// Whether its subject's use of every counted key that it holds is within what is reserved.
+    pub in_share: bool,
+    /// The keys that it holds and of which its subject uses more than is reserved: how much, and what is reserved. A
+    /// request that is short of one of these may take it.
+    pub beyond: Vec<(&'a str, u64, u64)>,
+    /// Until then it is spared by others' priority and reclaim.
+    pub spared_until: Option<Time>,
+    /// Whether it can be made to give way at all.
+    pub preemptible: bool,
+    /// Waiters around which it was granted and that wait still: these may take it back.
+    pub backfill: Vec<&'a StepId>,
+    /// Subjects of a higher priority in its pool.
+    pub above: Vec<(&'a Subject, u64)>,
+}
+
+/// Which subjects could take what others of a pool hold beyond their share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claims {
+    /// Whose runs, of which key, and who could.
+    held: BTreeSet<(Subject, Key, Subject)>,
+    /// For how long runs are spared.
+    spare: Span,
+}
+
+impl Scheduler {
+    /// By whom a run could be made to give way.
+    pub fn exposure<'a>(&'a self, attempt: &AttemptId, now: Time) -> Option<Exposure<'a>> {
+        let run = self.run(attempt)?;
+        let pool = self.pools.get(&run.pool)?;
+        let account = pool.account(&run.request.subject)?;
+        let beyond = beyond(pool, account, run);
+        let above = pool.policies().filter(|(subject, policy)| {
+            **subject != run.request.subject && policy.priority > account.priority()
+        });
+        let waits = |waiter: &&StepId| self.requests.contains_key(*waiter);
+        Some(Exposure {
+            in_share: beyond.is_empty(),
+            beyond,
+            spared_until: candidates::spared_until(pool, run, now),
+            preemptible: run.request.preemptible,
+            backfill: run.backfill.iter().filter(waits).collect(),
+            above: above.map(|(subject, it)| (subject, it.priority)).collect(),
+        })
+    }
+
+    /// Who could take what in a pool: where `about` is said, only what these subjects hold, or could take.
+    pub fn claims(&self, name: &PoolName, about: Option<&BTreeSet<&Subject>>) -> Claims {
+        let pool = self.pools.get(name);
+        let accounts = pool.into_iter().flat_map(Pool::accounts);
+        let accounts = accounts.filter(|(_, account)| !account.runs.is_empty());
+        let mut held = BTreeSet::new();
+        for (pool, (owner, account)) in accounts.filter_map(|it| Some((pool?, it))) {
+            for key in counted_excess(pool, account) {
+                let takers = takers(pool, owner, about);
+                let takers = takers.filter(|(_, policy)| could_take(policy, account, key));
+                held.extend(takers.map(|(taker, _)| (owner.clone(), key.clone(), taker.clone())));
+            }
+        }
+        let spare = pool.map_or(Span::ZERO, |pool| pool.terms().min_runtime);
+        Claims { held, spare }
+    }
+
+    /// The runs of a pool that somebody could take as things stand and could not before.
+    pub fn newly_exposed(
+        &self,
+        name: &PoolName,
+        before: &Claims,
+        about: Option<&BTreeSet<&Subject>>,
+        now: Time,
+    ) -> BTreeSet<AttemptId> {
+        let Claims { held, spare } = self.claims(name, about);
+        let was_spared = |run: &Run| {
+            let until = run.began() + before.spare;
+            until > now && until > run.began() + spare
+        };
+        // Whether anybody could who could not before.
+        let mut exposed: BTreeMap<(&Subject, &Key), bool> = BTreeMap::new();
+        for claim in &held {
+            let (owner, key, _) = claim;
+            *exposed.entry((owner, key)).or_default() |= !before.held.contains(claim);
+        }
+        let mut found = BTreeSet::new();
+        for ((owner, key), is_new) in exposed {
+            let runs = self.runs_of(name, Some(owner));
+            let runs = runs.filter(|(_, run)| run.request.preemptible && !run.is_leaving());
+            let runs = runs.filter(|(_, run)| run.demand().get(key.as_str()) > 0);
+            let runs = runs.filter(|(_, run)| is_new || was_spared(run));
+            found.extend(runs.map(|(id, _)| id.clone()));
+        }
+        found
+    }
+}
+
+/// The keys that a run holds and of which its subject uses more than its share; none where it is inside its share.
+fn beyond<'a>(pool: &Pool, account: &'a Account, run: &Run) -> Vec<(&'a str, u64, u64)> {
+    let held = |key: &str| run.demand().get(key) > 0;
+    // That a host holds as many steps as it may is no matter of shares.
+    let matters = |key: &str| counts(pool, account, key) || key != STEP_RUN;
+    let excess = pool.excess(account);
+    let excess = excess.filter(|(key, ..)| held(key) && matters(key));
+    let beyond: Vec<_> = excess.collect();
+    match beyond.iter().any(|(key, ..)| counts(pool, account, key)) {
+        true => beyond,
+        false => Vec::new(),
+    }
+}
+
+/// Whether a key counts in the tests of a subject's share.
+fn counts(pool: &Pool, account: &Account, key: &str) -> bool {
+    pool.is_metered(key) && account.reserved(key).is_some()
+}
+
+fn counted_excess<'a>(pool: &'a Pool, account: &'a Account) -> impl Iterator<Item = &'a Key> {
+    let used = account.used.iter().map(|(key, _)| key);
+    used.filter(|key| counts(pool, account, key.as_str()) && account.beyond(key.as_str(), 0) > 0)
+}
+
+/// The policies of those who could take what `owner` holds: of all others, or of those that it is about.
+fn takers<'a>(
+    pool: &'a Pool,
+    owner: &'a Subject,
+    about: Option<&'a BTreeSet<&'a Subject>>,
+) -> impl Iterator<Item = (&'a Subject, &'a Policy)> {
+    let about = about.filter(|about| !about.contains(owner));
+    let all = about.is_none().then(|| pool.policies());
+    let some = about.into_iter().flatten();
+    let some = some.filter_map(|subject| Some((*subject, pool.policy(subject)?)));
+    let takers = all.into_iter().flatten().chain(some);
+    takers.filter(move |(taker, _)| *taker != owner)
+}
+
+/// By priority, or by reclaim with a share of its own.
+fn could_take(taker: &Policy, owner: &Account, key: &Key) -> bool {
+    let reserved = taker.reserved(key.as_str());
+    taker.priority > owner.priority() || reserved.is_some_and(|reserved| reserved > 0)
+}

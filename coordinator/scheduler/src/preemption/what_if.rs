@@ -1,0 +1,497 @@
+//! A pool as it would be if some runs were gone: what a request would still lack, and who would be within its share.
+
+use alloc::borrow::Cow;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+
+use sluice_common::amount::{Amounts, GPU};
+use sluice_common::id::{AttemptId, NodeName, StepId, Subject};
+
+use crate::model::account::Account;
+use crate::model::frozen::Gpus;
+use crate::model::nomination::Nomination;
+use crate::model::queue_order;
+use crate::model::request::{ByHost, Request, Run};
+use crate::model::reservations::Reservations;
+use crate::model::units::HostUnits;
+use crate::placement::request_in_pool::RequestInPool;
+
+/// What is supposed.
+#[derive(Clone, Debug)]
+pub(crate) struct WhatIf<'a> {
+    before: RequestInPool<'a>,
+    kept: Cow<'a, Reservations>,
+    head: Option<Head<'a>>,
+    gone: BTreeMap<&'a AttemptId, Given<'a>>,
+    freed_on: ByHost,
+    freed: Amounts,
+    freed_of: BTreeMap<&'a Subject, Amounts>,
+    /// What is being stopped of a subject and not supposed to be gone: asked of each run that could go, so it is kept as a sum.
+    leaving_of: BTreeMap<&'a Subject, Amounts>,
+}
+
+/// A head that goes before the request and waits for runs to end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head<'a> {
+    /// What is kept for others than it.
+    pub(crate) firm: &'a Reservations,
+    pub(crate) request: &'a Request,
+    pub(crate) nomination: &'a Nomination,
+}
+
+/// What a run gives back.
+#[derive(Clone, Debug)]
+struct Given<'a> {
+    run: &'a Run,
+    each: HostUnits,
+    demand: Amounts,
+}
+
+/// What a request lacks; nothing where it could start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shortage<'a> {
+    /// On each of its hosts that is too full.
+    hosts: Vec<(NodeName, HostUnits)>,
+    /// Declared keys of the pool.
+    pool: Vec<&'a str>,
+    /// Keys of which its subject would be over its limit.
+    limit: Vec<&'a str>,
+    /// The GPUs that must be free, where it waits for its own and enough others are free.
+    own_gpus: Option<&'a Gpus>,
+}
+
+impl<'a> WhatIf<'a> {
+    pub(crate) fn new(before: RequestInPool<'a>, kept: &'a Reservations) -> Self {
+        Self {
+            before,
+            kept: Cow::Borrowed(kept),
+            head: None,
+            gone: BTreeMap::new(),
+            freed_on: ByHost::new(),
+            freed: Amounts::new(),
+            freed_of: BTreeMap::new(),
+            leaving_of: leaving_of(before),
+        }
+    }
+
+    /// The same, where what a head awaits may go for the request too, as far as the head does not need it.
+    pub(crate) fn behind(
+        before: RequestInPool<'a>,
+        kept: &'a Reservations,
+        head: Head<'a>,
+    ) -> Self {
+        Self {
+            head: Some(head),
+            ..Self::new(before, kept)
+        }
+    }
+
+    /// The head awaits a run that goes no longer: what it needs of that is kept for it.
+    fn keep_for_head(&mut self, id: &AttemptId) {
+        let awaits = |head: &Head<'_>| head.nomination.awaits.contains(id);
+        let Some(head) = self.head.filter(awaits) else {
+            return;
+        };
+        let mut rest = head.nomination.clone();
+        rest.awaits.retain(|id| !self.gone.contains_key(id));
+        let mut kept = head.firm.clone();
+        kept.add(self.before.scheduler, head.request, &rest);
+        self.kept = Cow::Owned(kept);
+    }
+
+    /// Supposes that a run has gone, or that one which is to be frozen is.
+    pub(crate) fn take(&mut self, id: &'a AttemptId, run: &'a Run) {
+        self.give(id, run, run.gives());
+    }
+
+    /// Supposes that a run is frozen.
+    pub(crate) fn freeze(&mut self, id: &'a AttemptId, run: &'a Run) {
+        self.give(id, run, run.gives_when_frozen());
+    }
+
+    fn give(&mut self, id: &'a AttemptId, run: &'a Run, (each, demand): (HostUnits, Amounts)) {
+        if self.gone.contains_key(id) {
+            return;
+        }
+        self.freed.add(&demand);
+        let of = self.freed_of.entry(&run.request.subject).or_default();
+        of.add(&demand);
+        if self.before.pool.leaving.contains(id)
+            && let Some(leaving) = self.leaving_of.get_mut(&run.request.subject)
+        {
+            leaving.take(&demand);
+        }
+        for node in &run.holding {
+            let freed = self.before.given_back(node, id, each);
+            let on = self.freed_on.entry(node.clone()).or_default();
+            *on = on.plus(freed);
+        }
+        self.gone.insert(id, Given { run, each, demand });
+        self.keep_for_head(id);
+    }
+
+    /// Supposes that it stays after all.
+    pub(crate) fn spare(&mut self, id: &AttemptId) {
+        let Some(Given { run, each, demand }) = self.gone.remove(id) else {
+            return;
+        };
+        self.freed.take(&demand);
+        if let Some(of) = self.freed_of.get_mut(&run.request.subject) {
+            of.take(&demand);
+        }
+        if self.before.pool.leaving.contains(id) {
+            let leaving = self.leaving_of.entry(&run.request.subject).or_default();
+            leaving.add(&demand);
+        }
+        for node in &run.holding {
+            let freed = self.before.given_back(node, id, each);
+            if let Some(on) = self.freed_on.get_mut(node) {
+                *on = on.less(freed);
+            }
+        }
+        self.keep_for_head(id);
+    }
+
+    /// Whether what a run holds comes to those for whom units are kept.
+    pub(crate) fn is_awaited_by_others(&self, id: &AttemptId) -> bool {
+        let kept = self.head.map_or(&*self.kept, |head| head.firm);
+        kept.awaited.contains(id)
+    }
+
+    pub(crate) fn has(&self, id: &AttemptId) -> bool {
+        self.gone.contains_key(id)
+    }
+
+    /// The hosts of which something is supposed to be given back.
+    pub(crate) fn freed_hosts(&self) -> impl Iterator<Item = &NodeName> {
+        self.freed_on.keys()
+    }
+
+    /// Whether the request would fit on a host if `more` came free there, as far as the host goes.
+    pub(crate) fn could_cover(&self, node: &NodeName, more: HostUnits) -> bool {
+        let RequestInPool {
+            pool,
+            request,
+            view,
+            ..
+        } = self.before;
+        let freed = self.freed_on.get(node).copied().unwrap_or_default();
+        pool.hosts().get(node).is_some_and(|host| {
+            let free = host.free_seen(view, freed.plus(more));
+            free.less(self.kept.on(node, host, view))
+                .cover(request.each)
+        })
+    }
+
+    /// Whether what the request lacks is of hosts alone, and any GPUs of theirs will do.
+    pub(crate) fn lacks_of_hosts_alone(&self) -> bool {
+        let any = self.before.own_gpus().is_none();
+        any && self.short_in_pool().is_empty() && self.short_of_limit().is_empty()
+    }
+
+    fn freed_of(&self, subject: &Subject) -> Amounts {
+        self.freed_of.get(subject).cloned().unwrap_or_default()
+    }
+
+    /// What the request would lack on these hosts.
+    pub(crate) fn shortage(&self, hosts: &[NodeName]) -> Shortage<'a> {
+        let missing = hosts.iter().filter_map(|node| {
+            let missing = self.missing_on(node);
+            (missing != HostUnits::default()).then(|| (node.clone(), missing))
+        });
+        let own_gpus = self.before.own_gpus();
+        Shortage {
+            hosts: missing.collect(),
+            pool: self.short_in_pool(),
+            limit: self.short_of_limit(),
+            own_gpus: own_gpus
+                .filter(|_| hosts.iter().all(|node| self.counted_on(node).gpus() == 0)),
+        }
+    }
+
+    /// What it lacks still when a run is supposed to be gone too.
+    pub(crate) fn shrink(&self, shortage: &mut Shortage<'a>, run: &Run) {
+        shortage.hosts.retain_mut(|(node, missing)| {
+            if run.holding.contains(node) {
+                *missing = self.missing_on(node);
+            }
+            *missing != HostUnits::default()
+        });
+        if !shortage.pool.is_empty() {
+            shortage.pool = self.short_in_pool();
+        }
+        if !shortage.limit.is_empty() {
+            shortage.limit = self.short_of_limit();
+        }
+    }
+
+    /// Whether the request, which fitted on these hosts without a run, would with it.
+    pub(crate) fn can_do_with(&self, hosts: &[NodeName], run: &Run) -> bool {
+        let mut here = hosts.iter().filter(|node| run.holding.contains(*node));
+        here.all(|node| self.missing_on(node) == HostUnits::default())
+            && self.short_in_pool().is_empty()
+            && self.short_of_limit().is_empty()
+    }
+
+    fn missing_on(&self, node: &NodeName) -> HostUnits {
+        let counted = self.counted_on(node);
+        let gone = |id: &AttemptId| self.gone.contains_key(id);
+        let taken = self.before.own_gpus_taken(node, &self.kept, gone);
+        counted.with_gpus(counted.gpus().max(taken))
+    }
+
+    /// What is missing by number, whichever GPUs it is that are free.
+    pub(crate) fn counted_on(&self, node: &NodeName) -> HostUnits {
+        let RequestInPool {
+            pool,
+            request,
+            view,
+            ..
+        } = self.before;
+        let Some(host) = pool.hosts().get(node) else {
+            return request.each;
+        };
+        let freed = self.freed_on.get(node).copied().unwrap_or_default();
+        // Of a host that shrank under its runs, what they give back is not all there.
+        let free = host.free_seen(view, freed);
+        request.each.less(free.less(self.kept.on(node, host, view)))
+    }
+
+    fn short_in_pool(&self) -> Vec<&'a str> {
+        let RequestInPool { pool, request, .. } = self.before;
+        if pool.terms().declared.is_empty() {
+            return Vec::new();
+        }
+        let demand = request.demand.iter();
+        let short = demand.filter(|(key, asked)| {
+            let Some(declared) = pool.declared(key.as_str()) else {
+                return false;
+            };
+            let used = pool
+                .used()
+                .get(key.as_str())
+                .saturating_sub(self.freed.get(key.as_str()));
+            let taken = used.saturating_add(self.kept.pool.get(key.as_str()));
+            *asked > declared.saturating_sub(taken)
+        });
+        short.map(|(key, _)| key.as_str()).collect()
+    }
+
+    fn short_of_limit(&self) -> Vec<&'a str> {
+        let policy = self.before.account.policy.as_ref();
+        if policy.is_none_or(|policy| policy.limit.is_empty()) {
+            return Vec::new();
+        }
+        let gone = self.freed_of(&self.before.request.subject);
+        self.before.short_of_limit(&gone).collect()
+    }
+
+    /// Whether a run may go for a key. One that waits inside its share has none of a key that does not count in it, so
+    /// another could be inside its share just as well while it holds all of the key, and would take it back for ever:
+    /// such a run stays.
+    fn may_go_for(&self, run: &Run, key: &str) -> bool {
+        let RequestInPool { pool, account, .. } = self.before;
+        let counts = pool.is_metered(key) && account.reserved(key).is_some();
+        counts || !self.before.is_in_share() || !self.would_be_in_share(run)
+    }
+
+    fn would_be_in_share(&self, run: &Run) -> bool {
+        let pool = self.before.pool;
+        let account = pool.account(&run.request.subject);
+        account.is_some_and(|account| {
+            let going = self.going_of(&run.request.subject);
+            let used = account.used.less(&going).less(run.demand());
+            let used = self.with_promised(account, &run.request, used);
+            account.policy.is_some() && queue_order::fits_share(pool, account, &run.request, &used)
+        })
+    }
+
+    /// What counts against a share when all are gone that are supposed to be, with what is promised of it by then.
+    fn with_promised(&self, account: &Account, request: &Request, used: Amounts) -> Amounts {
+        let RequestInPool {
+            scheduler, pool, ..
+        } = self.before;
+        let is_gone = |id: &AttemptId| self.gone.contains_key(id) || pool.leaving.contains(id);
+        let mut used = Cow::Owned(used);
+        scheduler.add_promised(pool, account, request, &mut used, is_gone);
+        used.into_owned()
+    }
+
+    /// How much of a key a subject would hold beyond its reserved share.
+    fn excess(&self, subject: &Subject, key: &str) -> u64 {
+        let Some(account) = self.before.pool.account(subject) else {
+            return 0;
+        };
+        let freed = self.freed_of.get(subject).map_or(0, |freed| freed.get(key));
+        let leaving = self.leaving_of.get(subject);
+        let leaving = leaving.map_or(0, |leaving| leaving.get(key));
+        account.beyond(key, freed.saturating_add(leaving))
+    }
+
+    /// What a subject has no more when all are gone that are supposed to be or are being stopped.
+    fn going_of(&self, subject: &Subject) -> Amounts {
+        let mut going = self.freed_of(subject);
+        if let Some(leaving) = self.leaving_of.get(subject) {
+            going.add(leaving);
+        }
+        going
+    }
+
+    /// Whether a run that would be gone, or a request that waits for one of their subjects, would be inside its
+    /// reserved share once the waiter runs: it would take the units back at once.
+    pub(crate) fn would_be_taken_back(&self, victims: &[&'a AttemptId], heads: &Heads<'a>) -> bool {
+        let RequestInPool {
+            pool,
+            request: waiter,
+            ..
+        } = self.before;
+        let runs = victims.iter().filter_map(|id| self.gone.get(*id));
+        let runs = runs.map(|given| given.run);
+        let subjects: BTreeSet<&Subject> = runs.clone().map(|run| &run.request.subject).collect();
+        let again = runs.map(|run| &run.request);
+        let waiting: Vec<Rc<[&Request]>> = subjects
+            .into_iter()
+            .map(|subject| heads.of(self.before, subject))
+            .collect();
+        let waiting = waiting.iter().flat_map(|heads| heads.iter().copied());
+        again.chain(waiting).any(|request| {
+            let Some(account) = pool
+                .account(&request.subject)
+                .filter(|a| a.policy.is_some())
+            else {
+                return false;
+            };
+            // What is frozen and goes waits no longer to be resumed.
+            let resumes = request.resumes.as_ref();
+            let goes = resumes.is_some_and(|it| victims.contains(&&it.attempt));
+            if request.step == waiter.step || goes {
+                return false;
+            }
+            let mut used = if request.preemptible {
+                account.used.less(&self.going_of(&request.subject))
+            } else {
+                account.firm.clone()
+            };
+            if request.preemptible && request.subject == waiter.subject {
+                used.add(&waiter.demand);
+            }
+            let used = self.with_promised(account, request, used);
+            queue_order::fits_share(pool, account, request, &used)
+        })
+    }
+}
+
+/// What is being stopped of each subject in the pool of a request.
+fn leaving_of<'a>(before: RequestInPool<'a>) -> BTreeMap<&'a Subject, Amounts> {
+    let mut of: BTreeMap<&Subject, Amounts> = BTreeMap::new();
+    let RequestInPool {
+        scheduler, pool, ..
+    } = before;
+    for run in pool.leaving.iter().filter_map(|id| scheduler.run(id)) {
+        let sum = of.entry(&run.request.subject).or_default();
+        sum.add(&run.gives().1);
+    }
+    of
+}
+
+/// The first of each class of requests of the subjects that were asked about: who could be inside its share again. One
+/// decision asks for many sets of victims, and looks them up once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Heads<'a>(Rc<RefCell<Found<'a>>>);
+
+type Found<'a> = BTreeMap<&'a Subject, Rc<[&'a Request]>>;
+
+impl<'a> Heads<'a> {
+    fn of(&self, before: RequestInPool<'a>, subject: &'a Subject) -> Rc<[&'a Request]> {
+        let mut found = self.0.borrow_mut();
+        let heads = found.entry(subject).or_insert_with(|| {
+            let account = before.pool.account(subject).into_iter();
+            // The next of the waiter's kind stands behind it.
+            let waits = |step: &StepId| *step == before.request.step;
+            let heads = account.flat_map(move |account| account.queue.heads_past(waits));
+            heads
+                .filter_map(|step| before.scheduler.request(step))
+                .collect()
+        });
+        Rc::clone(heads)
+    }
+}
+
+impl Shortage<'_> {
+    pub(crate) fn is_none(&self) -> bool {
+        self.hosts.is_empty() && self.pool.is_empty() && self.limit.is_empty()
+    }
+
+    /// Whether nothing is short but what hosts have.
+    pub(crate) fn is_of_hosts_alone(&self) -> bool {
+        self.pool.is_empty() && self.limit.is_empty()
+    }
+
+    /// Whether the loss of a run would help, and its subject (if it is not the waiter's) holds more than its share of
+    /// what it would help with.
+    pub(crate) fn helped_beyond_share(
+        &self,
+        what_if: &WhatIf<'_>,
+        id: &AttemptId,
+        run: &Run,
+    ) -> bool {
+        let subject = &run.request.subject;
+        let mut keys = self.keys(what_if, id, run);
+        keys.any(|key| what_if.excess(subject, key) > 0 && what_if.may_go_for(run, key))
+    }
+
+    /// Whether the loss of a run that was granted around the waiter would help.
+    pub(crate) fn helped_back(&self, what_if: &WhatIf<'_>, id: &AttemptId, run: &Run) -> bool {
+        let own = run.request.subject == what_if.before.request.subject;
+        let mut keys = self.keys(what_if, id, run);
+        keys.any(|key| what_if.may_go_for(run, key)) || (own && self.is_of_limit(run))
+    }
+
+    /// Whether the loss of a run would help: of the waiter's own subject, or of another's.
+    pub(crate) fn helped(
+        &self,
+        what_if: &WhatIf<'_>,
+        own: bool,
+        id: &AttemptId,
+        run: &Run,
+    ) -> bool {
+        self.keys(what_if, id, run).next().is_some() || (own && self.is_of_limit(run))
+    }
+
+    fn is_of_limit(&self, run: &Run) -> bool {
+        let mut limit = self.limit.iter();
+        limit.any(|key| run.demand().get(key) > 0)
+    }
+
+    /// The keys that are short and that a run holds, on the hosts where they are short or of the pool.
+    fn keys<'b>(
+        &'b self,
+        what_if: &'b WhatIf<'_>,
+        id: &'b AttemptId,
+        run: &'b Run,
+    ) -> impl Iterator<Item = &'b str> {
+        let here = self
+            .hosts
+            .iter()
+            .filter(|(node, _)| run.holding.contains(node));
+        let of_hosts = here.flat_map(move |(node, missing)| {
+            let each = what_if.before.given_back(node, id, run.each());
+            let missing = missing.iter().filter(|(_, missing)| *missing > 0);
+            missing
+                .map(|(key, _)| key)
+                .filter(move |key| *key != GPU || self.wants_gpus_of(run, node))
+                .filter(move |key| each.get(key) > 0)
+        });
+        let of_pool = self.pool.iter().copied();
+        of_hosts.chain(of_pool.filter(|key| run.demand().get(key) > 0))
+    }
+
+    /// Whether GPUs of a run would do: any, or its own of what waits for these.
+    fn wants_gpus_of(&self, run: &Run, node: &NodeName) -> bool {
+        let held = run.gpus_on(node);
+        self.own_gpus
+            .is_none_or(|own| held.is_some_and(|held| !own.is_disjoint(held)))
+    }
+}
