@@ -11,7 +11,7 @@ mod wait;
 
 pub use dev::{Daemon, Dev, DevOptions, Ran, as_starter, ordinary_user_binaries};
 pub use figures::{median, report, say};
-pub use gpus::host_of_l40s;
+pub use gpus::{host_of_l40s, older_nvml};
 pub use left_out::{left_out, needs_root};
 pub use procs::{
     Cost, children_of, cost, environ_has, is_alive, kill, pids_with_environ, processes_of,

@@ -33,9 +33,7 @@ exports! {
         |device| register(device, types, set);
     host fn nvmlEventSetWait(set: nvml::nvmlEventSet_t, data: Out<EventData1>, timeout_ms: c_uint)
         |_host| data.put(EventData1::of(wait(set, timeout_ms)?));
-}
 
-exports! { newer;
     host fn nvmlEventSetWait_v2(set: nvml::nvmlEventSet_t, data: Out<nvml::nvmlEventData_t>, timeout_ms: c_uint)
         |_host| data.put(wait(set, timeout_ms)?);
 }

@@ -11,19 +11,16 @@ use crate::view::Device;
 use crate::{Answer, Code, SUCCESS};
 
 /// Exports C functions that answer with a code. Each says who is asked: the `host`; a `gpu`, where a MIG device's
-/// handle is refused as the real library does; or a `unit`, which is a GPU or a MIG device. After `newer;` stand
-/// functions that drivers before 510 lack. `NAMES` collects the names, which host files may use in faults.
+/// handle is refused as the real library does; or a `unit`, which is a GPU or a MIG device.
+/// `NAMES` collects the names, which host files may use in faults.
 macro_rules! exports {
-    (newer; $($functions:tt)*) => {
-        $crate::exports::exports!(@ NEWER_NAMES [cfg_attr(feature = "newer", unsafe(no_mangle))] $($functions)*);
-    };
-    (@ $names:ident [$export:meta] $(
+    ($(
         $who:ident fn $name:ident($([$device:ident])? $($arg:ident: $type:ty),* $(,)?) |$subject:pat_param| $body:expr;
     )*) => {
-        pub(crate) const $names: &[&str] = &[$(stringify!($name)),*];
+        pub(crate) const NAMES: &[&str] = &[$(stringify!($name)),*];
         $(
             #[doc = concat!("`", stringify!($name), "`, as NVIDIA documents it.")]
-            #[$export]
+            #[unsafe(no_mangle)]
             pub extern "C" fn $name(
                 $($device: nvml_wrapper_sys::bindings::nvmlDevice_t,)?
                 $($arg: $type),*
@@ -31,9 +28,6 @@ macro_rules! exports {
                 $crate::exports::$who(stringify!($name), $($device,)? |$subject| $body)
             }
         )*
-    };
-    ($($functions:tt)*) => {
-        $crate::exports::exports!(@ NAMES [unsafe(no_mangle)] $($functions)*);
     };
 }
 pub(crate) use exports;
@@ -44,22 +38,14 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         crate::board::NAMES,
         crate::device::NAMES,
         crate::event::NAMES,
-        crate::event::NEWER_NAMES,
         crate::health::NAMES,
-        crate::health::NEWER_NAMES,
         crate::link::NAMES,
-        crate::link::NEWER_NAMES,
         crate::load::NAMES,
-        crate::load::NEWER_NAMES,
         crate::memory::NAMES,
-        crate::memory::NEWER_NAMES,
         crate::mig::NAMES,
         crate::pci::NAMES,
-        crate::pci::NEWER_NAMES,
         crate::place::NAMES,
-        crate::place::NEWER_NAMES,
         crate::process::NAMES,
-        crate::process::NEWER_NAMES,
         crate::system::NAMES,
         crate::system::INIT_NAMES,
     ];

@@ -73,9 +73,7 @@ exports! {
         |device| pending.put(state(retired(device)?.pending));
     gpu fn nvmlDeviceGetFieldValues([device] count: std::ffi::c_int, values: Out<nvml::nvmlFieldValue_t>)
         |device| fields(device, count, &values);
-}
 
-exports! { newer;
     gpu fn nvmlDeviceGetSramEccErrorStatus([device] status: Out<nvml::nvmlEccSramErrorStatus_t>)
         |device| {
             let version = status.expect_version(1)?;

@@ -7,18 +7,11 @@
 //! on, no fans on cards without any, no NUMA node but where the GPU is one. And handles are numbers in the shape of
 //! pointers: they are compared and never followed, so a wrong one is an error and not a crash.
 //!
-//! Each function is documented by NVIDIA under its own name; the modules sort them by what they ask about. With the
-//! feature `newer` the library has what drivers since 510 have; without, those symbols are truly missing.
+//! Each function is documented by NVIDIA under its own name; the modules sort them by what they ask about. The
+//! library has what drivers since 510 have; a test that needs an older one takes those symbols out of a copy.
 #![expect(
     unsafe_code,
     reason = "these are C functions, called through raw pointers"
-)]
-#![cfg_attr(
-    not(feature = "newer"),
-    expect(
-        non_snake_case,
-        reason = "what is not exported keeps NVIDIA's names all the same"
-    )
 )]
 
 pub mod board;

@@ -54,9 +54,7 @@ exports! {
             FarEnd::Switch(_) => nvml::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH,
             FarEnd::Gpu(_) => nvml::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_GPU,
         });
-}
 
-exports! { newer;
     gpu fn nvmlDeviceGetGpuFabricInfo([device] fabric: Out<nvml::nvmlGpuFabricInfo_t>)
         |device| {
             has_fabric(device)?;

@@ -103,9 +103,7 @@ exports! {
         |device| reasons.put(throttled(device));
     gpu fn nvmlDeviceGetSupportedClocksThrottleReasons([device] reasons: Out<c_ulonglong>)
         |_device| reasons.put(u64::from(nvml::nvmlClocksEventReasonGpuIdle));
-}
 
-exports! { newer;
     gpu fn nvmlDeviceGetTemperatureV([device] temperature: Out<nvml::nvmlTemperature_t>)
         |device| {
             temperature.expect_version(1)?;

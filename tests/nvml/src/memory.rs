@@ -19,9 +19,7 @@ exports! {
         |device| bits.put(device.model().bus_width);
     unit fn nvmlDeviceGetBAR1MemoryInfo([device] memory: Out<nvml::nvmlBAR1Memory_t>)
         |unit| memory.put(bar1(unit));
-}
 
-exports! { newer;
     unit fn nvmlDeviceGetMemoryInfo_v2([device] memory: Out<nvml::nvmlMemory_v2_t>)
         |unit| {
             let version = memory.expect_version(2)?;

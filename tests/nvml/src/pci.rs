@@ -50,9 +50,7 @@ exports! {
             let other = device.other(other)?;
             same.put(c_int::from(device.index == other.index))
         };
-}
 
-exports! { newer;
     gpu fn nvmlDeviceGetPciInfoExt([device] pci: Out<nvml::nvmlPciInfoExt_t>)
         |device| {
             let version = pci.expect_version(1)?;

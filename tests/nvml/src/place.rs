@@ -48,9 +48,7 @@ exports! {
         other.is_whole()?;
         status.put(peer(device, &other, what))
     };
-}
 
-exports! { newer;
     gpu fn nvmlDeviceGetNumaNodeId([device] node: Out<c_uint>)
         |device| node.put(device.gpu().own_numa_node.ok_or(NOT_SUPPORTED)?);
 }

@@ -37,10 +37,7 @@ exports! {
         |_unit| to.fill(&count, &[]);
     unit fn nvmlDeviceGetMPSComputeRunningProcesses_v2([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v2_t>)
         |_unit| to.fill(&count, &[]);
-}
 
-// The third version has the structure of the second.
-exports! { newer;
     unit fn nvmlDeviceGetComputeRunningProcesses_v3([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v2_t>)
         |unit| to.fill(&count, &running(unit, Kind::Compute));
     unit fn nvmlDeviceGetGraphicsRunningProcesses_v3([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v2_t>)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use sluice_tests::{Dev, DevOptions, binaries};
+use sluice_tests::{Dev, DevOptions, binaries, older_nvml};
 
 fn library() -> PathBuf {
     let path = binaries().join("libsluice_nvml_standin.so");
@@ -253,7 +253,8 @@ fn what_a_driver_refuses_costs_that_field_alone() {
 
 #[test]
 fn an_old_driver_is_asked_in_its_own_words() {
-    let old = binaries().join("libsluice_nvml_standin_old.so");
+    let folder = tempfile::tempdir().unwrap();
+    let old = older_nvml(folder.path());
     let found = detect_with(&old, &host("a100x8.json"));
     assert_eq!(gpus(&found).len(), 8);
     let gpu = &gpus(&found)[0];

@@ -17,7 +17,7 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, EventSet, Nvml};
 use serde_json::{Value, json};
-use sluice_tests::{binaries, python_with};
+use sluice_tests::{binaries, older_nvml, python_with};
 
 /// Names the host file; where it is set, this is the process of a test's own.
 const FILE: &str = "SLUICE_NVML_STANDIN";
@@ -474,7 +474,8 @@ fn an_older_library_lacks_what_came_later() {
     let Some(_host) = alone(test, "a100x8.json") else {
         return;
     };
-    let nvml = open(&library("libsluice_nvml_standin_old.so")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let nvml = open(&older_nvml(folder.path())).unwrap();
     let gpu = nvml.device_by_index(7).unwrap();
     assert_eq!(gpu.name().unwrap(), "NVIDIA A100-SXM4-80GB");
     assert_eq!(gpu.mig_mode().unwrap().current, 0);
@@ -494,12 +495,12 @@ fn nvidia_s_own_binding_reads_every_host() {
         .unwrap_or_else(|why| panic!("{BINDING} cannot be installed: {why}"));
     let loaded = tempfile::tempdir().unwrap();
     for (kind, file) in [
-        ("new", "libsluice_nvml_standin.so"),
-        ("old", "libsluice_nvml_standin_old.so"),
+        ("new", library("libsluice_nvml_standin.so")),
+        ("old", older_nvml(loaded.path())),
     ] {
         let folder = loaded.path().join(kind);
         fs::create_dir(&folder).unwrap();
-        std::os::unix::fs::symlink(library(file), folder.join("libnvidia-ml.so.1")).unwrap();
+        std::os::unix::fs::symlink(file, folder.join("libnvidia-ml.so.1")).unwrap();
         let output = Command::new(&python)
             .arg(self::folder().join("check.py"))
             .arg(self::folder().join("hosts"))
@@ -508,7 +509,7 @@ fn nvidia_s_own_binding_reads_every_host() {
             .output()
             .unwrap();
         let words = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{file}: {words}");
-        assert!(words.contains("OK"), "{file}: nothing was checked: {words}");
+        assert!(output.status.success(), "{kind}: {words}");
+        assert!(words.contains("OK"), "{kind}: nothing was checked: {words}");
     }
 }

@@ -68,7 +68,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sluice-cuda-standin", &[]),
     ("sluice-fuzz", &[]),
     ("sluice-nvml-standin", &[]),
-    ("sluice-nvml-standin-old", &[]),
 ];
 
 /// Crates that must not reach a clock, a socket or a file: without `std` they cannot.
