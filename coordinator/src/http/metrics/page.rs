@@ -37,11 +37,10 @@ fn escaped(text: &str) -> String {
 }
 
 impl Page {
-    /// A family; one without samples is left out.
+    /// A family; one without samples is left out. By its name it is a counter, or else a gauge.
     pub(super) fn family(
         &mut self,
         name: &str,
-        kind: &str,
         help: &str,
         samples: impl IntoIterator<Item = Sample>,
     ) {
@@ -49,6 +48,10 @@ impl Page {
         if samples.peek().is_none() {
             return;
         }
+        let kind = match name.ends_with("_total") {
+            true => "counter",
+            false => "gauge",
+        };
         self.head(name, kind, help);
         for Sample { labels, value } in samples {
             let labels = if labels.is_empty() {
@@ -88,10 +91,9 @@ mod tests {
     #[test]
     fn labels_hold_any_text_and_empty_families_are_left_out() {
         let mut page = Page::default();
-        page.family("none", "gauge", "None.", []);
+        page.family("none", "None.", []);
         page.family(
             "a",
-            "gauge",
             "Help.",
             [Sample::new(&[("x", "\"\\\n"), ("y", "")], 1.5)],
         );
