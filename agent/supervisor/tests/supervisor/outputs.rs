@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use sluice_common::id::AttemptId;
+use sluice_common::output::{MARK_BYTES, MARKS_FILE, read_mark};
 use sluice_common::supervision::{Exit, HostPhase, StopSignal};
 use sluice_supervisor::process;
 
@@ -332,4 +335,91 @@ fn nobody_is_left_who_writes_when_a_supervisor_has_stopped_its_steps() {
     let writer = writer(&host);
     assert!(host.close_stdin().success());
     until("it is gone", || !lives(writer));
+}
+
+#[test]
+fn who_writes_is_a_program_of_its_own_without_any_right() {
+    if !crate::left_out::needs_root() {
+        return;
+    }
+    let host = Host::start_under("", &[]);
+    let step = sh("seen.1", "echo said; exec sleep 1000");
+    let mut client = host.client();
+    client.spawn(&step);
+    client.wait_running(&step.attempt);
+    let proc = Path::new("/proc").join(writer(&host).to_string());
+    let read = |name: &str| fs::read_to_string(proc.join(name)).unwrap();
+    assert!(read("cmdline").starts_with("sluice-helper\0"));
+    assert_eq!(read("environ"), "");
+    let status = read("status");
+    let of = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap().split_whitespace().collect::<Vec<_>>()
+    };
+    for set in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
+        assert_eq!(of(set), ["0000000000000000"], "{set}");
+    }
+    assert_eq!(of("NoNewPrivs:"), ["1"]);
+    for ids in [of("Uid:"), of("Gid:")] {
+        assert!(
+            ids[0] != "0" && ids.iter().all(|id| *id == ids[0]),
+            "{ids:?}"
+        );
+    }
+    until("it has nothing open but what it needs", || {
+        let open = fs::read_dir(proc.join("fd")).unwrap();
+        let open = open.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+        let mut names: Vec<String> = open
+            .map(|target| {
+                let target = target.to_string_lossy();
+                let name = target.rsplit('/').next().unwrap_or_default();
+                name.split(":[").next().unwrap_or_default().to_owned()
+            })
+            .collect();
+        names.sort_unstable();
+        names
+            == [
+                "anon_inode",
+                "dropped",
+                "null",
+                "socket",
+                "stderr",
+                "stderr.pipe",
+                "stdout",
+                "stdout.pipe",
+                "writer.lock",
+            ]
+    });
+}
+
+#[test]
+fn output_is_kept_within_its_bound_while_no_supervisor_is_there() {
+    const KEPT: u64 = 64 * 1024;
+    let mut host = match crate::left_out::needs_root() {
+        true => Host::start_under(
+            "default_user = 0\nallow_root = true\noutput_max = \"64KiB\"\n",
+            &[],
+        ),
+        false => return,
+    };
+    let script = "while [ ! -e go ]; do sleep 0.01; done; head -c 1000000 /dev/zero | tr '\\0' x; exec sleep 1000";
+    let step = sh("alone.1", script);
+    let mut client = host.client();
+    client.spawn(&step);
+    client.wait_running(&step.attempt);
+    let old = writer(&host);
+    host.kill();
+    let dir = host.attempt_dir(&"alone.1");
+    fs::write(dir.join("work/go"), "").unwrap();
+    until("the oldest part is dropped", || {
+        let found = fs::metadata(dir.join("stdout")).unwrap();
+        found.len() == 1_000_000 && found.blocks() * 512 <= KEPT + KEPT / 8
+    });
+    assert!(lives(old), "nobody has replaced it");
+    let marks = fs::read(dir.join(MARKS_FILE)).unwrap();
+    let first_kept = read_mark(marks[..MARK_BYTES].try_into().unwrap()).unwrap();
+    let said = fs::read(dir.join("stdout")).unwrap();
+    let (dropped, kept) = said.split_at(usize::try_from(first_kept).unwrap());
+    assert!(kept.len() as u64 >= KEPT && kept.iter().all(|byte| *byte == b'x'));
+    assert!(dropped.iter().all(|byte| *byte == 0));
 }
