@@ -14,6 +14,7 @@
 //! | [`connection`] | one agent's bytes |
 //! | [`table`] | every attempt, and what happens to it |
 //! | [`attempt`] | the phases of one attempt |
+//! | [`background`] | forks that do what may take long or hang |
 //! | [`hooks`] | the admin's programs around attempts |
 //! | [`lease`] | deadlines |
 //! | [`keeper`] | ending what a supervisor should have ended and has not |
@@ -38,6 +39,7 @@
 //! | [`sys`] | the calls that need `unsafe` |
 
 pub mod attempt;
+pub mod background;
 pub mod clock;
 pub mod config;
 pub mod connection;
@@ -45,7 +47,6 @@ pub mod connection;
 mod fuzz;
 pub mod groups;
 pub mod handover;
-pub mod helper;
 pub mod helper_program;
 pub mod hooks;
 pub mod identity;

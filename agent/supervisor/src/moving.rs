@@ -27,7 +27,7 @@ pub struct Order {
     pub users: Vec<u32>,
     /// How much they hold, in bytes.
     pub bytes: u64,
-    /// How long each errand may take.
+    /// How long each task of a helper may take.
     pub limit: Span,
 }
 
@@ -38,7 +38,7 @@ pub struct Away {
     pub pids: Vec<u32>,
     /// How much, in bytes, as the agent says.
     pub bytes: u64,
-    /// How long each errand may take.
+    /// How long each task of a helper may take.
     pub limit: Span,
     /// What the memory limit of its group was before it was raised; none where it has none.
     pub memory_max: Option<u64>,
@@ -54,7 +54,7 @@ impl Away {
     }
 }
 
-/// A helper on its errand.
+/// A helper at work.
 #[derive(Debug)]
 pub struct Sent {
     /// Who.
@@ -79,7 +79,7 @@ pub enum Stage {
     Returning(Sent),
 }
 
-/// What was ordered while a helper was on its errand: done when that has ended. The last order counts.
+/// What was ordered while a helper was at work: done when that has ended. The last order counts.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
     /// Move, and freeze.
@@ -108,7 +108,7 @@ impl Moving {
         }
     }
 
-    /// The helper that is on its errand.
+    /// The helper that is at work.
     pub fn sent(&self) -> Option<&Sent> {
         match &self.stage {
             Stage::Leaving(sent) | Stage::Undoing(sent, _) | Stage::Returning(sent) => Some(sent),

@@ -33,7 +33,7 @@ use sluice_common::time::Span;
 use tracing::{error, warn};
 
 use crate::trust::distrust;
-use crate::{clock, helper};
+use crate::{background, clock};
 use range::Uids;
 
 /// Where the ids that are not free stand, for all supervisors of the host.
@@ -285,7 +285,7 @@ impl Allocator {
         let (cleaned, mut told) = io::pipe()?;
         let uids: BTreeSet<u32> = self.unclean.iter().copied().take(MAX_CLEANED).collect();
         // It must not live on beside the next supervisor, which may give an id to another attempt.
-        let pid = helper::start(&[told.as_raw_fd()], || {
+        let pid = background::start(&[told.as_raw_fd()], || {
             let clean = clean::clean(&uids, &clean::SHARED_DIRS.map(Path::new));
             let lines: String = clean.iter().map(|uid| format!("{uid}\n")).collect();
             let _the_next_one_finds_it_again = told.write_all(lines.as_bytes());

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use super::Check;
 use super::run::Run;
-use crate::{clock, helper};
+use crate::{background, clock};
 
 /// Of what a check writes, told to the cluster.
 const MAX_WHY_BYTES: usize = 300;
@@ -111,7 +111,7 @@ const FAILED: u8 = b'-';
 
 fn begin(check: &Check, words_in: &std::path::Path) -> io::Result<Running> {
     let (fault, mut tell) = io::pipe()?;
-    let pid = helper::start(&[tell.as_raw_fd()], || {
+    let pid = background::start(&[tell.as_raw_fd()], || {
         let told = [].into();
         let hook = Run {
             program: &check.program,

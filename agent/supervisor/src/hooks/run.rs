@@ -20,7 +20,7 @@ use sluice_common::id::AttemptId;
 use sluice_common::time::Span;
 use tracing::warn;
 
-use crate::{helper, sys};
+use crate::{background, sys};
 
 /// `PATH` of hooks.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -167,7 +167,7 @@ pub(crate) fn last_words(words: &File, from: u64) -> String {
 /// # Errors
 /// Where no process can be made.
 pub fn start_epilog(id: &AttemptId, epilog: &Run<'_>) -> io::Result<u32> {
-    helper::start(&[], || {
+    background::start(&[], || {
         if let Err(why) = epilog.to_end() {
             warn!(step = %id.step, attempt = id.number, "the epilog failed: {why}");
         }

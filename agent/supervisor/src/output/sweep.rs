@@ -31,7 +31,7 @@ use tracing::{info, warn};
 
 use super::Rules;
 use crate::storage::count::Counter;
-use crate::{clock, helper};
+use crate::{background, clock};
 
 /// No attempt's directory: ids do not begin with a dot.
 const BIN: &str = ".removed";
@@ -102,7 +102,7 @@ impl Sweep {
 
     fn look(&self, known: &BTreeSet<String>) -> io::Result<Looking> {
         let (names, mut told) = io::pipe()?;
-        let pid = helper::start(&[told.as_raw_fd()], || {
+        let pid = background::start(&[told.as_raw_fd()], || {
             let _the_next_look_finds_it_again = self.tell_names(known, &mut told);
         })?;
         Ok(Looking { pid, names })

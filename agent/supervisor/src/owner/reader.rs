@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use sluice_common::id::AttemptId;
 use tracing::warn;
 
-use crate::helper;
+use crate::background;
 use crate::process::Mark;
 
 /// How long a look waits for answers in all: enough for some hundred processes, which are asked once in their lives.
@@ -195,7 +195,7 @@ impl Reader {
             None,
             SockFlag::SOCK_CLOEXEC,
         )?;
-        let pid = helper::start(&[theirs.as_raw_fd()], || {
+        let pid = background::start(&[theirs.as_raw_fd()], || {
             answer_questions(theirs.as_raw_fd(), read);
         })?;
         Ok(Self {

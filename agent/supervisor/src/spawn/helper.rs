@@ -25,7 +25,7 @@ const MAX_WORDS_BYTES: u64 = 64 * 1024;
 
 /// What it is to do.
 #[derive(Debug)]
-pub struct Errand<'a> {
+pub struct HelperTask<'a> {
     /// What.
     pub action: Action,
     /// To which processes.
@@ -66,7 +66,7 @@ pub(crate) fn lines_in(text: &str) -> Option<Vec<Line>> {
 }
 
 impl Spawner {
-    /// Sends a helper on its errand, as the user that the attempt runs as.
+    /// Starts a helper, as the user that the attempt runs as.
     ///
     /// # Errors
     /// Where nobody may, or the host has no room.
@@ -75,7 +75,7 @@ impl Spawner {
         behalf: &Behalf,
         own: Option<Uid>,
         entrance: &Entrance,
-        errand: &Errand<'_>,
+        task: &HelperTask<'_>,
     ) -> Result<Helper, SpawnError> {
         let (words, to_words) = pipe()?;
         nonblocking(&words)?;
@@ -84,7 +84,7 @@ impl Spawner {
             identity: &*self.identity(behalf, own, Path::new("/"))?,
             entrance,
             program: &self.helper_program,
-            argv: &arguments(errand)?,
+            argv: &arguments(task)?,
             words: &to_words,
             parent: getpid(),
         };
@@ -96,17 +96,17 @@ impl Spawner {
     }
 }
 
-fn arguments(errand: &Errand<'_>) -> Result<Vec<CString>, SpawnError> {
+fn arguments(task: &HelperTask<'_>) -> Result<Vec<CString>, SpawnError> {
     let named = |name: &str, value: &OsStr| [format!("--{name}").into(), value.to_owned()];
-    let cuda = errand.cuda;
+    let cuda = task.cuda;
     let library = cuda.library.iter();
     let library = library.flat_map(|path| named(LIBRARY, path.as_os_str()));
     let tool = cuda.tool.iter();
     let tool = tool.flat_map(|path| named(TOOL, path.as_os_str()));
-    let timeout = errand.lock_timeout_ms.to_string();
+    let timeout = task.lock_timeout_ms.to_string();
     let timeout = named(LOCK_TIMEOUT, OsStr::new(&timeout));
-    let action = [errand.action.as_str().into()];
-    let pids = errand.pids.iter().map(|pid| pid.to_string().into());
+    let action = [task.action.as_str().into()];
+    let pids = task.pids.iter().map(|pid| pid.to_string().into());
     let all = std::iter::once(CHECKPOINT.into())
         .chain(library)
         .chain(tool);

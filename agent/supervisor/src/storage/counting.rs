@@ -12,7 +12,7 @@ use sluice_common::supervision::BootMillis;
 
 use super::Candidate;
 use super::count::{Count, Counter};
-use crate::helper;
+use crate::background;
 
 /// The files of one attempt are counted for so long; what was found until then counts.
 const COUNT_LIMIT: Duration = Duration::from_secs(20);
@@ -41,7 +41,7 @@ impl Counting {
     ) -> io::Result<Self> {
         let (lines, mut tell) = io::pipe()?;
         fcntl(&lines, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        let pid = helper::start(&[tell.as_raw_fd()], || {
+        let pid = background::start(&[tell.as_raw_fd()], || {
             let _nobody_is_left_to_tell = count_all(dir, &candidates, &mut tell);
         })?;
         Ok(Self {

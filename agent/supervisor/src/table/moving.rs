@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::{Attempt, AttemptId, Phase, Table};
 use crate::clock;
 use crate::moving::{Away, Moving, Next, Order, Sent, Stage};
-use crate::spawn::helper::Errand;
+use crate::spawn::helper::HelperTask;
 
 /// Most processes of one attempt that are moved: a line of the helper for each has to fit into a pipe.
 const MAX_MOVED_PROCESSES: usize = 64;
@@ -116,13 +116,13 @@ impl Table {
             return Err(failed("nobody knows as which user it runs".to_owned()));
         };
         let entrance = self.groups.entrance(id).map_err(|e| failed(e.sentence()))?;
-        let errand = Errand {
+        let task = HelperTask {
             action,
             pids: &away.pids,
             lock_timeout_ms: (away.limit.millis() / LOCK_PART).max(1),
             cuda: &self.cuda,
         };
-        let helper = self.spawner.send_helper(&behalf, own, &entrance, &errand);
+        let helper = self.spawner.send_helper(&behalf, own, &entrance, &task);
         let helper = helper.map_err(|e| failed(chain(&e).to_string()))?;
         info!(step = %id.step, attempt = id.number, pid = helper.pid, %action, "a helper is sent to its GPUs");
         let until = clock::after(now, away.limit);

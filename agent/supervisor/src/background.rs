@@ -1,4 +1,4 @@
-//! Children of the supervisor that do for it what may take long or hang, while its loop goes on.
+//! Forks of the supervisor that do for it, as the user that it is, what may take long or hang while its loop goes on.
 
 use std::io;
 use std::os::fd::RawFd;
