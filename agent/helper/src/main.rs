@@ -3,7 +3,7 @@
 //!
 //! | mode | what it does | as whom |
 //! |---|---|---|
-//! | `checkpoint` | moves what a step holds on GPUs to the host's memory and back ([`checkpoint`]) | the step's user |
+//! | `checkpoint` | moves what a step holds on GPUs to the host's memory and back ([`mod@checkpoint`]) | the step's user |
 //! | `write-output` | writes the output of all steps ([`writer`]) | the last id of the reserved range |
 
 mod checkpoint;
