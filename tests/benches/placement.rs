@@ -145,7 +145,7 @@ fn ours(hosts: &[Units], pods: &[Units], _seed: u64) -> u64 {
             storage_mb: None,
         };
         let node = NodeName::new(format!("n{n:04}")).unwrap();
-        simulation.put_host(&node, &pool, size).unwrap();
+        simulation.put_host(&node, &pool, size, None).unwrap();
     }
     for (n, [gpus, mcpu, memory]) in pods.iter().enumerate() {
         let resources = Amounts::new().with(GPU, *gpus).with(MCPU, *mcpu);
@@ -165,7 +165,7 @@ fn ours(hosts: &[Units], pods: &[Units], _seed: u64) -> u64 {
         simulation.submit(job).unwrap().unwrap();
         simulation.settle();
     }
-    simulation.market().pool(&pool).unwrap().used().get(GPU)
+    simulation.scheduler().pool(&pool).unwrap().used().get(GPU)
 }
 
 /// GPUs that are granted where each pod goes to the host with the least score among those that it fits on, and is turned

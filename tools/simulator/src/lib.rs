@@ -25,6 +25,6 @@ pub use plot::svg;
 pub use report::{ClusterFigures, Point, Report, Waiting};
 pub use sheet::{Row, Sheet, Unreadable};
 pub use shuffle::arrivals;
-pub use simulation::{Happening, HostSize, Impossible, Job, Simulation};
+pub use simulation::{HostSize, Impossible, Job, Simulation};
 pub use trace::{Trace, TraceJob, megabytes};
 pub use trace_run::{NotPut, TraceRun};

@@ -1,9 +1,9 @@
 //! A simulated cluster: the scheduler that decides for the live coordinator, with a driver in place of its hosts. Whoever
 //! owns one says what happens and lets it settle; whom it starts begins at once, whom it stops is gone at once, and time
-//! passes when its owner says so. What-if tools and the market's own tests drive it.
+//! passes when its owner says so. Scenarios and a benchmark of placement drive it.
 //!
 //! ```text
-//! owner --(put_pool, submit, finish, lose, advance ...)--> Simulation --(next_move)--> Market
+//! owner --(put_pool, submit, finish, lose, advance ...)--> Simulation --(next_move)--> Scheduler
 //!   ^------------------------(settle: Happening ...)-----------|  ^---(hold, release)---|
 //! ```
 //!
@@ -37,7 +37,7 @@ pub use impossible::Impossible;
 /// A simulated cluster under the scheduler alone.
 #[derive(Clone, Debug, Default)]
 pub struct Simulation {
-    market: Scheduler,
+    scheduler: Scheduler,
     now: Time,
     submitted: u64,
     jobs: BTreeMap<StepId, Life>,
@@ -76,44 +76,13 @@ pub struct Job {
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Happening {
-    /// A job began to run.
-    Started {
-        /// Which.
-        step: StepId,
-        /// The pool that granted it.
-        pool: PoolName,
-        /// Its hosts.
-        hosts: Vec<NodeName>,
-    },
-    /// A job gave way.
-    Preempted {
-        /// Which.
-        step: StepId,
-        /// To whom.
-        by: StepId,
-        /// Whether it waits again, or is over.
-        again: bool,
-    },
-    /// A job was frozen to make room.
-    Suspended {
-        /// Which.
-        step: StepId,
-        /// For whom.
-        by: StepId,
-    },
-    /// A frozen job runs again, on its host.
-    Resumed {
-        /// Which.
-        step: StepId,
-    },
-    /// A job's host was lost.
-    HostLost {
-        /// Which.
-        step: StepId,
-        /// Whether it waits again, or is over.
-        again: bool,
-    },
+pub(crate) enum Happening {
+    /// A job began to run on these hosts.
+    Started { step: StepId, hosts: Vec<NodeName> },
+    /// A job gave way, frozen or stopped.
+    Preempted { step: StepId },
+    /// A job ended with its host.
+    Lost { step: StepId },
 }
 
 impl Simulation {
@@ -126,8 +95,8 @@ impl Simulation {
     }
 
     /// Who has what and who waits.
-    pub fn market(&self) -> &Scheduler {
-        &self.market
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
     }
 
     /// The time.
@@ -137,7 +106,7 @@ impl Simulation {
 
     /// Makes a pool, or gives one other terms.
     pub fn put_pool(&mut self, name: &PoolName, terms: PoolTerms) {
-        self.market.put_pool(name, terms);
+        self.scheduler.put_pool(name, terms);
     }
 
     /// Binds a subject to a pool.
@@ -150,16 +119,16 @@ impl Simulation {
         subject: &Subject,
         policy: Policy,
     ) -> Result<Result<(), BadPolicy>, Impossible> {
-        let known = self.market.pool(pool);
+        let known = self.scheduler.pool(pool);
         let known = known.ok_or_else(|| Impossible::UnknownPool(pool.clone()))?;
         let vetted = known.vet(subject, &policy);
         if vetted.is_ok() {
-            self.market.put_policy(pool, subject, policy);
+            self.scheduler.put_policy(pool, subject, policy);
         }
         Ok(vetted)
     }
 
-    /// Adds a host that takes work, or changes one. What its GPUs are is not told.
+    /// Adds a host that takes work, or changes one, with the model of its GPUs if that is known.
     ///
     /// # Errors
     /// There is no such pool, or no such host can be.
@@ -168,22 +137,9 @@ impl Simulation {
         node: &NodeName,
         pool: &PoolName,
         size: HostSize,
-    ) -> Result<(), Impossible> {
-        self.put_host_of(node, pool, size, None)
-    }
-
-    /// The same, with the model of its GPUs.
-    ///
-    /// # Errors
-    /// There is no such pool, or no such host can be.
-    pub fn put_host_of(
-        &mut self,
-        node: &NodeName,
-        pool: &PoolName,
-        size: HostSize,
         model: Option<&str>,
     ) -> Result<(), Impossible> {
-        if self.market.pool(pool).is_none() {
+        if self.scheduler.pool(pool).is_none() {
             return Err(Impossible::UnknownPool(pool.clone()));
         }
         impossible::host(&size)?;
@@ -200,7 +156,7 @@ impl Simulation {
         let host = self.hosts.get(node);
         let host = host.ok_or_else(|| Impossible::UnknownNode(node.clone()))?;
         let size = Size::sound(host.units, host.hardware.clone());
-        self.market.put_host(node, &host.pool, size, open);
+        self.scheduler.put_host(node, &host.pool, size, open);
         Ok(())
     }
 
@@ -210,10 +166,10 @@ impl Simulation {
     /// There is no such host.
     pub fn lose(&mut self, node: &NodeName) -> Result<(), Impossible> {
         self.open(node, false)?;
-        for id in self.market.runs_on(node) {
-            let again = self.end_attempt(&id, Life::may_run_again_after_loss);
-            let step = id.step;
-            self.happened.push(Happening::HostLost { step, again });
+        for id in self.scheduler.runs_on(node) {
+            if !self.end_attempt(&id, Life::may_run_again_after_loss) {
+                self.happened.push(Happening::Lost { step: id.step });
+            }
         }
         Ok(())
     }
@@ -225,18 +181,18 @@ impl Simulation {
     pub fn submit(&mut self, job: Job) -> Result<Result<(), ReasonCode>, Impossible> {
         self.remember(&job)?;
         let named = job.pool.as_ref();
-        if named.is_some_and(|pool| self.market.pool(pool).is_none()) {
+        if named.is_some_and(|pool| self.scheduler.pool(pool).is_none()) {
             return Ok(Err(ReasonCode::UnknownPool));
         }
         let request = request(job, self.submitted);
-        let admitted = self.market.admit(&request, false);
+        let admitted = self.scheduler.admit(&request, false);
         if let Err(never) = admitted {
             let first = never.into_iter().next();
             return Ok(Err(
                 first.map_or(ReasonCode::NoPolicy, |(_, never)| never_code(&never))
             ));
         }
-        self.market.enqueue(request);
+        self.scheduler.enqueue(request);
         Ok(Ok(()))
     }
 
@@ -266,10 +222,10 @@ impl Simulation {
         self.frozen_since.remove(step);
         if std::mem::take(&mut life.runs) {
             let id = attempt(step, life.attempts);
-            self.market.dequeue(step);
+            self.scheduler.dequeue(step);
             self.release(&id);
         } else {
-            self.market.dequeue(step);
+            self.scheduler.dequeue(step);
         }
         Ok(())
     }
@@ -284,47 +240,39 @@ impl Simulation {
     }
 
     /// When somebody who waits may be let in though nothing else happens.
-    pub fn wakes_at(&self) -> Option<Time> {
-        let pools = self.market.pools();
-        let spared = pools.filter_map(|(name, _)| self.market.spared_until(name, self.now));
+    fn wakes_at(&self) -> Option<Time> {
+        let pools = self.scheduler.pools();
+        let spared = pools.filter_map(|(name, _)| self.scheduler.spared_until(name, self.now));
         spared.chain(self.overdue_at()).min()
     }
 
     /// Makes every move that there is.
     pub fn settle(&mut self) {
         self.stop_overdue();
-        while self.make_next_move() {}
-    }
-
-    /// Makes one move; whether there was one.
-    pub fn make_next_move(&mut self) -> bool {
-        let next = self.next_move();
-        let moved = next.is_some();
-        if let Some(next) = next {
+        while let Some(next) = self.next_move() {
             self.make(next);
         }
-        moved
     }
 
     fn next_move(&self) -> Option<Move> {
-        let mut pools = self.market.pools();
-        pools.find_map(|(name, _)| self.market.next_move(name, self.now))
+        let mut pools = self.scheduler.pools();
+        pools.find_map(|(name, _)| self.scheduler.next_move(name, self.now))
     }
 
     fn make(&mut self, next: Move) {
         match next {
-            Move::Withdraw { step } => self.market.withdraw(&step),
+            Move::Withdraw { step } => self.scheduler.withdraw(&step),
             Move::Nominate {
                 step,
                 nomination,
                 victims,
                 frozen,
             } => {
-                self.market.nominate(&step, nomination);
+                self.scheduler.nominate(&step, nomination);
                 for id in victims {
                     match frozen.contains(&id) {
-                        true => self.suspend(&id, &step),
-                        false => self.preempt(&id, &step),
+                        true => self.suspend(&id),
+                        false => self.preempt(&id),
                     }
                 }
             }
@@ -339,7 +287,7 @@ impl Simulation {
     }
 
     /// What came of everything since it was asked last, in order.
-    pub fn happened(&mut self) -> Vec<Happening> {
+    pub(crate) fn happened(&mut self) -> Vec<Happening> {
         std::mem::take(&mut self.happened)
     }
 
@@ -350,20 +298,19 @@ impl Simulation {
         hosts: Vec<NodeName>,
         backfill: BTreeSet<StepId>,
     ) {
-        let request = self.market.request(&step).cloned();
+        let request = self.scheduler.request(&step).cloned();
         let request = request.expect("what is granted has waited");
         let life = self.jobs.get_mut(&step).expect("what waits was submitted");
         if let Some(resumes) = &request.resumes {
             self.frozen_since.remove(&step);
-            self.market.dequeue(&step);
-            self.market.thaw(&resumes.attempt, &backfill);
-            self.happened.push(Happening::Resumed { step });
+            self.scheduler.dequeue(&step);
+            self.scheduler.thaw(&resumes.attempt, &backfill);
             return;
         }
         life.attempts += 1;
         life.runs = true;
         let id = attempt(&step, life.attempts);
-        self.market.dequeue(&step);
+        self.scheduler.dequeue(&step);
         let named = hosts.iter().map(|node| {
             let gpus = self.name_gpus(node, request.each.gpus());
             (node.clone(), gpus.into_iter().collect())
@@ -372,7 +319,7 @@ impl Simulation {
             gpus: named.collect(),
             frozen: None,
             request,
-            pool: pool.clone(),
+            pool,
             holding: hosts.iter().cloned().collect(),
             granted: self.now,
             started: Some(self.now),
@@ -380,15 +327,15 @@ impl Simulation {
             stopping: false,
             backfill,
         };
-        self.market.hold(&id, run);
-        self.happened.push(Happening::Started { step, pool, hosts });
+        self.scheduler.hold(&id, run);
+        self.happened.push(Happening::Started { step, hosts });
     }
 
     /// Frees what an attempt holds and lets its job wait again, in its old place, where it may; whether it does.
     fn end_attempt(&mut self, id: &AttemptId, may: impl FnOnce(&mut Life) -> bool) -> bool {
-        let request = self.market.run(id).map(|run| run.request.clone());
+        let request = self.scheduler.run(id).map(|run| run.request.clone());
         // What is frozen waits to be resumed no longer.
-        self.market.dequeue(&id.step);
+        self.scheduler.dequeue(&id.step);
         self.frozen_since.remove(&id.step);
         self.release(id);
         let life = self.jobs.get_mut(&id.step);
@@ -397,15 +344,15 @@ impl Simulation {
             may(life)
         });
         if let Some(request) = request.filter(|_| again) {
-            self.market.enqueue(request);
+            self.scheduler.enqueue(request);
         }
         again
     }
 
     fn release(&mut self, id: &AttemptId) {
-        let holding = self.market.run(id).map(|run| run.holding.clone());
+        let holding = self.scheduler.run(id).map(|run| run.holding.clone());
         for node in holding.into_iter().flatten() {
-            self.market.release(id, &node);
+            self.scheduler.release(id, &node);
         }
     }
 }

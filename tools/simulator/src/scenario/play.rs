@@ -133,7 +133,7 @@ impl Play {
         self.simulation.put_pool(&pool.name, terms);
         if has_host {
             let node = host_of(&pool.name);
-            self.simulation.put_host(&node, &pool.name, size)?;
+            self.simulation.put_host(&node, &pool.name, size, None)?;
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Play {
         };
         let model = node.gpu_model.as_deref();
         self.simulation
-            .put_host_of(&node.name, &node.pool, size, model)
+            .put_host(&node.name, &node.pool, size, model)
     }
 
     fn put_policy(&mut self, put: &PolicyPut) -> Result<(), Impossible> {
@@ -203,30 +203,27 @@ impl Play {
     fn note(&mut self) {
         for happening in self.simulation.happened() {
             match happening {
-                Happening::Started { step, hosts, .. } => {
+                Happening::Started { step, hosts } => {
                     let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
                     self.end.placed.insert(step.to_string(), hosts);
                 }
-                Happening::Preempted { step, .. } | Happening::Suspended { step, .. } => {
+                Happening::Preempted { step } => {
                     self.end.preempted.insert(step.to_string());
                 }
-                Happening::Resumed { .. } => {}
-                Happening::HostLost { step, again } => {
-                    if !again {
-                        self.end.failed.insert(step.to_string());
-                    }
+                Happening::Lost { step } => {
+                    self.end.failed.insert(step.to_string());
                 }
             }
         }
     }
 
     fn finish(mut self) -> End {
-        let market = self.simulation.market();
+        let scheduler = self.simulation.scheduler();
         let (frozen, running): (Vec<_>, Vec<_>) =
-            market.runs().partition(|(_, run)| run.is_frozen());
+            scheduler.runs().partition(|(_, run)| run.is_frozen());
         self.end.allocated = names(running.iter().map(|(id, _)| &id.step));
         self.end.suspended = names(frozen.iter().map(|(id, _)| &id.step));
-        let waiting = market
+        let waiting = scheduler
             .requests()
             .filter(|request| request.resumes.is_none());
         self.end.queued = names(waiting.map(|request| &request.step));

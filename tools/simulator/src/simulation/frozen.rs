@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sluice_common::id::{AttemptId, NodeName, StepId};
+use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::limit::DEFAULT_SUSPEND_TIMEOUT;
 use sluice_common::time::Time;
 
@@ -38,36 +38,34 @@ impl Simulation {
         if wanted == 0 {
             return Vec::new();
         }
-        let has = self.market.gpus_of(node);
-        let runs = self.market.runs_on(node);
-        let runs = runs.iter().filter_map(|id| self.market.run(id));
+        let has = self.scheduler.gpus_of(node);
+        let runs = self.scheduler.runs_on(node);
+        let runs = runs.iter().filter_map(|id| self.scheduler.run(id));
         let held: BTreeSet<&String> = runs.filter_map(|run| run.gpus_on(node)).flatten().collect();
         // However many it has, so many hold enough free ones.
         let looked_at = has.min(held.len() as u64 + wanted + MOST_AWAITED);
         let names = (0..looked_at).map(|n| (n, n.to_string()));
         let free = names.filter(|(_, name)| !held.contains(name));
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-        self.market.choose_gpus(node, free, wanted)
+        self.scheduler.choose_gpus(node, free, wanted)
     }
 
-    pub(super) fn suspend(&mut self, id: &AttemptId, by: &StepId) {
-        self.market.suspend(id, 0);
-        self.market.freeze(id, 0);
-        self.market.await_resumption(id);
+    pub(super) fn suspend(&mut self, id: &AttemptId) {
+        self.scheduler.suspend(id, 0);
+        self.scheduler.freeze(id, 0);
+        self.scheduler.await_resumption(id);
         self.frozen_since.insert(id.step.clone(), self.now);
-        self.happened.push(Happening::Suspended {
-            step: id.step.clone(),
-            by: by.clone(),
-        });
+        self.note_preempted(id);
     }
 
-    pub(super) fn preempt(&mut self, id: &AttemptId, by: &StepId) {
-        self.market.stop(id);
-        let again = self.end_attempt(id, Life::may_run_again_after_giving_way);
-        self.happened.push(Happening::Preempted {
-            step: id.step.clone(),
-            by: by.clone(),
-            again,
-        });
+    pub(super) fn preempt(&mut self, id: &AttemptId) {
+        self.scheduler.stop(id);
+        self.end_attempt(id, Life::may_run_again_after_giving_way);
+        self.note_preempted(id);
+    }
+
+    fn note_preempted(&mut self, id: &AttemptId) {
+        let step = id.step.clone();
+        self.happened.push(Happening::Preempted { step });
     }
 }
