@@ -72,7 +72,7 @@ impl Account {
         !self.own && self.runs.is_empty() && self.queue.is_empty()
     }
 
-    /// The account with nobody in its line.
+    /// The account with nobody in its queue.
     pub(crate) fn without_queue(&self) -> Self {
         Self {
             policy: self.policy.clone(),

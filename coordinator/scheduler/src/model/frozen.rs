@@ -122,7 +122,8 @@ impl Run {
         self.stopping || self.is_freezing()
     }
 
-    fn is_freezing(&self) -> bool {
+    /// Whether it is on its way to be frozen.
+    pub(crate) fn is_freezing(&self) -> bool {
         self.frozen.as_ref().is_some_and(|frozen| !frozen.is_done)
     }
 

@@ -1,5 +1,5 @@
 //! The requests of one subject that wait for one pool. Requests that are alike share their fate, so they form a class,
-//! and whoever goes through the line looks at the first of each class only.
+//! and whoever goes through the queue looks at the first of each class only.
 //!
 //! A request's own priority permutes the subject's requests among the places that they already hold: the first by
 //! priority stands at the first of those places, and so on.

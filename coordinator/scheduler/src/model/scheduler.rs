@@ -134,7 +134,7 @@ impl Scheduler {
         let Some(known) = self.pools.get_mut(pool) else {
             return;
         };
-        // Who stands in its line, and where, hangs on whether there is a policy and not on what it says.
+        // Who stands in its queue, and where, hangs on whether there is a policy and not on what it says.
         let had_one = known.put_policy(subject, policy);
         if !had_one {
             self.line_up_whom_it_concerns(pool, subject);

@@ -59,7 +59,7 @@ enum Counted<'a, 'c> {
 }
 
 /// A subject is counted down by each run that is taken, so it is not pushed below its share but by the one that straddles
-/// the line.
+/// the line of its share.
 fn count_off<'a, 'c>(
     what_if: &mut WhatIf<'a>,
     index: &CandidateIndex<'a, 'c>,

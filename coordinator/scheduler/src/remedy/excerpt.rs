@@ -124,19 +124,19 @@ impl Scheduler {
         alone
     }
 
-    /// Whether and how a request would start in a pool by the next moves there. Where another is to stop runs first, it
-    /// would depend on when these are gone, and nothing is said.
+    /// Whether and how a request would start in a pool by the next moves there: they are played until it does, the runs that
+    /// are stopped for it going at once. Where another is to stop runs first, it would depend on when these are gone, and
+    /// nothing is said.
     pub(crate) fn would_start(
         &mut self,
         step: &StepId,
         name: &PoolName,
         now: Time,
     ) -> Option<Start> {
+        let mut start = Start::AtOnce;
         for _ in 0..MAX_MOVES {
             match self.next_move(name, now)? {
-                Move::Grant { step: granted, .. } if granted == *step => {
-                    return Some(Start::AtOnce);
-                }
+                Move::Grant { step: granted, .. } if granted == *step => return Some(start),
                 Move::Grant {
                     step,
                     pool,
@@ -148,20 +148,47 @@ impl Scheduler {
                     step: promised,
                     nomination,
                     victims,
-                    frozen: _,
+                    frozen,
                 } => {
-                    if promised == *step && nomination.is_firm() {
-                        return Some(Start::AfterStops(nomination.awaits.len()));
-                    }
-                    if !victims.is_empty() {
+                    let awaited = nomination.awaits.clone();
+                    let is_firm = nomination.is_firm();
+                    self.nominate(&promised, nomination);
+                    if promised == *step && is_firm {
+                        start = Start::AfterStops(awaited.len());
+                        self.suppose_gone(&awaited, &frozen);
+                    } else if !victims.is_empty() {
                         return None;
                     }
-                    self.nominate(&promised, nomination);
+                }
+                Move::Withdraw { step: other } if other == *step && start != Start::AtOnce => {
+                    return None;
                 }
                 Move::Withdraw { step } => self.withdraw(&step),
             }
         }
         None
+    }
+
+    /// Runs give back what they hold, and wait again: those that are frozen for what they gave back.
+    fn suppose_gone(&mut self, gone: &BTreeSet<AttemptId>, frozen: &BTreeSet<AttemptId>) {
+        for id in gone {
+            let Some(run) = self.run(id).cloned() else {
+                continue;
+            };
+            if frozen.contains(id) || (run.is_freezing() && !run.stopping) {
+                self.freeze(id, 0);
+                self.await_resumption(id);
+                continue;
+            }
+            // What was frozen waits to be resumed no longer.
+            self.dequeue(&id.step);
+            for node in &run.holding {
+                self.release(id, node);
+            }
+            if !run.is_leaving() {
+                self.enqueue(run.request);
+            }
+        }
     }
 
     fn suppose_grant(
