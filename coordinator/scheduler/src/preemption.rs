@@ -159,7 +159,7 @@ fn with_kept<'a>(mut what_if: WhatIf<'a>, index: &CandidateIndex<'a, '_>) -> Pre
     };
     if !offer.taken.is_empty()
         && !before.is_in_share()
-        && offer.would_be_taken_back(what_if.clone(), index)
+        && offer.would_be_taken_back(&what_if, index)
     {
         match cheapest(&what_if, &index.of_what_lasts()) {
             Some(dearer) => offer = dearer,
@@ -264,7 +264,7 @@ fn cheapest_host<'a, 'c>(
         if best.as_ref().is_some_and(|(price, _)| least.exceeds(price)) {
             break;
         }
-        let Some(offer) = Offer::on(base.clone(), index, [node.clone()].into()) else {
+        let Some(offer) = Offer::on(base, index, [node.clone()].into()) else {
             continue;
         };
         let price = offer.price();

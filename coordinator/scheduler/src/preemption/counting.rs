@@ -1,6 +1,7 @@
 //! Counting off: who of the candidates goes so that a request fits on given hosts, and who of these is spared after all.
 
 use alloc::borrow::Cow;
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
@@ -22,10 +23,10 @@ const DETOURS: usize = 8;
 /// out, and they are counted again. Where several stand in the way and what is left without one is not enough, it is
 /// another that is left out.
 pub(crate) fn fill<'a, 'c>(
-    what_if: &mut WhatIf<'a>,
+    what_if: &WhatIf<'a>,
     index: &CandidateIndex<'a, 'c>,
     hosts: &[NodeName],
-) -> Option<Vec<&'c Candidate<'a>>> {
+) -> Option<(Vec<&'c Candidate<'a>>, WhatIf<'a>)> {
     let mut detours = DETOURS;
     let mut untried = Vec::from([BTreeSet::new()]);
     let mut was_short_end = false;
@@ -34,7 +35,7 @@ pub(crate) fn fill<'a, 'c>(
             detours = detours.checked_sub(1)?;
         }
         match count_off(what_if, index, hosts, &left_out) {
-            Counted::Enough(taken) => return Some(taken),
+            Counted::Enough(taken, after) => return Some((taken, *after)),
             Counted::Short { in_the_way } => {
                 was_short_end = in_the_way.is_empty();
                 let ways = in_the_way.into_iter().rev().map(|one| {
@@ -51,21 +52,21 @@ pub(crate) fn fill<'a, 'c>(
 
 /// What came of taking candidates in their order.
 enum Counted<'a, 'c> {
-    Enough(Vec<&'c Candidate<'a>>),
-    /// Nobody was taken after all. Where a run was spared only because others went first: those others, in victim order.
-    Short {
-        in_the_way: Vec<&'a AttemptId>,
-    },
+    /// These, and the pool without them.
+    Enough(Vec<&'c Candidate<'a>>, Box<WhatIf<'a>>),
+    /// Where a run was spared only because others went first: those others, in victim order.
+    Short { in_the_way: Vec<&'a AttemptId> },
 }
 
 /// A subject is counted down by each run that is taken, so it is not pushed below its share but by the one that straddles
 /// the line of its share.
 fn count_off<'a, 'c>(
-    what_if: &mut WhatIf<'a>,
+    what_if: &WhatIf<'a>,
     index: &CandidateIndex<'a, 'c>,
     hosts: &[NodeName],
     left_out: &BTreeSet<&'a AttemptId>,
 ) -> Counted<'a, 'c> {
+    let mut what_if = what_if.clone();
     let mut taken: Vec<&'c Candidate<'a>> = Vec::new();
     let mut in_the_way = Vec::new();
     let whole = what_if.shortage(hosts);
@@ -83,14 +84,14 @@ fn count_off<'a, 'c>(
         if awaited || what_if.has(candidate.id) || left_out.contains(candidate.id) {
             continue;
         }
-        if may_go(what_if, &shortage, candidate) {
+        if may_go(&what_if, &shortage, candidate) {
             what_if.take(candidate.id, candidate.run);
             taken.push(*candidate);
             what_if.shrink(&mut shortage, candidate.run);
         } else if in_the_way.len() < WAYS
-            && shortage.helped(what_if, false, candidate.id, candidate.run)
+            && shortage.helped(&what_if, false, candidate.id, candidate.run)
         {
-            for shield in shields(what_if, hosts, candidate, &taken, &whole) {
+            for shield in shields(&what_if, hosts, candidate, &taken, &whole) {
                 if !in_the_way.contains(&shield) {
                     in_the_way.push(shield);
                 }
@@ -98,10 +99,7 @@ fn count_off<'a, 'c>(
         }
     }
     if shortage.is_none() {
-        return Counted::Enough(taken);
-    }
-    for candidate in taken {
-        what_if.spare(candidate.id);
+        return Counted::Enough(taken, Box::new(what_if));
     }
     Counted::Short { in_the_way }
 }
@@ -119,7 +117,7 @@ fn may_go(what_if: &WhatIf<'_>, shortage: &Shortage<'_>, candidate: &Candidate<'
 /// The first of those taken but for any of whom a run could be taken too: others of its subject, or those whose loss was
 /// enough of the key of which its subject holds more than its share. Where no single one is, the first of its subject.
 fn shields<'a>(
-    what_if: &mut WhatIf<'a>,
+    what_if: &WhatIf<'a>,
     hosts: &[NodeName],
     spared: &Candidate<'a>,
     taken: &[&Candidate<'a>],
@@ -137,11 +135,8 @@ fn shields<'a>(
         return Vec::new();
     }
     let alone = others.filter(|other| {
-        what_if.spare(other.id);
-        let shortage = what_if.shortage(hosts);
-        let goes = may_go(what_if, &shortage, spared);
-        what_if.take(other.id, other.run);
-        goes
+        let without = what_if.without(other.id);
+        may_go(&without, &without.shortage(hosts), spared)
     });
     let alone: Vec<&AttemptId> = alone.map(|other| other.id).take(WAYS).collect();
     match alone.is_empty() {
@@ -152,7 +147,7 @@ fn shields<'a>(
 
 /// Spares every victim without which the request still fits, the last in victim order first.
 pub(crate) fn prune<'a>(
-    what_if: &mut WhatIf<'a>,
+    mut what_if: WhatIf<'a>,
     hosts: &[NodeName],
     taken: &mut Vec<&Candidate<'a>>,
 ) {

@@ -93,7 +93,7 @@ impl<'a, 'c> Search<'_, 'a, 'c> {
     }
 
     fn on(&self, hosts: Vec<NodeName>) -> Option<Offer<'a, 'c>> {
-        Offer::on(self.base.clone(), self.index, hosts)
+        Offer::on(self.base, self.index, hosts)
     }
 
     /// The best of what is found from several beginnings; where nothing is found, from all.

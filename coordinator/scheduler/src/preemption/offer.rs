@@ -28,12 +28,12 @@ pub(crate) struct Offer<'a, 'c> {
 impl<'a, 'c> Offer<'a, 'c> {
     /// What `hosts` cost, where nobody is taken but who is needed; `None` where no lawful set makes room there.
     pub(crate) fn on(
-        mut what_if: WhatIf<'a>,
+        what_if: &WhatIf<'a>,
         index: &CandidateIndex<'a, 'c>,
         hosts: Vec<NodeName>,
     ) -> Option<Self> {
-        let mut taken = fill(&mut what_if, index, &hosts)?;
-        prune(&mut what_if, &hosts, &mut taken);
+        let (mut taken, after) = fill(what_if, index, &hosts)?;
+        prune(after, &hosts, &mut taken);
         let offer = Self { hosts, taken };
         let lasts = !index.lasting || !offer.would_be_taken_back(what_if, index);
         lasts.then_some(offer)
@@ -42,9 +42,10 @@ impl<'a, 'c> Offer<'a, 'c> {
     /// Whether those who are taken would take the units back at once.
     pub(crate) fn would_be_taken_back(
         &self,
-        mut what_if: WhatIf<'a>,
+        what_if: &WhatIf<'a>,
         index: &CandidateIndex<'a, 'c>,
     ) -> bool {
+        let mut what_if = what_if.clone();
         for candidate in &self.taken {
             what_if.take(candidate.id, candidate.run);
         }

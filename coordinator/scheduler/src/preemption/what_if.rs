@@ -132,6 +132,13 @@ impl<'a> WhatIf<'a> {
         self.keep_for_head(id);
     }
 
+    /// The same, where a run stays after all.
+    pub(crate) fn without(&self, id: &AttemptId) -> Self {
+        let mut without = self.clone();
+        without.spare(id);
+        without
+    }
+
     /// Supposes that it stays after all.
     pub(crate) fn spare(&mut self, id: &AttemptId) {
         let Some(Given { run, each, demand }) = self.gone.remove(id) else {
