@@ -63,7 +63,7 @@ pub use platform::{NamedPlatform, NamedTwice, PlatformUse, PlatformView, declare
 pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOutcome, StageView};
 pub use recovery::RecoveryView;
 pub use replay::{ChangeView, ChangesView, ReplayView};
-pub use rules::{PoolDefaults, PoolMaxima, RulesWritten};
+pub use rules::{PoolDefaults, PoolMaxima};
 pub use template::{MergedView, TemplateView};
 pub use terms::{
     ApplyRequest, ApplyView, ChangeOutcome, DeleteDocument, PreemptedView, PutDocument,

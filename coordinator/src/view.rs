@@ -13,8 +13,8 @@ use coordinator_core::{Attempt, Cordon, Core, Enforcement, Node, Part, Pool, Ste
 use jiff::Timestamp;
 use sluice_common::amount::{Amounts, Key};
 use sluice_common::api::{
-    AttemptInfo, CordonView, ExitView, HostView, NodeView, PlacementView, PolicyView, PoolView,
-    RulesWritten, StepView, UnfitGpuView, duration, timestamp,
+    AttemptInfo, CordonView, ExitView, HostView, NodeView, PlacementView, PolicyView, PoolDefaults,
+    PoolMaxima, PoolView, StepView, UnfitGpuView, duration, timestamp,
 };
 use sluice_common::facts::Labels;
 use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
@@ -294,36 +294,36 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
     let market = state.market().pool(&pool.name);
     let shares = market.map(shares_of_all).unwrap_or_default();
     let asked = market.map(|market| market.asked()).unwrap_or_default();
-    let rules = RulesWritten::from(&pool.rules);
+    let rules = &pool.spec.rules;
     PoolView {
         name: pool.name.to_string(),
-        description: pool.description.clone(),
+        description: pool.spec.description.clone(),
         nodes: state.nodes_of(&pool.name).count() as u64,
         nodes_ready: ready.count() as u64,
-        capacity: capped(state.capacity_of(&pool.name), &pool.capacity),
+        capacity: capped(state.capacity_of(&pool.name), &pool.spec.capacity),
         detected: state.capacity_of(&pool.name),
         used: state.used_of(&pool.name),
         free: market.map(sluice_scheduler::Pool::free).unwrap_or_default(),
         in_share: shares.in_share,
         borrowed: shares.borrowed,
         asked,
-        declared: pool.capacity.clone(),
+        declared: pool.spec.capacity.clone(),
         platforms: platform::uses(core, pool),
         queued: state.queue_len(&pool.name) as u64,
         running: state.holding_of(&pool.name) as u64,
-        min_runtime: duration(pool.min_runtime),
-        require: pool.require.clone(),
+        min_runtime: duration(pool.spec.min_runtime),
+        require: pool.spec.require.clone(),
         overcommitted: market.is_some_and(sluice_scheduler::Pool::is_overcommitted),
         version: pool.version,
         status: status(core, pool),
-        maintenance: rules.maintenance,
-        defaults: rules.defaults,
-        max: rules.max,
-        on_preempt_allowed: rules.on_preempt_allowed,
-        validations: rules.validations,
-        default_platform: rules.default_platform,
+        maintenance: rules.maintenance.clone(),
+        defaults: PoolDefaults::from(&rules.defaults),
+        max: PoolMaxima::from(&rules.max),
+        on_preempt_allowed: rules.on_preempt_allowed.clone(),
+        validations: rules.validations.clone(),
+        default_platform: rules.default_platform.clone(),
         unmatched_platform: rules.unmatched_platform,
-        templates: rules.templates,
+        templates: rules.templates.iter().map(ToString::to_string).collect(),
         declared_platforms: platform::declared(pool),
     }
 }

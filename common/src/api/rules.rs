@@ -1,16 +1,11 @@
 //! The rules of a pool as somebody writes them, and as they are shown: durations are texts such as `2h`.
 
-use alloc::collections::BTreeSet;
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
+use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 use super::duration;
-use crate::id::PlatformName;
-use crate::id::ValidationName;
-use crate::platform::terms::UnmatchedPlatform;
 use crate::processors::CpuMode;
-use crate::rules::{PoolRules, StepDefaults, StepMaxima};
+use crate::rules::{StepDefaults, StepMaxima};
 use crate::step::OnPreempt;
 
 /// What holds for steps of a pool where they say nothing themselves.
@@ -92,42 +87,6 @@ impl From<&StepMaxima> for PoolMaxima {
             queue_timeout: max.queue_timeout.map(duration),
             grace_period: max.grace_period.map(duration),
             retries: max.retries,
-        }
-    }
-}
-
-/// The rules of a pool, to be taken apart into the fields of a document.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RulesWritten {
-    /// What whoever submits is told while the pool takes nothing.
-    pub maintenance: Option<String>,
-    /// What holds where a step says nothing.
-    pub defaults: PoolDefaults,
-    /// What a step may say at most.
-    pub max: PoolMaxima,
-    /// What may happen to steps that must give way.
-    pub on_preempt_allowed: BTreeSet<OnPreempt>,
-    /// The documents of assertions that a step must keep.
-    pub validations: Vec<ValidationName>,
-    /// The platform of steps that name none.
-    pub default_platform: Option<PlatformName>,
-    /// What becomes of a request for a platform that is declared and has no host.
-    pub unmatched_platform: UnmatchedPlatform,
-    /// What lies under its steps.
-    pub templates: Vec<String>,
-}
-
-impl From<&PoolRules> for RulesWritten {
-    fn from(rules: &PoolRules) -> Self {
-        Self {
-            maintenance: rules.maintenance.clone(),
-            defaults: PoolDefaults::from(&rules.defaults),
-            max: PoolMaxima::from(&rules.max),
-            on_preempt_allowed: rules.on_preempt_allowed.clone(),
-            validations: rules.validations.clone(),
-            default_platform: rules.default_platform.clone(),
-            unmatched_platform: rules.unmatched_platform,
-            templates: rules.templates.iter().map(ToString::to_string).collect(),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! What can happen to the core.
 
-use crate::model::pool::PoolWritten;
+use crate::model::pool::PoolSpec;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
+use sluice_common::platform::terms::Declared;
 
 use sluice_common::access::AuditEntry;
 use sluice_common::cluster::ClusterTerms;
@@ -212,7 +213,7 @@ pub enum Wanted {
         /// Its name.
         pool: PoolName,
         /// The terms.
-        terms: Box<PoolWritten>,
+        terms: Box<WantedPool>,
     },
     /// The cluster as a whole on these terms and no others.
     Cluster {
@@ -285,6 +286,23 @@ pub enum Wanted {
         /// What is to be so.
         change: AccessChange,
     },
+}
+
+/// A pool that is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WantedPool {
+    /// What it is to be.
+    pub spec: PoolSpec,
+    /// The platforms that it declares, and no others; where it is to declare none, those stay of which the same call has
+    /// changes of their own. `None` leaves them all as they are: no document says so.
+    pub platforms: Option<Declared>,
+}
+
+impl From<PoolSpec> for WantedPool {
+    fn from(spec: PoolSpec) -> Self {
+        let platforms = None;
+        Self { spec, platforms }
+    }
 }
 
 /// What an admin wants of a node. The same again changes nothing.

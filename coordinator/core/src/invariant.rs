@@ -1,6 +1,7 @@
 //! What must hold after every event, as named functions. Tests and the simulator call [`check`] on the core after each
 //! input, and [`check_record`] on each record before it is folded into a state of their own.
 
+use crate::record;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
@@ -62,11 +63,11 @@ pub fn check(core: &Core) -> Held {
 /// # Errors
 /// Where units are granted that are not there.
 pub fn check_record(before: &State, record: &Record) -> Held {
-    let Record::Allocated {
+    let Record::Allocated(record::Allocated {
         attempt,
         placements,
         ..
-    } = record
+    }) = record
     else {
         return Ok(());
     };

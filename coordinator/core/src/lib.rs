@@ -33,7 +33,7 @@ mod invariant;
 mod model;
 mod on;
 mod output;
-mod record;
+pub mod record;
 mod recovery;
 mod schedule;
 mod state;
@@ -50,7 +50,7 @@ pub use explain::{Awaited, Explanation, Holding, InPool, Past, Promised, Spare, 
 pub use hosts::report::HELD_BACK;
 pub use input::{
     Bounds, Change, Input, NewJoinToken, NewStep, NodeChange, ReplyId, SessionId, Settings, Steer,
-    TimerKey, Wanted,
+    TimerKey, Wanted, WantedPool,
 };
 pub use invariant::{Violation, check, check_record};
 pub use model::access::{Access, AccessChange, KeptToken, Written};
@@ -61,7 +61,7 @@ pub use model::cluster::{Cluster, Home};
 pub use model::join::{JoinAsk, JoinRefusal, Joined};
 pub use model::node::{Cordon, Drain, GpuCordon, Moves, Node};
 pub use model::placement::Placement;
-pub use model::pool::{Binding, Platform, Pool, PoolWritten};
+pub use model::pool::{Binding, Platform, Pool, PoolSpec};
 pub use model::recovery::{FrozenOnHost, LogPoint, Recovery, RecoveryEnd, RecoveryWhy, Warrant};
 pub use model::step::{
     Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step, Suspension, SuspensionPhase,
@@ -73,8 +73,7 @@ pub use output::{
     Answer, Applied, Outcome, Output, QueueBound, QueueFull, Refusal, Refused, Submitted, Terms,
     Use,
 };
-pub use record::clock::ClockJump;
-pub use record::{About, JoinTokenMade, Record, Stamped};
+pub use record::{About, ClockJump, JoinTokenMade, Record, Stamped};
 pub use state::book::Book;
 pub use state::{Misfit, State};
 pub use submit::effective_spec::MergedStep;

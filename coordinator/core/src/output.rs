@@ -15,9 +15,9 @@ use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{Command, Greeting};
 use sluice_scheduler::Policy;
 
+use crate::input::WantedPool;
 use crate::input::{ReplyId, SessionId, TimerKey};
 use crate::model::join::{JoinRefusal, Joined};
-use crate::model::pool::PoolWritten;
 use crate::output::preview::Preview;
 use crate::record::Stamped;
 
@@ -125,7 +125,7 @@ impl Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Terms {
     /// Of a pool.
-    Pool(Box<PoolWritten>),
+    Pool(Box<WantedPool>),
     /// Of a subject in a pool.
     Policy(Policy),
     /// Of the cluster as a whole.

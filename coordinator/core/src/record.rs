@@ -2,14 +2,26 @@
 //! the same state. The same records are the audit log, the event stream and the input of a replay.
 
 mod about;
-pub(crate) mod clock;
+mod attempt;
+mod clock;
 mod joining;
+mod node;
+mod pool;
 mod stamped;
+mod step;
 mod words;
 
-pub use {about::About, joining::JoinTokenMade, stamped::Stamped};
+pub use about::About;
+pub use attempt::{
+    Adopted, Allocated, Ended, NotSuspended, Started, Stopping, Suspended, Suspending,
+};
+pub use clock::ClockJump;
+pub use joining::{JoinRefused, JoinTokenMade, JoinTokenUsed};
+pub use node::{GpusCordoned, NodeDraining, NodeLabelled, NodeReported};
+pub use pool::{PlatformPut, PolicyPut, PoolPut};
+pub use stamped::Stamped;
+pub use step::{StepEnded, StepQueued, StepRejected};
 
-use crate::model::placement::Placement;
 use words::*;
 
 /// A fact.
@@ -26,35 +38,11 @@ pub enum Record {
         lost_after: Span,
     },
     /// A coordinator started with a clock that was ahead.
-    ClockJumped(clock::ClockJump),
+    ClockJumped(ClockJump),
     /// A pool was made or changed.
-    PoolPut {
-        /// Its name.
-        pool: PoolName,
-        /// For people.
-        description: String,
-        /// Capacity by key, where it is declared.
-        #[serde(default)]
-        capacity: Table,
-        /// For how long after its start a run is spared by others' priority and reclaim.
-        #[serde(default)]
-        min_runtime: Span,
-        /// What its nodes must be able to do to the processes of a step; one that cannot gets no new work.
-        #[serde(default)]
-        require: BTreeSet<Capability>,
-        /// Its rules over what is submitted to it.
-        #[serde(default, skip_serializing_if = "PoolRules::is_empty")]
-        rules: PoolRules,
-    },
+    PoolPut(PoolPut),
     /// A subject was bound to a pool, or on other terms.
-    PolicyPut {
-        /// The pool.
-        pool: PoolName,
-        /// Who.
-        subject: Subject,
-        /// On which terms.
-        policy: Policy,
-    },
+    PolicyPut(PolicyPut),
     /// A subject is bound to a pool no longer. What it runs there goes on.
     PolicyDeleted {
         /// The pool.
@@ -63,27 +51,7 @@ pub enum Record {
         subject: Subject,
     },
     /// A node was let in, with what it has; also when it comes back changed or its inventory changes.
-    NodeReported {
-        /// Its name.
-        node: NodeName,
-        /// The pool that it is in.
-        pool: PoolName,
-        /// The pool that its config names, or else its certificate. Absent in logs of releases in which a config moved a
-        /// node: there it is `pool`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pool_of_config: Option<PoolName>,
-        /// From its config.
-        labels: BTreeMap<String, String>,
-        /// Where the other hosts of a gang reach it; empty in logs of before there was one, for its name.
-        #[serde(default)]
-        address: String,
-        /// Version of its agent.
-        version: String,
-        /// Its boot.
-        boot_id: BootId,
-        /// What it has.
-        inventory: Inventory,
-    },
+    NodeReported(NodeReported),
     /// A node is linked, heard and reconciled: it takes work.
     NodeReady {
         /// Its name.
@@ -112,47 +80,11 @@ pub enum Record {
         node: NodeName,
     },
     /// A step was accepted and waits.
-    StepQueued {
-        /// Its id.
-        step: StepId,
-        /// What to run. The values of its variables are never written with it: they are kept apart.
-        #[serde(serialize_with = "without_values")]
-        spec: StepSpec,
-        /// Pools whose rules did not let it in.
-        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-        barred: BTreeSet<PoolName>,
-        /// Where the cluster's defaults send it.
-        #[serde(default, skip_serializing_if = "Home::is_empty")]
-        home: Home,
-        /// What templates lay under it, wherever it may be granted.
-        #[serde(default, skip_serializing_if = "Grounds::is_empty")]
-        grounds: Grounds,
-    },
+    StepQueued(StepQueued),
     /// A step was refused for good: it could never be granted. It is stored all the same.
-    StepRejected {
-        /// Its id.
-        step: StepId,
-        /// What it asked for, written like that of [`Record::StepQueued`].
-        #[serde(serialize_with = "without_values")]
-        spec: StepSpec,
-        /// Why, with the numbers.
-        reason: Reason,
-    },
+    StepRejected(StepRejected),
     /// Units were granted to a new attempt.
-    Allocated {
-        /// The attempt.
-        attempt: AttemptId,
-        /// Which pool granted them.
-        pool: PoolName,
-        /// Where, by rank.
-        placements: Vec<Placement>,
-        /// The waiters around which they were granted: these may take them back.
-        #[serde(default)]
-        backfill: BTreeSet<StepId>,
-        /// The port at which the parts of a gang meet, on the host of rank 0.
-        #[serde(default)]
-        port: Option<u16>,
-    },
+    Allocated(Allocated),
     /// A step that cannot start yet was promised a place.
     Nominated {
         /// Its id.
@@ -173,36 +105,11 @@ pub enum Record {
         node: NodeName,
     },
     /// An attempt's process runs.
-    Started {
-        /// The attempt.
-        attempt: AttemptId,
-        /// The host.
-        node: NodeName,
-        /// The process.
-        process: Started,
-    },
+    Started(Started),
     /// An attempt is to stop.
-    Stopping {
-        /// The attempt.
-        attempt: AttemptId,
-        /// Why.
-        why: StopWhy,
-        /// The step that it gives way to, where it does.
-        #[serde(default)]
-        by: Option<StepId>,
-        /// After how long what is left of it is killed, where whoever stops it said so.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        grace: Option<Span>,
-    },
+    Stopping(Stopping),
     /// An attempt's process has ended; its units are not free yet.
-    Ended {
-        /// The attempt.
-        attempt: AttemptId,
-        /// The host.
-        node: NodeName,
-        /// How.
-        end: AttemptEnd,
-    },
+    Ended(Ended),
     /// An attempt's units on a host are free.
     Released {
         /// The attempt.
@@ -218,14 +125,7 @@ pub enum Record {
         reason: Reason,
     },
     /// A step came to a terminal state.
-    StepEnded {
-        /// Its id.
-        step: StepId,
-        /// Which.
-        state: StepState,
-        /// Why.
-        reason: Reason,
-    },
+    StepEnded(StepEnded),
     /// A step in a terminal state was dropped from memory: more have ended since than are kept.
     StepForgotten {
         /// Its id.
@@ -239,28 +139,14 @@ pub enum Record {
         reason: String,
     },
     /// An admin closed a node to new work and wants it empty, or changed why or until when.
-    NodeDraining {
-        /// Its name.
-        node: NodeName,
-        /// In the admin's words; empty where none were given.
-        reason: String,
-        /// When what cannot be made to give way is stopped too.
-        deadline: Option<Time>,
-    },
+    NodeDraining(NodeDraining),
     /// An admin opened a node again: it is neither cordoned nor drained.
     NodeUncordoned {
         /// Its name.
         node: NodeName,
     },
     /// An admin set labels of a node, or took some away.
-    NodeLabelled {
-        /// Its name.
-        node: NodeName,
-        /// Those that were set.
-        set: BTreeMap<LabelKey, LabelValue>,
-        /// Those that were taken away.
-        removed: BTreeSet<LabelKey>,
-    },
+    NodeLabelled(NodeLabelled),
     /// An admin wants a silent node forgotten; what it holds may run on until it is lost, so it is kept until then.
     NodeLeaving {
         /// Its name.
@@ -282,23 +168,9 @@ pub enum Record {
         pool: PoolName,
     },
     /// An attempt is to be frozen.
-    Suspending {
-        /// The attempt.
-        attempt: AttemptId,
-        /// The step that it gives way to; `None` where somebody asked for it.
-        by: Option<StepId>,
-        /// Host memory that is kept for what will be moved from its GPUs.
-        room_mb: u64,
-    },
+    Suspending(Suspending),
     /// An attempt is frozen: all that it held but its memory is free.
-    Suspended {
-        /// The attempt.
-        attempt: AttemptId,
-        /// The host.
-        node: NodeName,
-        /// What was moved from its GPUs to the host's memory, which it holds too.
-        moved_mb: u64,
-    },
+    Suspended(Suspended),
     /// A frozen attempt holds again all that it asked for, and is to be brought back.
     Resuming {
         /// The attempt.
@@ -314,14 +186,7 @@ pub enum Record {
         node: NodeName,
     },
     /// An attempt was to be frozen or brought back, which could not be done.
-    NotSuspended {
-        /// The attempt.
-        attempt: AttemptId,
-        /// The host.
-        node: NodeName,
-        /// Why not.
-        why: SuspendFailure,
-    },
+    NotSuspended(NotSuspended),
     /// Somebody suspended a step: it waits for nothing but to be let go again.
     Held {
         /// Its id.
@@ -340,14 +205,7 @@ pub enum Record {
         states: GpuStates,
     },
     /// An admin closed GPUs of a node to new work, or changed why. What runs on them goes on.
-    GpusCordoned {
-        /// The node.
-        node: NodeName,
-        /// Their UUIDs.
-        gpus: Vec<String>,
-        /// In the admin's words; empty where none were given.
-        reason: String,
-    },
+    GpusCordoned(GpusCordoned),
     /// An admin opened GPUs of a node again, or had those looked at that their host called unfit.
     GpusUncordoned {
         /// The node.
@@ -392,14 +250,7 @@ pub enum Record {
         validation: ValidationName,
     },
     /// A platform of a pool was declared or changed. What runs on its GPUs goes on.
-    PlatformPut {
-        /// The pool.
-        pool: PoolName,
-        /// Its name.
-        platform: PlatformName,
-        /// What it is.
-        terms: PlatformTerms,
-    },
+    PlatformPut(PlatformPut),
     /// An admin wants a node in another pool as soon as it is empty.
     NodeMoving {
         /// Its name.
@@ -434,30 +285,14 @@ pub enum Record {
     /// An admin made a token by which hosts join. Its secret is kept nowhere.
     JoinTokenMade(JoinTokenMade),
     /// A host joined by a token: certificates of earlier generations open nothing any more.
-    JoinTokenUsed {
-        /// The token.
-        token: JoinTokenId,
-        /// The name that the host was given.
-        node: NodeName,
-        /// The key that it made for itself.
-        key: Fingerprint,
-        /// The generation of its access.
-        generation: Generation,
-    },
+    JoinTokenUsed(JoinTokenUsed),
     /// An admin took a token back. Hosts that it has let in stay.
     JoinTokenRevoked {
         /// The token.
         token: JoinTokenId,
     },
     /// A host showed the secret of a token and was not let in.
-    JoinRefused {
-        /// The token.
-        token: JoinTokenId,
-        /// The name that the host wanted to have.
-        node: NodeName,
-        /// Why not.
-        why: String,
-    },
+    JoinRefused(JoinRefused),
     /// A host with the certificate of a node was not let in. Said once until the node is let in again.
     NodeRefused {
         /// The node.
@@ -485,16 +320,5 @@ pub enum Record {
         end: RecoveryEnd,
     },
     /// An attempt that was not known here runs on a host, or has run: it is one of ours again, and so is its step.
-    Adopted {
-        /// The attempt.
-        attempt: AttemptId,
-        /// The host that showed its warrant.
-        node: NodeName,
-        /// What it is.
-        #[serde(serialize_with = "Warrant::without_values")]
-        warrant: Box<Warrant>,
-        /// Where it is frozen, its process and what was moved.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        frozen: Option<FrozenOnHost>,
-    },
+    Adopted(Adopted),
 }

@@ -15,7 +15,9 @@ pub(crate) mod adoption;
 pub(crate) mod end;
 pub(crate) mod warrants;
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use crate::model::pool::PoolSpec;
+use crate::record;
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -23,10 +25,9 @@ use alloc::vec::Vec;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 use sluice_common::reason::{Reason, ReasonCode};
-use sluice_common::rules::PoolRules;
 use sluice_common::state::NodeState;
 use sluice_common::supervision::Exit;
-use sluice_common::time::{Span, Time};
+use sluice_common::time::Time;
 use sluice_common::wire::StopWhy;
 
 use crate::attempts::live::live_on;
@@ -107,14 +108,15 @@ pub(crate) fn know_pool(ctx: &mut Context, pool: &PoolName, node: &NodeName) {
     if ctx.state().recovery().is_none() || ctx.state().pool(pool).is_some() {
         return;
     }
-    ctx.record(Record::PoolPut {
+    ctx.record(Record::PoolPut(record::PoolPut {
         pool: pool.clone(),
-        description: format!("told by `{node}` in a recovery: its terms are to be applied again"),
-        capacity: BTreeMap::new(),
-        min_runtime: Span::ZERO,
-        require: BTreeSet::new(),
-        rules: PoolRules::default(),
-    });
+        spec: PoolSpec {
+            description: format!(
+                "told by `{node}` in a recovery: its terms are to be applied again"
+            ),
+            ..PoolSpec::default()
+        },
+    }));
 }
 
 /// A host does not know an attempt that the store has there. It was over, or never began; which of both, nobody knows.
@@ -126,22 +128,22 @@ pub(crate) fn lose_track(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
         return vanish(ctx, node, id, Exit::Unknown);
     }
     let started = part.started;
-    ctx.record(Record::Stopping {
+    ctx.record(Record::Stopping(record::Stopping {
         attempt: id.clone(),
         why: StopWhy::Superseded,
         by: None,
         grace: None,
-    });
+    }));
     send_stops(ctx, id, StopWhy::Superseded, Some(node));
     let Some((_, attempt, _)) = live_on(ctx, node, id) else {
         return;
     };
     let end = unseen(ctx, attempt, started);
-    ctx.record(Record::Ended {
+    ctx.record(Record::Ended(record::Ended {
         attempt: id.clone(),
         node: node.clone(),
         end,
-    });
+    }));
     queue_untracked(ctx, node, &id.step);
     record_released(ctx, node, id);
 }
@@ -182,11 +184,11 @@ pub(crate) fn follow_suspension(
     match (moved_mb, attempt.suspension()) {
         (Some(moved_mb), None | Some(SuspensionPhase::Resuming)) => {
             let room_mb = moved_mb.min(memory_of_gpus(ctx, node, &gpus));
-            ctx.record(Record::Suspending {
+            ctx.record(Record::Suspending(record::Suspending {
                 attempt: id.clone(),
                 by: None,
                 room_mb,
-            });
+            }));
         }
         (None, Some(SuspensionPhase::Suspended)) => follow_resumption(ctx, node, id, &gpus),
         (Some(_), Some(SuspensionPhase::Suspending | SuspensionPhase::Suspended))

@@ -1,6 +1,7 @@
 //! Who starts, and who gives way: asks the market for the next move in each pool in which something stirred, and turns
 //! moves into records and orders, until there is none.
 
+use crate::record;
 use alloc::collections::BTreeSet;
 use core::ops::RangeInclusive;
 
@@ -87,13 +88,13 @@ fn grant(
         .map(|node| place(ctx.state(), node, id, request, platform))
         .collect();
     let port = meeting_port(ctx, hosts);
-    ctx.record(Record::Allocated {
+    ctx.record(Record::Allocated(record::Allocated {
         attempt: attempt.clone(),
         pool,
         placements,
         backfill,
         port,
-    });
+    }));
     for host in hosts {
         send_assignment(ctx, host, &attempt);
     }

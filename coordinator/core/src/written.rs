@@ -4,6 +4,7 @@
 
 mod rules;
 
+use crate::model::pool::PoolSpec;
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -12,9 +13,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sluice_common::access::{BindingTerms, RoleTerms};
-use sluice_common::api::{
-    NamedPlatform, PolicyRequest, PoolRequest, PutDocument, RulesWritten, declared,
-};
+use sluice_common::api::{NamedPlatform, PolicyRequest, PoolRequest, PutDocument, declared};
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{NameError, PlatformName, PoolName, Subject, TemplateName, ValidationName};
@@ -28,9 +27,9 @@ use sluice_common::time::Span;
 use sluice_common::validation::ValidationTerms;
 use sluice_scheduler::{Policy, Table};
 
+use crate::input::WantedPool;
 use crate::input::{Change, Wanted};
 use crate::model::access::AccessChange;
-use crate::model::pool::PoolWritten;
 
 /// A field that may not hold what it holds.
 pub fn invalid(field: &str, code: ErrorCode, error: &impl ToString) -> FieldError {
@@ -182,43 +181,24 @@ pub fn change(document: PutDocument) -> Result<Change, FieldError> {
 ///
 /// # Errors
 /// The first field that may not hold what it holds, or that contradicts another.
-pub fn pool(request: PoolRequest) -> Result<PoolWritten, FieldError> {
-    let PoolRequest {
-        description,
-        capacity,
-        min_runtime,
-        require,
-        maintenance,
-        defaults,
-        max,
-        on_preempt_allowed,
-        validations,
-        default_platform,
-        unmatched_platform,
-        platforms,
-        templates,
-    } = request;
-    let min_runtime: Option<Result<Span, _>> = min_runtime.as_deref().map(str::parse);
+pub fn pool(request: PoolRequest) -> Result<WantedPool, FieldError> {
+    let min_runtime: Option<Result<Span, _>> = request.min_runtime.as_deref().map(str::parse);
     let min_runtime = min_runtime.transpose();
     let min_runtime =
         min_runtime.map_err(|e| invalid("min_runtime", ErrorCode::InvalidDuration, &e))?;
-    rules::able_to_pin(PoolWritten {
-        description,
-        capacity: amounts("capacity", capacity)?,
+    let capacity = amounts("capacity", request.capacity.clone())?;
+    let require = capabilities(&request.require)?;
+    let platforms = request.platforms.clone();
+    let spec = PoolSpec {
+        description: request.description.clone(),
+        capacity,
         min_runtime: min_runtime.unwrap_or(Span::ZERO),
-        require: capabilities(&require)?,
-        rules: rules::checked(RulesWritten {
-            maintenance,
-            defaults,
-            max,
-            on_preempt_allowed,
-            validations,
-            default_platform,
-            unmatched_platform,
-            templates,
-        })?,
-        platforms: Some(platforms_listed(platforms)?),
-    })
+        require,
+        rules: rules::checked(request)?,
+    };
+    let platforms = Some(platforms_listed(platforms)?);
+    let spec = rules::able_to_pin(spec)?;
+    Ok(WantedPool { spec, platforms })
 }
 
 /// A subject's terms in a pool, checked.

@@ -3,6 +3,10 @@
 //!
 //! Steps come by the thousand a minute, so nothing here is formatted unless the line is written.
 
+use coordinator_core::record::{
+    Adopted, Allocated, Ended, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
+    NotSuspended, PoolPut, Started, StepQueued, Suspended, Suspending,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -60,12 +64,12 @@ impl Report {
             ),
             Record::RecoveryBegan { why, .. } => recovery_began(*why),
             Record::RecoveryEnded { end } => recovery_ended(*end),
-            Record::Adopted {
+            Record::Adopted(Adopted {
                 attempt: AttemptId { step, number },
                 node,
                 warrant,
                 ..
-            } => {
+            }) => {
                 let pool = &warrant.pool;
                 info!(%step, attempt = number, %pool, %node, gpus = gpus(&warrant.placements), "step adopted");
             }
@@ -86,22 +90,18 @@ impl Report {
                 info!(who, from, %verb, %resource, "refused");
             }
             Record::Audited { .. } => {}
-            Record::PoolPut { pool, .. } => info!(%pool, "pool set"),
-            Record::PlatformPut { pool, platform, .. } => info!(%pool, %platform, "platform set"),
+            Record::PoolPut(PoolPut { pool, .. }) => info!(%pool, "pool set"),
+            Record::PlatformPut(it) => {
+                info!(pool = %it.pool, platform = %it.platform, "platform set");
+            }
             Record::PlatformDeleted { pool, platform } => {
                 info!(%pool, %platform, "platform deleted");
             }
-            Record::PolicyPut { pool, subject, .. } => info!(%pool, %subject, "policy set"),
+            Record::PolicyPut(it) => info!(pool = %it.pool, subject = %it.subject, "policy set"),
             Record::PoolDeleted { pool } => info!(%pool, "pool deleted"),
             Record::PolicyDeleted { pool, subject } => info!(%pool, %subject, "policy deleted"),
-            Record::NodeReported {
-                node,
-                pool,
-                version,
-                inventory,
-                ..
-            } => {
-                self.on_reported(node, pool.as_str(), version, inventory);
+            Record::NodeReported(it) => {
+                self.on_reported(&it.node, it.pool.as_str(), &it.version, &it.inventory);
             }
             Record::NodeReady { node } => self.on_node(node, NodeState::Ready),
             Record::NodeReconciling { node } => self.on_node(node, NodeState::Reconciling),
@@ -111,14 +111,14 @@ impl Report {
             }
             Record::NodeUnreachable { node } => self.on_node(node, NodeState::Unreachable),
             Record::NodeLost { node } => self.on_node(node, NodeState::Lost),
-            Record::StepQueued { step, spec, .. } => accepted(step, spec),
-            Record::StepRejected { step, spec, reason } => rejected(step, spec, reason),
-            Record::Allocated {
+            Record::StepQueued(StepQueued { step, spec, .. }) => accepted(step, spec),
+            Record::StepRejected(it) => rejected(&it.step, &it.spec, &it.reason),
+            Record::Allocated(Allocated {
                 attempt,
                 pool,
                 placements,
                 ..
-            } => {
+            }) => {
                 let AttemptId { step, number } = attempt;
                 info!(%step, attempt = number, %pool, node = %Hosts(placements), gpus = gpus(placements), "step allocated");
             }
@@ -130,25 +130,23 @@ impl Report {
             } => {
                 debug!(%step, attempt = number, %node, "step starting");
             }
-            Record::Started {
+            Record::Started(Started {
                 attempt: AttemptId { step, number },
                 node,
                 process,
-            } => {
+            }) => {
                 info!(%step, attempt = number, %node, pid = process.pid, "step started");
             }
             Record::Checkpointed {
                 attempt: AttemptId { step, number },
                 ..
             } => debug!(%step, attempt = number, "step saved its work"),
-            Record::Stopping {
-                attempt, why, by, ..
-            } => stopping(attempt, *why, by.as_ref()),
-            Record::Ended {
+            Record::Stopping(it) => stopping(&it.attempt, it.why, it.by.as_ref()),
+            Record::Ended(Ended {
                 attempt: AttemptId { step, number },
                 node,
                 end,
-            } => {
+            }) => {
                 let (exit_code, signal) = (end.exit.code(), end.exit.signal());
                 let duration_ms = duration_ms(end);
                 debug!(%step, attempt = number, %node, exit_code, signal, duration_ms, "attempt ended");
@@ -160,18 +158,14 @@ impl Report {
                 debug!(%step, attempt = number, %node, "units released");
             }
             Record::Requeued { step, reason } => requeued(state, step, reason),
-            Record::StepEnded {
-                step,
-                state: found,
-                reason,
-            } => ended(state, step, *found, reason),
+            Record::StepEnded(it) => ended(state, &it.step, it.state, &it.reason),
             Record::StepForgotten { step } => debug!(%step, "step forgotten"),
             Record::NodeCordoned { node, reason } => info!(%node, why = %reason, "node cordoned"),
-            Record::NodeDraining {
+            Record::NodeDraining(NodeDraining {
                 node,
                 reason,
                 deadline,
-            } => {
+            }) => {
                 let deadline = deadline.map(|at| timestamp(at).to_string());
                 info!(%node, why = %reason, deadline, "node draining");
             }
@@ -180,23 +174,23 @@ impl Report {
             }
             Record::NodeMoved { node, pool } => info!(%node, %pool, "node moved to another pool"),
             Record::NodeUncordoned { node } => info!(%node, "node uncordoned"),
-            Record::NodeLabelled { node, .. } => info!(%node, "node labelled"),
+            Record::NodeLabelled(it) => info!(node = %it.node, "node labelled"),
             Record::NodeLeaving { node } => info!(%node, "node is forgotten once it is lost"),
             Record::NodeDeleted { node } => {
                 self.nodes.remove(node);
                 info!(%node, "node deleted");
             }
             Record::NodeDrained { node } => info!(%node, "node drained: nothing is left on it"),
-            Record::Suspending { attempt, by, .. } => {
+            Record::Suspending(Suspending { attempt, by, .. }) => {
                 let AttemptId { step, number } = attempt;
                 let by = by.as_ref().map(StepId::as_str);
                 info!(%step, attempt = number, by, "step suspending");
             }
-            Record::Suspended {
+            Record::Suspended(Suspended {
                 attempt: AttemptId { step, number },
                 node,
                 moved_mb,
-            } => info!(%step, attempt = number, %node, moved_mb, "step suspended"),
+            }) => info!(%step, attempt = number, %node, moved_mb, "step suspended"),
             Record::Resuming { attempt, .. } => {
                 let AttemptId { step, number } = attempt;
                 info!(%step, attempt = number, "step resuming");
@@ -205,20 +199,20 @@ impl Report {
                 attempt: AttemptId { step, number },
                 node,
             } => info!(%step, attempt = number, %node, "step resumed"),
-            Record::NotSuspended {
+            Record::NotSuspended(NotSuspended {
                 attempt: AttemptId { step, number },
                 node,
                 why,
-            } => warn!(%step, attempt = number, %node, ?why, "step could not be suspended"),
+            }) => warn!(%step, attempt = number, %node, ?why, "step could not be suspended"),
             Record::JoinTokenMade(JoinTokenMade { token, pool, .. }) => {
                 let pool = pool.as_ref().map(ToString::to_string);
                 info!(%token, pool, "join token made");
             }
-            Record::JoinTokenUsed { token, node, .. } => {
+            Record::JoinTokenUsed(JoinTokenUsed { token, node, .. }) => {
                 info!(%token, %node, "host joined by a token");
             }
             Record::JoinTokenRevoked { token } => info!(%token, "join token revoked"),
-            Record::JoinRefused { token, node, why } => {
+            Record::JoinRefused(JoinRefused { token, node, why }) => {
                 debug!(%token, %node, "host may not join: {why}");
             }
             // The session that was refused has told it already.
@@ -227,7 +221,7 @@ impl Report {
             Record::Held { step } => info!(%step, "step held"),
             Record::Unheld { step } => info!(%step, "step let go"),
             Record::GpusReported { node, states } => gpus_reported(node, states),
-            Record::GpusCordoned { node, gpus, reason } => {
+            Record::GpusCordoned(GpusCordoned { node, gpus, reason }) => {
                 info!(%node, gpus = gpus.join(","), why = %reason, "GPU cordoned");
             }
             Record::GpusUncordoned { node, gpus } => {

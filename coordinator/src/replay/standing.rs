@@ -2,7 +2,9 @@
 
 use std::fmt::{self, Display};
 
-use coordinator_core::{Attempt, Node, Part, PartPhase, Pool, Record, State, Step, Validation};
+use coordinator_core::{
+    About, Attempt, Node, Part, PartPhase, Pool, Record, State, Step, Validation,
+};
 use sluice_common::api::timestamp;
 use sluice_common::cluster::SubjectTerms;
 use sluice_common::id::{NodeName, PoolName, StepId, Subject, TemplateName, ValidationName};
@@ -77,93 +79,56 @@ impl Thing {
 
 /// What a record can change, asked of the state before it.
 pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
-    match record {
-        Record::CoordinatorStarted { .. }
-        | Record::ClockJumped(_)
-        | Record::RecoveryBegan { .. }
-        | Record::RecoveryEnded { .. } => vec![Thing::Coordinator],
-        Record::ClusterPut { .. } => vec![Thing::Cluster],
-        Record::ValidationPut { validation, .. } | Record::ValidationDeleted { validation } => {
+    match (record.about(), record) {
+        (_, Record::ClusterPut { .. }) => vec![Thing::Cluster],
+        (
+            _,
+            Record::ValidationPut { validation, .. } | Record::ValidationDeleted { validation },
+        ) => {
             vec![Thing::Validation(validation.clone())]
         }
-        Record::TemplatePut { template, .. } | Record::TemplateDeleted { template } => {
+        (_, Record::TemplatePut { template, .. } | Record::TemplateDeleted { template }) => {
             vec![Thing::Template(template.clone())]
         }
-        Record::AccessChanged { .. } => vec![Thing::Access],
-        Record::Audited { .. } => Vec::new(),
-        Record::PoolPut { pool, .. }
-        | Record::PlatformPut { pool, .. }
-        | Record::PlatformDeleted { pool, .. } => vec![Thing::Pool(pool.clone())],
+        (_, Record::PoolDeleted { pool }) => touched_with(state, pool),
         // What a replay tells is how steps, nodes and pools stand, which these alone do not change.
-        Record::JoinTokenMade(_)
-        | Record::JoinTokenUsed { .. }
-        | Record::JoinTokenRevoked { .. }
-        | Record::JoinRefused { .. }
-        | Record::NodeRefused { .. }
-        | Record::NodeRevoked { .. } => Vec::new(),
-        Record::PoolDeleted { pool } => {
-            let subjects = state
-                .pool(pool)
-                .into_iter()
-                .flat_map(|it| it.policies.keys());
-            let policies = subjects.map(|subject| Thing::Policy(pool.clone(), subject.clone()));
-            let promised = state.promised().cloned().map(Thing::Step);
-            let itself = std::iter::once(Thing::Pool(pool.clone()));
-            itself.chain(policies).chain(promised).collect()
+        (_, Record::NodeRefused { .. } | Record::NodeRevoked { .. })
+        | (About::Joining(_) | About::Audit | About::Validations | About::Templates, _) => {
+            Vec::new()
         }
-        Record::PolicyPut { pool, subject, .. } | Record::PolicyDeleted { pool, subject } => {
-            vec![Thing::Policy(pool.clone(), subject.clone())]
-        }
-        Record::NodeReported { node, .. }
-        | Record::NodeLabelled { node, .. }
-        | Record::NodeDeleted { node } => {
-            vec![Thing::Node(node.clone()), Thing::Host(node.clone())]
-        }
-        Record::NodeReady { node }
-        | Record::NodeReconciling { node }
-        | Record::NodeUnsupervised { node, .. }
-        | Record::NodeUnreachable { node }
-        | Record::NodeLost { node }
-        | Record::NodeCordoned { node, .. }
-        | Record::NodeDraining { node, .. }
-        | Record::NodeUncordoned { node }
-        | Record::NodeMoving { node, .. }
-        | Record::NodeMoved { node, .. }
-        | Record::NodeLeaving { node }
-        | Record::GpusReported { node, .. }
-        | Record::GpusCordoned { node, .. }
-        | Record::GpusUncordoned { node, .. }
-        | Record::NodeDrained { node } => vec![Thing::Node(node.clone())],
-        // A pool keeps one promise to wait for others, which may pass on; and a promise awaits those that hold units.
-        Record::Nominated { .. } | Record::Released { .. } | Record::Suspended { .. } => {
+        (About::Cluster, _) => vec![Thing::Coordinator],
+        (About::Access, _) => vec![Thing::Access],
+        (About::Pool(pool), _) => vec![Thing::Pool(pool.clone())],
+        (About::Policy(pool, subject), _) => vec![Thing::Policy(pool.clone(), subject.clone())],
+        (
+            About::Node(node),
+            Record::NodeReported(_) | Record::NodeLabelled(_) | Record::NodeDeleted { .. },
+        ) => vec![Thing::Node(node.clone()), Thing::Host(node.clone())],
+        (About::Node(node), _) => vec![Thing::Node(node.clone())],
+        (About::Submitted(..) | About::Step(_) | About::Attempt(..), _) => {
             let itself = record.step();
-            let others = state.promised().filter(|id| Some(*id) != itself);
+            // A pool keeps one promise to wait for others, which may pass on; and a promise awaits those that hold units.
+            let moves_promises = matches!(
+                record,
+                Record::Nominated { .. } | Record::Released { .. } | Record::Suspended(_)
+            );
+            let others = state
+                .promised()
+                .filter(|id| moves_promises && Some(*id) != itself);
             let steps = itself.into_iter().chain(others);
             steps.cloned().map(Thing::Step).collect()
         }
-        Record::StepQueued { .. }
-        | Record::StepRejected { .. }
-        | Record::Allocated { .. }
-        | Record::Withdrawn { .. }
-        | Record::Starting { .. }
-        | Record::Started { .. }
-        | Record::Stopping { .. }
-        | Record::Checkpointed { .. }
-        | Record::Ended { .. }
-        | Record::Requeued { .. }
-        | Record::Suspending { .. }
-        | Record::Resuming { .. }
-        | Record::Resumed { .. }
-        | Record::NotSuspended { .. }
-        | Record::Held { .. }
-        | Record::Unheld { .. }
-        | Record::Adopted { .. }
-        | Record::StepEnded { .. }
-        | Record::StepForgotten { .. } => {
-            let step = record.step().cloned();
-            step.map(Thing::Step).into_iter().collect()
-        }
     }
+}
+
+/// A pool that is deleted goes with its policies, and what its nodes were promised passes on.
+fn touched_with(state: &State, pool: &PoolName) -> Vec<Thing> {
+    let known = state.pool(pool).into_iter();
+    let subjects = known.flat_map(|it| it.policies.keys());
+    let policies = subjects.map(|subject| Thing::Policy(pool.clone(), subject.clone()));
+    let promised = state.promised().cloned().map(Thing::Step);
+    let itself = std::iter::once(Thing::Pool(pool.clone()));
+    itself.chain(policies).chain(promised).collect()
 }
 
 fn coordinator(state: &State) -> Option<String> {
@@ -230,17 +195,18 @@ fn pools_of(its: &SubjectTerms) -> String {
 }
 
 fn pool(pool: &Pool) -> String {
-    let capacity = listed("capacity", pool.capacity.iter());
+    let spec = &pool.spec;
+    let capacity = listed("capacity", spec.capacity.iter());
     let capacity = capacity.unwrap_or_else(|| "capacity as its nodes report".to_owned());
-    let spared = pool.min_runtime > Span::ZERO;
-    let spared = spared.then(|| format!("runs are spared for {}", pool.min_runtime));
-    let described = (!pool.description.is_empty()).then(|| format!("\"{}\"", pool.description));
-    let required: Vec<&str> = pool.require.iter().map(|it| it.as_str()).collect();
+    let spared = spec.min_runtime > Span::ZERO;
+    let spared = spared.then(|| format!("runs are spared for {}", spec.min_runtime));
+    let described = (!spec.description.is_empty()).then(|| format!("\"{}\"", spec.description));
+    let required: Vec<&str> = spec.require.iter().map(|it| it.as_str()).collect();
     let required =
         (!required.is_empty()).then(|| format!("its nodes must have {}", required.join(", ")));
-    let closed = pool.rules.maintenance.as_ref();
+    let closed = spec.rules.maintenance.as_ref();
     let closed = closed.map(|message| format!("in maintenance: {message}"));
-    let default = pool.rules.default_platform.as_ref();
+    let default = spec.rules.default_platform.as_ref();
     let default = default.map(|name| format!("steps that name no platform take {name}"));
     let platforms: Vec<&str> = pool.platforms.keys().map(|name| name.as_str()).collect();
     let platforms =

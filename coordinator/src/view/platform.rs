@@ -85,7 +85,7 @@ fn counted(core: &Core, pool: &Pool) -> Counted {
     }
     for (name, (has, nodes)) in &mut all {
         has.nodes = nodes.len() as u64;
-        has.default = pool.rules.default_platform.as_ref() == Some(name);
+        has.default = pool.spec.rules.default_platform.as_ref() == Some(name);
     }
     all
 }

@@ -21,11 +21,9 @@ const LONGER: &[(&str, usize)] = &[
         88,
     ),
     ("coordinator/core/src/explain.rs block_in_words", 100),
-    ("coordinator/core/src/state/apply.rs fold", 151),
     ("coordinator/core/src/written.rs change", 132),
-    ("coordinator/src/engine/report.rs tell_one", 188),
+    ("coordinator/src/engine/report.rs tell_one", 178),
     ("coordinator/src/http/error/refusal.rs detail_of", 99),
-    ("coordinator/src/replay/standing.rs touched", 89),
 ];
 
 /// A product function.

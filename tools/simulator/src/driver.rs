@@ -1,6 +1,7 @@
 //! Runs a trace on a simulated cluster: arrivals, and what falls due between them, in the order of their times, as fast as
 //! it goes. It notes what happened; what to make of it is the report's.
 
+use coordinator_core::record;
 use std::collections::BTreeMap;
 
 use coordinator_core::{NewStep, Record, Refusal};
@@ -194,25 +195,27 @@ impl<'a> Driver<'a> {
 
     fn take(&mut self, record: &Record, now: Time) {
         match record {
-            Record::StepQueued { step, .. } => self.stand(step, Stands::Waits),
-            Record::StepRejected { step, reason, .. } => {
+            Record::StepQueued(record::StepQueued { step, .. }) => self.stand(step, Stands::Waits),
+            Record::StepRejected(record::StepRejected { step, reason, .. }) => {
                 let fate = self.fate(step);
                 fate.rejected = Some(reason.code.as_str());
                 fate.in_share = false;
             }
-            Record::Allocated { attempt, .. } => {
+            Record::Allocated(record::Allocated { attempt, .. }) => {
                 self.stand(&attempt.step, Stands::Runs);
                 let fate = self.fate(&attempt.step);
                 fate.started.get_or_insert(now);
                 fate.done = Span::ZERO;
                 fate.works_since = now;
             }
-            Record::Stopping { attempt, why, .. } => {
+            Record::Stopping(record::Stopping { attempt, why, .. }) => {
                 let gives_way = *why == StopWhy::Preempted;
                 self.fate(&attempt.step).preempted += u32::from(gives_way);
             }
-            Record::Suspending { attempt, .. } => self.fate(&attempt.step).preempted += 1,
-            Record::Suspended { attempt, .. } => self.on_frozen(attempt, now),
+            Record::Suspending(record::Suspending { attempt, .. }) => {
+                self.fate(&attempt.step).preempted += 1
+            }
+            Record::Suspended(record::Suspended { attempt, .. }) => self.on_frozen(attempt, now),
             Record::Resuming { attempt, .. } => {
                 self.stand(&attempt.step, Stands::Runs);
                 self.fate(&attempt.step).works_since = now;
@@ -221,11 +224,11 @@ impl<'a> Driver<'a> {
                 self.lose_work(step, now);
                 self.stand(step, Stands::Waits);
             }
-            Record::StepEnded {
+            Record::StepEnded(record::StepEnded {
                 step,
                 state,
                 reason,
-            } => {
+            }) => {
                 if *state != StepState::Succeeded {
                     self.lose_work(step, now);
                     self.fate(step).failed = Some(reason.code.as_str());

@@ -17,6 +17,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use coordinator_core::record;
 use coordinator_core::{
     Answer, Bounds, Core, Input, NewStep, Output, Record, Refusal, Refused, ReplyId, SessionId,
     Settings, Stamped, State, TimerKey, written,
@@ -366,7 +367,7 @@ impl TraceRun {
     fn act(&mut self, output: Output) {
         match output {
             Output::Record(stamped) => {
-                if let Record::Allocated { attempt, .. } = &stamped.record {
+                if let Record::Allocated(record::Allocated { attempt, .. }) = &stamped.record {
                     self.promises.end(&attempt.step);
                 }
                 if let Record::StepForgotten { step } = &stamped.record {

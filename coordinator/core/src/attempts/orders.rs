@@ -1,5 +1,6 @@
 //! What hosts are told to do with attempts: start one, stop one.
 
+use crate::record;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -53,12 +54,12 @@ pub(crate) fn stop_attempt_within(
     by: Option<StepId>,
     grace: Option<Span>,
 ) {
-    ctx.record(Record::Stopping {
+    ctx.record(Record::Stopping(record::Stopping {
         attempt: id.clone(),
         why,
         by,
         grace,
-    });
+    }));
     send_stops(ctx, id, why, None);
 }
 

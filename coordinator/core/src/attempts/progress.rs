@@ -1,6 +1,7 @@
 //! How an attempt comes on: each step of its life is recorded once, whatever was missed before, and at its end the step
 //! is over or waits again.
 
+use crate::record;
 use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::supervision::Exit;
 use sluice_common::usage::Usage;
@@ -49,11 +50,11 @@ pub(crate) fn at_least_running(
 ) {
     at_least_starting(ctx, node, id);
     if phase_on(ctx, node, id) == Some(PartPhase::Starting) {
-        ctx.record(Record::Started {
+        ctx.record(Record::Started(record::Started {
             attempt: id.clone(),
             node: node.clone(),
             process,
-        });
+        }));
     }
 }
 
@@ -73,12 +74,12 @@ pub(crate) fn at_least_stopping(
         part.phase < PartPhase::Ended && attempt.stopping.is_none()
     });
     if untold {
-        ctx.record(Record::Stopping {
+        ctx.record(Record::Stopping(record::Stopping {
             attempt: id.clone(),
             why,
             by: None,
             grace: None,
-        });
+        }));
         // What a host stops by itself is stopped on the others too.
         send_stops(ctx, id, why, Some(node));
     }
@@ -105,11 +106,11 @@ pub(crate) fn at_least_ended(ctx: &mut Context, node: &NodeName, id: &AttemptId,
         | Exit::Unknown => None,
     };
     let stopped = end.stopped;
-    ctx.record(Record::Ended {
+    ctx.record(Record::Ended(record::Ended {
         attempt: id.clone(),
         node: node.clone(),
         end,
-    });
+    }));
     if let Some(sentence) = failed {
         close_failing(ctx, node, &id.step, &sentence);
     }
@@ -164,11 +165,11 @@ pub(crate) fn conclude(ctx: &mut Context, id: &AttemptId) {
         node.is_some_and(|node| node.drain().is_some())
     });
     match verdict(step, attempt, drained) {
-        Verdict::Over(state, reason) => ctx.record(Record::StepEnded {
+        Verdict::Over(state, reason) => ctx.record(Record::StepEnded(record::StepEnded {
             step: step_id,
             state,
             reason,
-        }),
+        })),
         Verdict::Again(reason) => queue_again(
             ctx,
             Record::Requeued {

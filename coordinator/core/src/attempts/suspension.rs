@@ -11,6 +11,7 @@
 //! somebody suspended is *held* beside that: it waits for nothing until somebody resumes it. Hosts are told again
 //! after each break of the link; what they say is taken in by `hosts/statuses.rs`.
 
+use crate::record;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -30,11 +31,11 @@ use crate::record::Record;
 /// Records that an attempt is to be frozen, and tells its host.
 pub(crate) fn suspend_attempt(ctx: &mut Context, id: &AttemptId, by: Option<StepId>) {
     let room_mb = room_for(ctx, id);
-    ctx.record(Record::Suspending {
+    ctx.record(Record::Suspending(record::Suspending {
         attempt: id.clone(),
         by,
         room_mb,
-    });
+    }));
     send_suspension(ctx, id);
 }
 
@@ -135,11 +136,11 @@ pub(crate) fn on_host_suspended(ctx: &mut Context, node: &NodeName, id: &Attempt
         let live = step.and_then(|step| step.live());
         let room_mb = live.and_then(|live| Some(live.suspension.as_ref()?.moved_mb));
         let moved_mb = moved_mb.min(room_mb.unwrap_or(0));
-        ctx.record(Record::Suspended {
+        ctx.record(Record::Suspended(record::Suspended {
             attempt: id.clone(),
             node: node.clone(),
             moved_mb,
-        });
+        }));
         await_overdue(ctx, id);
     }
 }
@@ -171,11 +172,11 @@ pub(crate) fn on_host_not_suspended(
         return;
     };
     let by = step.live().and_then(|live| live.preempted_by.clone());
-    ctx.record(Record::NotSuspended {
+    ctx.record(Record::NotSuspended(record::NotSuspended {
         attempt: id.clone(),
         node: node.clone(),
         why,
-    });
+    }));
     stop_attempt(ctx, id, StopWhy::NotSuspended, by);
 }
 

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{NodeName, PoolName, StepId};
 
+use crate::record;
 use crate::record::Record;
 use crate::state::State;
 
@@ -11,27 +12,27 @@ use crate::state::State;
 /// moves affects both its pools.
 pub(crate) fn affected_pools(state: &State, record: &Record) -> Vec<PoolName> {
     match record {
-        Record::PoolPut { pool, .. }
-        | Record::PolicyPut { pool, .. }
+        Record::PoolPut(record::PoolPut { pool, .. })
+        | Record::PolicyPut(record::PolicyPut { pool, .. })
         | Record::PolicyDeleted { pool, .. }
-        | Record::PlatformPut { pool, .. }
+        | Record::PlatformPut(record::PlatformPut { pool, .. })
         | Record::PlatformDeleted { pool, .. }
         | Record::PoolDeleted { pool } => Vec::from([pool.clone()]),
-        Record::NodeReported { node, .. }
+        Record::NodeReported(record::NodeReported { node, .. })
         | Record::NodeReady { node }
         | Record::NodeReconciling { node }
         | Record::NodeUnsupervised { node, .. }
         | Record::NodeUnreachable { node }
         | Record::NodeLost { node }
         | Record::NodeCordoned { node, .. }
-        | Record::NodeDraining { node, .. }
+        | Record::NodeDraining(record::NodeDraining { node, .. })
         | Record::NodeUncordoned { node }
         | Record::NodeMoving { node, .. }
         | Record::NodeMoved { node, .. }
-        | Record::NodeLabelled { node, .. }
+        | Record::NodeLabelled(record::NodeLabelled { node, .. })
         | Record::NodeLeaving { node }
         | Record::GpusReported { node, .. }
-        | Record::GpusCordoned { node, .. }
+        | Record::GpusCordoned(record::GpusCordoned { node, .. })
         | Record::GpusUncordoned { node, .. }
         | Record::NodeDeleted { node } => home(state, node).into_iter().collect(),
         Record::Released { attempt, node } => {
@@ -39,28 +40,28 @@ pub(crate) fn affected_pools(state: &State, record: &Record) -> Vec<PoolName> {
             let granted = run.map(|run| run.pool.clone());
             granted.into_iter().chain(home(state, node)).collect()
         }
-        Record::StepQueued { step, .. }
+        Record::StepQueued(record::StepQueued { step, .. })
         | Record::Requeued { step, .. }
-        | Record::StepEnded { step, .. } => awaited(state, step),
+        | Record::StepEnded(record::StepEnded { step, .. }) => awaited(state, step),
         Record::Held { step } | Record::Unheld { step } => awaited(state, step),
-        Record::Allocated { attempt, .. } | Record::Resuming { attempt, .. } => {
+        Record::Allocated(record::Allocated { attempt, .. }) | Record::Resuming { attempt, .. } => {
             awaited(state, &attempt.step)
         }
-        Record::Suspended { attempt, node, .. } => {
+        Record::Suspended(record::Suspended { attempt, node, .. }) => {
             let run = state.market().run(attempt);
             let granted = run.map(|run| run.pool.clone());
             granted.into_iter().chain(home(state, node)).collect()
         }
         // What comes free by itself may be the rest of what somebody lacks.
-        Record::Stopping { attempt, .. }
-        | Record::Ended { attempt, .. }
-        | Record::Suspending { attempt, .. } => {
+        Record::Stopping(record::Stopping { attempt, .. })
+        | Record::Ended(record::Ended { attempt, .. })
+        | Record::Suspending(record::Suspending { attempt, .. }) => {
             let run = state.market().run(attempt);
             run.map(|run| run.pool.clone()).into_iter().collect()
         }
         Record::CoordinatorStarted { .. }
         | Record::ClockJumped(_)
-        | Record::StepRejected { .. }
+        | Record::StepRejected(_)
         | Record::Nominated { .. }
         | Record::Withdrawn { .. }
         | Record::ClusterPut { .. }
@@ -72,18 +73,18 @@ pub(crate) fn affected_pools(state: &State, record: &Record) -> Vec<PoolName> {
         | Record::Audited { .. }
         | Record::NodeDrained { .. }
         | Record::Starting { .. }
-        | Record::Started { .. }
+        | Record::Started(_)
         | Record::Resumed { .. }
-        | Record::NotSuspended { .. }
+        | Record::NotSuspended(_)
         | Record::Checkpointed { .. }
         | Record::JoinTokenMade(_)
-        | Record::JoinTokenUsed { .. }
+        | Record::JoinTokenUsed(_)
         | Record::JoinTokenRevoked { .. }
-        | Record::JoinRefused { .. }
+        | Record::JoinRefused(_)
         | Record::NodeRefused { .. }
         | Record::NodeRevoked { .. }
         | Record::RecoveryBegan { .. }
-        | Record::Adopted { .. }
+        | Record::Adopted(_)
         | Record::StepForgotten { .. } => Vec::new(),
         // Nothing was looked at meanwhile.
         Record::RecoveryEnded { .. } => state.pools().keys().cloned().collect(),

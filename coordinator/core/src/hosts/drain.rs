@@ -1,6 +1,7 @@
 //! How a host becomes empty: what can give way is stopped at once, the rest at a deadline; and what follows once nothing
 //! is left.
 
+use crate::record;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -31,11 +32,11 @@ pub(crate) fn drain(
     let deadline = deadline.or(drain.and_then(|drain| drain.deadline));
     let other = drain.is_none_or(|drain| drain.deadline != deadline);
     if other || before.is_none_or(|before| before.reason != reason) {
-        ctx.record(Record::NodeDraining {
+        ctx.record(Record::NodeDraining(record::NodeDraining {
             node: name.clone(),
             reason,
             deadline,
-        });
+        }));
     }
     empty(ctx, name, false);
     await_deadline(ctx, name);

@@ -4,6 +4,7 @@
 //! nobody. What an agent reports it reports whole, before the status that returns units of such a GPU, so that nothing
 //! is granted in between.
 
+use crate::record;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -52,11 +53,11 @@ pub(crate) fn cordon_gpus(
         .iter()
         .any(|gpu| closed(gpu).is_none_or(|cordon| cordon.reason != reason));
     if changes {
-        ctx.record(Record::GpusCordoned {
+        ctx.record(Record::GpusCordoned(record::GpusCordoned {
             node: name.clone(),
             gpus,
             reason,
-        });
+        }));
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Labels that an admin or a join token gives a node.
 
+use crate::record;
 use alloc::collections::BTreeMap;
 
 use sluice_common::id::NodeName;
@@ -31,11 +32,11 @@ pub(crate) fn label(ctx: &mut Context, name: &NodeName, labels: Labels) -> Resul
     }
     if !set.is_empty() || !removed.is_empty() {
         let set = set.into_iter();
-        ctx.record(Record::NodeLabelled {
+        ctx.record(Record::NodeLabelled(record::NodeLabelled {
             node: name.clone(),
             set: set.filter_map(|(key, value)| Some((key, value?))).collect(),
             removed: removed.into_keys().collect(),
-        });
+        }));
     }
     Ok(())
 }

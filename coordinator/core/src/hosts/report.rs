@@ -1,5 +1,6 @@
 //! What a host says of itself: stored where it is new.
 
+use crate::record;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -41,7 +42,7 @@ pub(crate) fn report_node(
     let inventory = with_note(ctx, &node, each_gpu_once(inventory));
     report(
         ctx,
-        Record::NodeReported {
+        Record::NodeReported(record::NodeReported {
             node,
             pool,
             pool_of_config: Some(config),
@@ -50,7 +51,7 @@ pub(crate) fn report_node(
             version,
             boot_id,
             inventory,
-        },
+        }),
     );
     (attempts, gpu_states)
 }
@@ -63,7 +64,7 @@ fn report(ctx: &mut Context, record: Record) {
 
 /// Whether a report says nothing new.
 fn is_reported(ctx: &Context, record: &Record) -> bool {
-    let Record::NodeReported {
+    let Record::NodeReported(record::NodeReported {
         node: name,
         pool: _,
         pool_of_config,
@@ -72,7 +73,7 @@ fn is_reported(ctx: &Context, record: &Record) -> bool {
         version,
         boot_id,
         inventory,
-    } = record
+    }) = record
     else {
         return false;
     };
@@ -109,7 +110,7 @@ fn reported(
     labels: BTreeMap<String, String>,
     inventory: Inventory,
 ) -> Record {
-    Record::NodeReported {
+    Record::NodeReported(record::NodeReported {
         node: node.clone(),
         pool: known.pool.clone(),
         pool_of_config: Some(known.configured_pool().clone()),
@@ -118,7 +119,7 @@ fn reported(
         version: known.version.clone(),
         boot_id: known.boot_id.clone(),
         inventory,
-    }
+    })
 }
 
 /// GPUs are granted by UUID. Where a host lists one twice the first counts, and a note tells the admin.

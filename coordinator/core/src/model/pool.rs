@@ -16,29 +16,11 @@ use sluice_scheduler::{Policy, PoolTerms, Table};
 
 use crate::model::node::Node;
 
-/// A pool's terms as somebody writes them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PoolWritten {
-    /// For people.
-    pub description: String,
-    /// Capacity by key, where it is declared.
-    pub capacity: Table,
-    /// For how long after its start a run is spared by others' priority and reclaim.
-    pub min_runtime: Span,
-    /// What its nodes must be able to do to the processes of a step; one that cannot gets no new work.
-    pub require: BTreeSet<Capability>,
-    /// Its rules over what is submitted to it.
-    pub rules: PoolRules,
-    /// The platforms that it declares, and no others; where it is to declare none, those stay of which the same call has
-    /// changes of their own. `None` leaves them all as they are: no document says so.
-    pub platforms: Option<Declared>,
-}
-
-/// A pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pool {
-    /// Its name.
-    pub name: PoolName,
+/// What an admin decides of a pool, beside its platforms and policies: the one shape in which it is asked for, recorded,
+/// kept and shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PoolSpec {
     /// For people.
     pub description: String,
     /// Capacity by key, where it is declared; what is not is what its nodes report.
@@ -53,6 +35,16 @@ pub struct Pool {
     /// Its rules over what is submitted to it.
     #[serde(default, skip_serializing_if = "PoolRules::is_empty")]
     pub rules: PoolRules,
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pool {
+    /// Its name.
+    pub name: PoolName,
+    /// What an admin decided.
+    #[serde(flatten)]
+    pub spec: PoolSpec,
     /// The number of the record that set these terms last.
     #[serde(default)]
     pub version: u64,
@@ -87,18 +79,6 @@ pub struct Binding {
 }
 
 impl Pool {
-    /// Its terms as somebody writes them.
-    pub fn as_written(&self) -> PoolWritten {
-        PoolWritten {
-            description: self.description.clone(),
-            capacity: self.capacity.clone(),
-            min_runtime: self.min_runtime,
-            require: self.require.clone(),
-            rules: self.rules.clone(),
-            platforms: Some(self.declared()),
-        }
-    }
-
     /// The platforms that it declares.
     pub fn declared(&self) -> Declared {
         let platforms = self.platforms.iter();
@@ -108,7 +88,7 @@ impl Pool {
 
     /// How it stands for whoever submits to it; `hosts` are its nodes.
     pub fn status<'a>(&self, mut hosts: impl Iterator<Item = &'a Node>) -> PoolStatus {
-        if self.rules.maintenance.is_some() {
+        if self.spec.rules.maintenance.is_some() {
             return PoolStatus::Maintenance;
         }
         match hosts.any(|node| matches!(node.state, NodeState::Ready | NodeState::Reconciling)) {
@@ -118,12 +98,12 @@ impl Pool {
     }
 
     pub(crate) fn terms(&self) -> PoolTerms {
-        let default = self.rules.default_platform.clone();
-        let waits = self.rules.unmatched_platform == UnmatchedPlatform::Wait;
+        let default = self.spec.rules.default_platform.clone();
+        let waits = self.spec.rules.unmatched_platform == UnmatchedPlatform::Wait;
         let awaited = self.platforms.keys().filter(|_| waits);
         PoolTerms {
-            declared: self.capacity.clone(),
-            min_runtime: self.min_runtime,
+            declared: self.spec.capacity.clone(),
+            min_runtime: self.spec.min_runtime,
             default_platform: default.filter(|name| name.as_str() != platform::ANY),
             awaited_platforms: awaited.cloned().collect(),
             made: self.made,

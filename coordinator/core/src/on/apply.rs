@@ -6,6 +6,7 @@
 //! would happen, by the same code. Only what they concern is looked at: of a pool its own line and runs, of a policy its
 //! subject's in that pool, and who could take them. Who uses what is taken away is said in `terms/uses.rs`.
 
+use crate::record;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -113,7 +114,7 @@ fn make_change(ctx: &mut Context, change: &Change) -> Result<Outcome, Refusal> {
     let before = before.map(|(terms, _)| terms);
     match &change.wanted {
         Wanted::Pool { pool, terms } => {
-            put_pool(ctx, pool, terms, before.as_ref())?;
+            put_pool(ctx, pool, terms)?;
         }
         Wanted::Platform {
             pool,
@@ -140,11 +141,11 @@ fn make_change(ctx: &mut Context, change: &Change) -> Result<Outcome, Refusal> {
         } => {
             known_pool(ctx, pool)?;
             if before != Some(Terms::Policy(policy.clone())) {
-                ctx.record(Record::PolicyPut {
+                ctx.record(Record::PolicyPut(record::PolicyPut {
                     pool: pool.clone(),
                     subject: subject.clone(),
                     policy: policy.clone(),
-                });
+                }));
             }
         }
         Wanted::Validation { validation, terms } => {
@@ -357,11 +358,11 @@ fn reject_what_never_starts(
         }
         for id in ctx.state().market().alike(&kind) {
             if let Some(reason) = never_starts(ctx, &id, changed) {
-                ctx.record(Record::StepEnded {
+                ctx.record(Record::StepEnded(record::StepEnded {
                     step: id.clone(),
                     state: StepState::Rejected,
                     reason,
-                });
+                }));
                 rejected.insert(id);
             }
         }

@@ -2,6 +2,7 @@
 //! its host says so, for the core never claims what it does not know. One that is stopping already is hurried by a cancel
 //! with a shorter grace, and by nothing else: repeats are harmless.
 
+use crate::record;
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_common::time::Span;
@@ -28,11 +29,11 @@ pub(crate) fn on_cancel(ctx: &mut Context, reply: ReplyId, id: StepId, grace: Op
 
 fn cancel(ctx: &mut Context, id: &StepId, state: StepState, grace: Option<Span>) {
     match state {
-        StepState::Queued => ctx.record(Record::StepEnded {
+        StepState::Queued => ctx.record(Record::StepEnded(record::StepEnded {
             step: id.clone(),
             state: StepState::Cancelled,
             reason: words::cancelled(),
-        }),
+        })),
         StepState::Allocated
         | StepState::Starting
         | StepState::Running

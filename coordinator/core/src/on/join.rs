@@ -4,6 +4,7 @@
 //! A use of a token is recorded before whoever drives the core gives a certificate for it, so that a token never lets in
 //! more hosts than it may. The same key with the same token again is a repeat of that use and counts once.
 
+use crate::record;
 use alloc::string::ToString;
 
 use sluice_common::id::{JoinTokenId, NodeName, PoolName};
@@ -81,11 +82,11 @@ fn join(ctx: &mut Context, ask: &JoinAsk) -> Result<Joined, JoinRefusal> {
         Ok(known) => known,
         Err(refusal) => {
             if refusals < MAX_REFUSALS {
-                ctx.record(Record::JoinRefused {
+                ctx.record(Record::JoinRefused(record::JoinRefused {
                     token: id,
                     node: ask.node.clone(),
                     why: refusal.to_string(),
-                });
+                }));
             }
             return Err(refusal);
         }
@@ -161,12 +162,12 @@ fn is_taken(ctx: &Context, node: &NodeName) -> bool {
 fn let_in(ctx: &mut Context, token: JoinTokenId, ask: &JoinAsk) -> Generation {
     let node = ask.node.clone();
     let generation = ctx.state().admission().generation(&node).next();
-    ctx.record(Record::JoinTokenUsed {
+    ctx.record(Record::JoinTokenUsed(record::JoinTokenUsed {
         token,
         node,
         key: ask.key,
         generation,
-    });
+    }));
     cut(
         ctx,
         &ask.node,

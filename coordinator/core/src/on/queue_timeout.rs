@@ -1,5 +1,6 @@
 //! A step may have waited for its units for too long.
 
+use crate::record;
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 
@@ -11,11 +12,13 @@ use crate::words;
 /// The timer came due; the step may run by now, or wait again since.
 pub(crate) fn on_queue_timer(ctx: &mut Context, id: &StepId) {
     match ctx.state().step(id).and_then(patience_ends) {
-        Some((at, queue_timeout)) if at <= ctx.now() => ctx.record(Record::StepEnded {
-            step: id.clone(),
-            state: StepState::Failed,
-            reason: words::waited_too_long(queue_timeout),
-        }),
+        Some((at, queue_timeout)) if at <= ctx.now() => {
+            ctx.record(Record::StepEnded(record::StepEnded {
+                step: id.clone(),
+                state: StepState::Failed,
+                reason: words::waited_too_long(queue_timeout),
+            }))
+        }
         Some(_) => await_units(ctx, id),
         None => {}
     }

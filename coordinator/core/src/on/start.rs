@@ -1,13 +1,12 @@
 //! This coordinator begins to speak for the cluster.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use crate::model::pool::PoolSpec;
+use crate::record;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::{ClusterId, Epoch};
-use sluice_common::rules::PoolRules;
 use sluice_common::state::NodeState;
-use sluice_common::time::Span;
 use sluice_scheduler::Policy;
 
 use crate::attempts::queue_timeout::await_all_units;
@@ -30,19 +29,18 @@ pub(crate) fn on_start(ctx: &mut Context, cluster: ClusterId, recovers: Option<R
         lost_after: ctx.settings().lost_after,
     });
     if ctx.state().pool(&default_pool()).is_none() {
-        ctx.record(Record::PoolPut {
+        ctx.record(Record::PoolPut(record::PoolPut {
             pool: default_pool(),
-            description: String::from("nodes and steps that name no other pool"),
-            capacity: BTreeMap::new(),
-            min_runtime: Span::ZERO,
-            require: BTreeSet::new(),
-            rules: PoolRules::default(),
-        });
-        ctx.record(Record::PolicyPut {
+            spec: PoolSpec {
+                description: String::from("nodes and steps that name no other pool"),
+                ..PoolSpec::default()
+            },
+        }));
+        ctx.record(Record::PolicyPut(record::PolicyPut {
             pool: default_pool(),
             subject: default_subject(),
             policy: Policy::default(),
-        });
+        }));
     }
     match recovers {
         Some(why) => begin_recovery(ctx, why, ctx.began_at()),

@@ -1,5 +1,6 @@
 //! Somebody suspends a step, resumes it or has it start anew.
 
+use crate::record;
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_common::wire::StopWhy;
@@ -69,11 +70,11 @@ pub(crate) fn hold_step(ctx: &mut Context, id: &StepId) {
 /// What was held stood in no line while terms changed: it may be that it can never start now.
 pub(crate) fn judge_again(ctx: &mut Context, id: &StepId) {
     if let Some(reason) = never_starts(ctx, id, &[]) {
-        ctx.record(Record::StepEnded {
+        ctx.record(Record::StepEnded(record::StepEnded {
             step: id.clone(),
             state: StepState::Rejected,
             reason,
-        });
+        }));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Callers submit steps. What could never be granted is rejected at once, with a reason code and the numbers; what this
 //! version does not do is refused by name. A rejected step is stored all the same.
 
+use crate::record;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -57,14 +58,16 @@ pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refus
             barred,
             home,
             grounds,
-        } => Record::StepQueued {
+        } => Record::StepQueued(record::StepQueued {
             step,
             spec,
             barred,
             home,
             grounds,
-        },
-        Admitted::Rejected { spec, reason } => Record::StepRejected { step, spec, reason },
+        }),
+        Admitted::Rejected { spec, reason } => {
+            Record::StepRejected(record::StepRejected { step, spec, reason })
+        }
     });
     await_units(ctx, &id);
     Ok(Submitted {

@@ -5,6 +5,8 @@ use sluice_common::environment::Environment;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::step::StepSpec;
 
+use crate::record;
+
 use super::Record;
 
 /// What a record is about.
@@ -39,30 +41,33 @@ impl Record {
     /// What it is about.
     pub fn about(&self) -> About<'_> {
         match self {
-            Record::StepQueued { step, spec, .. } | Record::StepRejected { step, spec, .. } => {
+            Record::StepQueued(record::StepQueued { step, spec, .. })
+            | Record::StepRejected(record::StepRejected { step, spec, .. }) => {
                 About::Submitted(step, spec)
             }
             Record::Requeued { step, .. }
-            | Record::StepEnded { step, .. }
+            | Record::StepEnded(record::StepEnded { step, .. })
             | Record::Nominated { step, .. }
             | Record::Withdrawn { step }
             | Record::Held { step }
             | Record::Unheld { step }
             | Record::StepForgotten { step } => About::Step(step),
-            Record::Allocated { attempt, .. }
-            | Record::Stopping { attempt, .. }
+            Record::Allocated(record::Allocated { attempt, .. })
+            | Record::Stopping(record::Stopping { attempt, .. })
             | Record::Checkpointed { attempt, .. }
-            | Record::Suspending { attempt, .. }
+            | Record::Suspending(record::Suspending { attempt, .. })
             | Record::Resuming { attempt, .. } => About::Attempt(attempt, None),
             Record::Starting { attempt, node, .. }
-            | Record::Started { attempt, node, .. }
-            | Record::Ended { attempt, node, .. }
+            | Record::Started(record::Started { attempt, node, .. })
+            | Record::Ended(record::Ended { attempt, node, .. })
             | Record::Released { attempt, node, .. }
-            | Record::Suspended { attempt, node, .. }
+            | Record::Suspended(record::Suspended { attempt, node, .. })
             | Record::Resumed { attempt, node, .. }
-            | Record::NotSuspended { attempt, node, .. }
-            | Record::Adopted { attempt, node, .. } => About::Attempt(attempt, Some(node)),
-            Record::NodeReported { node, .. }
+            | Record::NotSuspended(record::NotSuspended { attempt, node, .. })
+            | Record::Adopted(record::Adopted { attempt, node, .. }) => {
+                About::Attempt(attempt, Some(node))
+            }
+            Record::NodeReported(record::NodeReported { node, .. })
             | Record::NodeReady { node }
             | Record::NodeReconciling { node }
             | Record::NodeUnsupervised { node, .. }
@@ -70,25 +75,24 @@ impl Record {
             | Record::NodeLost { node }
             | Record::NodeRefused { node, .. }
             | Record::NodeCordoned { node, .. }
-            | Record::NodeDraining { node, .. }
+            | Record::NodeDraining(record::NodeDraining { node, .. })
             | Record::NodeUncordoned { node }
             | Record::NodeMoving { node, .. }
             | Record::NodeMoved { node, .. }
-            | Record::NodeLabelled { node, .. }
+            | Record::NodeLabelled(record::NodeLabelled { node, .. })
             | Record::NodeLeaving { node }
             | Record::NodeDeleted { node }
             | Record::NodeDrained { node }
             | Record::GpusReported { node, .. }
-            | Record::GpusCordoned { node, .. }
+            | Record::GpusCordoned(record::GpusCordoned { node, .. })
             | Record::NodeRevoked { node, .. }
             | Record::GpusUncordoned { node, .. } => About::Node(node),
-            Record::PoolPut { pool, .. }
-            | Record::PlatformPut { pool, .. }
+            Record::PoolPut(record::PoolPut { pool, .. })
+            | Record::PlatformPut(record::PlatformPut { pool, .. })
             | Record::PlatformDeleted { pool, .. }
             | Record::PoolDeleted { pool } => About::Pool(pool),
-            Record::PolicyPut { pool, subject, .. } | Record::PolicyDeleted { pool, subject } => {
-                About::Policy(pool, subject)
-            }
+            Record::PolicyPut(record::PolicyPut { pool, subject, .. })
+            | Record::PolicyDeleted { pool, subject } => About::Policy(pool, subject),
             Record::CoordinatorStarted { .. }
             | Record::ClockJumped(_)
             | Record::ClusterPut { .. }
@@ -97,9 +101,8 @@ impl Record {
             Record::TemplatePut { .. } | Record::TemplateDeleted { .. } => About::Templates,
             Record::ValidationPut { .. } | Record::ValidationDeleted { .. } => About::Validations,
             Record::JoinTokenMade(made) => About::Joining(made.node.as_ref()),
-            Record::JoinTokenUsed { node, .. } | Record::JoinRefused { node, .. } => {
-                About::Joining(Some(node))
-            }
+            Record::JoinTokenUsed(record::JoinTokenUsed { node, .. })
+            | Record::JoinRefused(record::JoinRefused { node, .. }) => About::Joining(Some(node)),
             Record::JoinTokenRevoked { .. } => About::Joining(None),
             Record::AccessChanged { .. } => About::Access,
             Record::Audited { .. } => About::Audit,
@@ -125,9 +128,9 @@ impl Record {
 
     /// A step and the variables that it was submitted with, where it was made known and has any.
     pub fn environment(&self) -> Option<(&StepId, &Environment)> {
-        if let Record::Adopted {
+        if let Record::Adopted(record::Adopted {
             attempt, warrant, ..
-        } = self
+        }) = self
         {
             let env = &warrant.spec.env;
             return (!env.is_empty()).then_some((&attempt.step, env));
@@ -151,7 +154,8 @@ impl Record {
 
     /// The step that gives way by it, stopped or frozen, and the one to which it does.
     pub fn gives_way(&self) -> Option<(&StepId, &StepId)> {
-        let (Record::Stopping { attempt, by, .. } | Record::Suspending { attempt, by, .. }) = self
+        let (Record::Stopping(record::Stopping { attempt, by, .. })
+        | Record::Suspending(record::Suspending { attempt, by, .. })) = self
         else {
             return None;
         };
@@ -160,10 +164,10 @@ impl Record {
 
     /// Whether it names a node: as the one that it is about, or on which units are granted, promised or returned.
     pub fn names(&self, wanted: &NodeName) -> bool {
-        if let Record::Allocated { placements, .. } = self {
+        if let Record::Allocated(record::Allocated { placements, .. }) = self {
             return placements.iter().any(|p| p.node == *wanted);
         }
-        if let Record::Adopted { warrant, .. } = self {
+        if let Record::Adopted(record::Adopted { warrant, .. }) = self {
             return warrant.placements.iter().any(|p| p.node == *wanted);
         }
         if let Record::Nominated { nomination, .. } = self {

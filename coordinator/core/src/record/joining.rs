@@ -1,11 +1,13 @@
-//! A token by which hosts join, as it is made.
+//! Tokens by which hosts join, as records say it.
 
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
+
 use sluice_common::id::{JoinTokenId, NodeName, PoolName};
 use sluice_common::label::{LabelKey, LabelValue};
-use sluice_common::proof::SecretHash;
+use sluice_common::proof::{Fingerprint, Generation, SecretHash};
 use sluice_common::time::Time;
 
 /// What an admin gave out.
@@ -27,4 +29,30 @@ pub struct JoinTokenMade {
     pub uses: u32,
     /// Until when.
     pub expires_at: Time,
+}
+
+/// A host joined by a token: certificates of earlier generations open nothing any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct JoinTokenUsed {
+    /// The token.
+    pub token: JoinTokenId,
+    /// The name that the host was given.
+    pub node: NodeName,
+    /// The key that it made for itself.
+    pub key: Fingerprint,
+    /// The generation of its access.
+    pub generation: Generation,
+}
+
+/// A host showed the secret of a token and was not let in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct JoinRefused {
+    /// The token.
+    pub token: JoinTokenId,
+    /// The name that the host wanted to have.
+    pub node: NodeName,
+    /// Why not.
+    pub why: String,
 }

@@ -1,6 +1,7 @@
 //! What hosts run and the store does not know: they are asked for its warrants, and by these it is one of ours again, or
 //! it is stopped.
 
+use crate::record;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -169,12 +170,12 @@ fn adopt(
     let mut here = warrant.placements.iter().filter(|it| it.node == *node);
     let gpus = here.next().map_or(&[][..], |it| &it.gpus);
     let frozen = frozen_in(phase, memory_of_gpus(ctx, node, gpus));
-    ctx.record(Record::Adopted {
+    ctx.record(Record::Adopted(record::Adopted {
         attempt: id.clone(),
         node: node.clone(),
         warrant: Box::new(warrant),
         frozen,
-    });
+    }));
     for host in &hosts {
         take_up(ctx, host, id);
     }

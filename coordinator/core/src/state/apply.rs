@@ -16,23 +16,23 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use attempt::{attempt_mut, attempt_of, drop_oldest_attempt, follow_parts, part_in};
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::StepSpec;
 use sluice_common::time::{Span, Time};
-use sluice_common::wire::{AttemptEnd, Started, StopWhy};
 
-use super::State;
 use crate::model::cluster::Home;
-use crate::model::placement::Placement;
 use crate::model::pool::Pool;
-use crate::model::pool::PoolWritten;
 use crate::model::step::{Attempt, Broken, Finished, Part, PartPhase, Step};
 use crate::model::template::Grounds;
-use crate::record::{Record, Stamped};
-use crate::words;
-use attempt::{attempt_mut, attempt_of, drop_oldest_attempt, follow_parts, part_in};
+use crate::record::{
+    Allocated, Ended, Record, Stamped, Started, StepEnded, StepQueued, StepRejected, Stopping,
+};
+use crate::{record, words};
+
+use super::State;
 
 /// A record that does not fit the state it meets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,70 +76,31 @@ impl State {
                 self.on_coordinator_started(at, epoch, *lost_after)
             }
             Record::ClockJumped(jump) => self.on_clock_jumped(jump.by),
-            Record::PoolPut {
-                pool,
-                description,
-                capacity,
-                min_runtime,
-                require,
-                rules,
-            } => {
-                let terms = PoolWritten {
-                    description: description.clone(),
-                    capacity: capacity.clone(),
-                    min_runtime: *min_runtime,
-                    require: require.clone(),
-                    rules: rules.clone(),
-                    platforms: None,
-                };
-                self.on_pool_put(pool, terms)
-            }
-            Record::PolicyPut {
-                pool,
-                subject,
-                policy,
-            } => self.on_policy_put(pool, subject, policy),
+            Record::PoolPut(it) => self.on_pool_put(it),
+            Record::PolicyPut(it) => self.on_policy_put(it),
             Record::PolicyDeleted { pool, subject } => self.on_policy_deleted(pool, subject),
-            Record::PlatformPut {
-                pool,
-                platform,
-                terms,
-            } => self.on_platform_put(pool, platform, terms),
+            Record::PlatformPut(it) => self.on_platform_put(it),
             Record::PlatformDeleted { pool, platform } => self.on_platform_deleted(pool, platform),
             Record::PoolDeleted { pool } => self.on_pool_deleted(pool),
-            Record::NodeReported { .. } => self.on_node_reported(at, record),
+            Record::NodeReported(it) => self.on_node_reported(at, it),
             Record::NodeReady { node } => self.on_node(at, node, NodeState::Ready),
             Record::NodeReconciling { node } => self.on_node(at, node, NodeState::Reconciling),
             Record::NodeUnsupervised { node, why } => self.on_node_unsupervised(at, node, why),
             Record::NodeUnreachable { node } => self.on_node(at, node, NodeState::Unreachable),
             Record::NodeLost { node } => self.on_node(at, node, NodeState::Lost),
             Record::NodeCordoned { node, reason } => self.on_node_cordoned(at, node, reason),
-            Record::NodeDraining {
-                node,
-                reason,
-                deadline,
-            } => self.on_node_draining(at, node, reason, *deadline),
+            Record::NodeDraining(it) => self.on_node_draining(at, it),
             Record::NodeMoving { node, pool } => self.on_node_moving(at, node, pool),
             Record::NodeMoved { node, pool } => self.on_node_moved(node, pool),
             Record::NodeUncordoned { node } => self.on_node_uncordoned(node),
-            Record::NodeLabelled { node, set, removed } => {
-                self.on_node_labelled(node, set, removed)
-            }
+            Record::NodeLabelled(it) => self.on_node_labelled(it),
             Record::NodeDrained { node } => self.on_node_drained(at, node),
             Record::GpusReported { node, states } => self.on_gpus_reported(node, states),
-            Record::GpusCordoned { node, gpus, reason } => {
-                self.on_gpus_cordoned(at, node, gpus, reason)
-            }
+            Record::GpusCordoned(it) => self.on_gpus_cordoned(at, it),
             Record::GpusUncordoned { node, gpus } => self.on_gpus_uncordoned(node, gpus),
             Record::NodeLeaving { node } => self.on_node_leaving(node),
             Record::NodeDeleted { node } => self.on_node_deleted(node),
-            Record::StepQueued {
-                step,
-                spec,
-                barred,
-                home,
-                grounds,
-            } => self.on_step_queued(at, step, spec, (barred, home, grounds)),
+            Record::StepQueued(it) => self.on_step_queued(at, it),
             Record::ClusterPut { terms } => self.on_cluster_put(terms),
             Record::ValidationPut { validation, terms } => {
                 self.on_validation_put(validation, terms)
@@ -147,53 +108,30 @@ impl State {
             Record::ValidationDeleted { validation } => self.on_validation_deleted(validation),
             Record::TemplatePut { template, terms } => self.on_template_put(template, terms),
             Record::TemplateDeleted { template } => self.on_template_deleted(template),
-            Record::StepRejected { step, spec, reason } => {
-                self.on_step_rejected(at, step, spec, reason)
-            }
-            Record::Allocated {
-                attempt,
-                pool,
-                placements,
-                backfill,
-                port,
-            } => self.on_allocated(at, attempt, pool, placements, backfill, *port),
+            Record::StepRejected(it) => self.on_step_rejected(at, it),
+            Record::Allocated(it) => self.on_allocated(at, it),
             Record::Nominated { step, nomination } => self.on_nominated(step, nomination),
             Record::Withdrawn { step } => self.on_withdrawn(step),
             Record::Starting { attempt, node } => self.on_starting(attempt, node),
-            Record::Started {
-                attempt,
-                node,
-                process,
-            } => self.on_started(at, attempt, node, *process),
-            Record::Stopping {
-                attempt,
-                why,
-                by,
-                grace,
-            } => self.on_stopping(at, attempt, (*why, *grace), by.as_ref()),
+            Record::Started(it) => self.on_started(at, it),
+            Record::Stopping(it) => self.on_stopping(at, it),
             Record::Checkpointed { attempt, saved_at } => self.on_checkpointed(attempt, *saved_at),
-            Record::Ended { attempt, node, end } => self.on_ended(attempt, node, end),
+            Record::Ended(it) => self.on_ended(it),
             Record::Released { attempt, node } => self.on_released(at, attempt, node),
             Record::Requeued { step, reason } => self.on_requeued(at, step, reason),
-            Record::StepEnded {
-                step,
-                state,
-                reason,
-            } => self.on_step_ended(at, step, *state, reason),
+            Record::StepEnded(it) => self.on_step_ended(at, it),
             Record::StepForgotten { step } => self.on_step_forgotten(step),
-            Record::Suspending {
-                attempt,
-                by,
-                room_mb,
-            } => self.on_suspending(at, attempt, by.as_ref(), *room_mb),
-            Record::Suspended {
+            Record::Suspending(it) => self.on_suspending(at, it),
+            Record::Suspended(record::Suspended {
                 attempt,
                 node: _,
                 moved_mb,
-            } => self.on_suspended(at, attempt, *moved_mb),
+            }) => self.on_suspended(at, attempt, *moved_mb),
             Record::Resuming { attempt, backfill } => self.on_resuming(at, attempt, backfill),
             Record::Resumed { attempt, node: _ } => self.on_resumed(attempt),
-            Record::NotSuspended { attempt, why, .. } => self.on_not_suspended(attempt, why),
+            Record::NotSuspended(record::NotSuspended { attempt, why, .. }) => {
+                self.on_not_suspended(attempt, why)
+            }
             Record::Held { step } => self.on_held(step),
             Record::Unheld { step } => self.on_unheld(at, step),
             Record::AccessChanged { change } => {
@@ -202,33 +140,24 @@ impl State {
             }
             Record::Audited { .. } | Record::NodeRefused { .. } => Ok(()),
             Record::JoinTokenMade(made) => self.on_join_token_made(at, made),
-            Record::JoinTokenUsed {
-                token,
-                node,
-                key,
-                generation,
-            } => self.on_join_token_used(token, node, *key, *generation),
+            Record::JoinTokenUsed(it) => self.on_join_token_used(it),
             Record::JoinTokenRevoked { token } => self.on_join_token_revoked(at, token),
-            Record::JoinRefused { token, .. } => self.on_join_refused(token),
+            Record::JoinRefused(record::JoinRefused { token, .. }) => self.on_join_refused(token),
             Record::NodeRevoked { node, generation } => self.on_node_revoked(node, *generation),
             Record::RecoveryBegan { why, known } => self.on_recovery_began(at, *why, *known),
             Record::RecoveryEnded { end: _ } => self.on_recovery_ended(),
-            Record::Adopted {
-                attempt,
-                node,
-                warrant,
-                frozen,
-            } => self.on_adopted(at, attempt, node, warrant, *frozen),
+            Record::Adopted(it) => self.on_adopted(at, it),
         }
     }
 
-    fn on_step_queued(
-        &mut self,
-        at: Time,
-        id: &StepId,
-        spec: &StepSpec,
-        (barred, home, grounds): (&BTreeSet<PoolName>, &Home, &Grounds),
-    ) -> Fit {
+    fn on_step_queued(&mut self, at: Time, it: &StepQueued) -> Fit {
+        let StepQueued {
+            step: id,
+            spec,
+            barred,
+            home,
+            grounds,
+        } = it;
         let mut step = self.new_step(at, id, spec, StepState::Queued, words::submitted())?;
         step.barred = barred.clone();
         step.home = home.clone();
@@ -239,7 +168,12 @@ impl State {
         Ok(())
     }
 
-    fn on_step_rejected(&mut self, at: Time, id: &StepId, spec: &StepSpec, why: &Reason) -> Fit {
+    fn on_step_rejected(&mut self, at: Time, it: &StepRejected) -> Fit {
+        let StepRejected {
+            step: id,
+            spec,
+            reason: why,
+        } = it;
         let mut step = self.new_step(at, id, spec, StepState::Rejected, why.clone())?;
         let seq = self.kept.seq;
         step.finished = Some(Finished { seq, at });
@@ -279,15 +213,15 @@ impl State {
         })
     }
 
-    fn on_allocated(
-        &mut self,
-        at: Time,
-        id: &AttemptId,
-        pool: &PoolName,
-        placements: &[Placement],
-        backfill: &BTreeSet<StepId>,
-        port: Option<u16>,
-    ) -> Fit {
+    fn on_allocated(&mut self, at: Time, it: &Allocated) -> Fit {
+        let Allocated {
+            attempt: id,
+            pool,
+            placements,
+            backfill,
+            port,
+        } = it;
+        let port = *port;
         let step = step_mut(&mut self.kept.steps, &id.step)?;
         let next = step.latest().map_or(1, |last| last.number + 1);
         need(step.state == StepState::Queued && id.number == next, || {
@@ -327,11 +261,16 @@ impl State {
         follow_parts(step, id, node)
     }
 
-    fn on_started(&mut self, at: Time, id: &AttemptId, node: &NodeName, process: Started) -> Fit {
+    fn on_started(&mut self, at: Time, it: &Started) -> Fit {
+        let Started {
+            attempt: id,
+            node,
+            process,
+        } = it;
         let step = step_mut(&mut self.kept.steps, &id.step)?;
         let part = part_in(step, id, node, &[PartPhase::Starting])?;
         part.phase = PartPhase::Running;
-        part.started = Some(process);
+        part.started = Some(*process);
         attempt_mut(step, id)?.began_at.get_or_insert(at);
         self.index.market_mut().start(id, at);
         follow_parts(step, id, node)
@@ -344,13 +283,14 @@ impl State {
         Ok(())
     }
 
-    fn on_stopping(
-        &mut self,
-        at: Time,
-        id: &AttemptId,
-        (why, grace): (StopWhy, Option<Span>),
-        by: Option<&StepId>,
-    ) -> Fit {
+    fn on_stopping(&mut self, at: Time, it: &Stopping) -> Fit {
+        let Stopping {
+            attempt: id,
+            why,
+            by,
+            grace,
+        } = it;
+        let (why, grace) = (*why, *grace);
         let step = step_mut(&mut self.kept.steps, &id.step)?;
         let own = step.spec.grace;
         let attempt = attempt_mut(step, id)?;
@@ -359,7 +299,7 @@ impl State {
         })?;
         attempt.stopping = Some(why);
         attempt.on_told_to_stop(at, grace, own);
-        attempt.preempted_by = by.cloned().or(attempt
+        attempt.preempted_by = by.clone().or(attempt
             .preempted_by
             .take()
             .filter(|_| attempt.suspension.is_some()));
@@ -374,7 +314,12 @@ impl State {
         Ok(())
     }
 
-    fn on_ended(&mut self, id: &AttemptId, node: &NodeName, end: &AttemptEnd) -> Fit {
+    fn on_ended(&mut self, it: &Ended) -> Fit {
+        let Ended {
+            attempt: id,
+            node,
+            end,
+        } = it;
         let step = step_mut(&mut self.kept.steps, &id.step)?;
         let before = [
             PartPhase::Allocated,
@@ -436,7 +381,13 @@ impl State {
         Ok(())
     }
 
-    fn on_step_ended(&mut self, at: Time, id: &StepId, end: StepState, reason: &Reason) -> Fit {
+    fn on_step_ended(&mut self, at: Time, it: &StepEnded) -> Fit {
+        let StepEnded {
+            step: id,
+            state: end,
+            reason,
+        } = it;
+        let end = *end;
         let step = step_mut(&mut self.kept.steps, id)?;
         let open = !step.state.is_terminal() && step.live().is_none();
         need(open && end.is_terminal(), || {

@@ -32,7 +32,7 @@ impl Book {
         // A list, not a match: what is forgotten here is found by the test that rebuilds the book.
         matches!(
             record,
-            Record::AccessChanged { .. } | Record::PoolPut { .. } | Record::PoolDeleted { .. }
+            Record::AccessChanged { .. } | Record::PoolPut(_) | Record::PoolDeleted { .. }
         )
     }
 

@@ -127,9 +127,9 @@ impl Index {
             self.platforms.insert(pool.name.clone(), pool.declared());
         }
         self.required.remove(&pool.name);
-        if !pool.require.is_empty() {
+        if !pool.spec.require.is_empty() {
             self.required
-                .insert(pool.name.clone(), pool.require.clone());
+                .insert(pool.name.clone(), pool.spec.require.clone());
         }
     }
 

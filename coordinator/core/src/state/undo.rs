@@ -11,14 +11,16 @@ use alloc::vec::Vec;
 use sluice_common::id::{NodeName, PoolName, StepId, TemplateName, ValidationName};
 use sluice_scheduler::Nomination;
 
-use super::State;
 use crate::model::access::Access;
 use crate::model::cluster::Cluster;
 use crate::model::pool::Pool;
 use crate::model::step::Step;
 use crate::model::template::KeptTemplate;
 use crate::model::validation::Validation;
+use crate::record;
 use crate::record::Record;
+
+use super::State;
 
 /// What was there before.
 #[derive(Clone, Debug)]
@@ -115,10 +117,10 @@ impl Undo {
 
 /// The pool whose terms a record changes.
 fn pool_changed_by(record: &Record) -> Option<&PoolName> {
-    if let Record::PoolPut { pool, .. }
-    | Record::PolicyPut { pool, .. }
+    if let Record::PoolPut(record::PoolPut { pool, .. })
+    | Record::PolicyPut(record::PolicyPut { pool, .. })
     | Record::PolicyDeleted { pool, .. }
-    | Record::PlatformPut { pool, .. }
+    | Record::PlatformPut(record::PlatformPut { pool, .. })
     | Record::PlatformDeleted { pool, .. }
     | Record::PoolDeleted { pool } = record
     {
@@ -207,8 +209,9 @@ impl State {
                 market.put_policy(name, subject, binding.policy.clone());
             }
         }
-        let same = now
-            .is_some_and(|now| now.require == before.require && now.platforms == before.platforms);
+        let same = now.is_some_and(|now| {
+            now.spec.require == before.spec.require && now.platforms == before.platforms
+        });
         self.kept.pools.insert(name.clone(), before);
         if !same {
             self.sort_nodes_of(name);

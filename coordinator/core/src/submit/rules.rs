@@ -150,7 +150,8 @@ fn invalid_as_filled(
     spec: &StepSpec,
 ) -> Option<Reason> {
     let mut platforms = pool.platforms.values();
-    if pool.rules.validations.is_empty() && platforms.all(|it| it.terms.validations.is_empty()) {
+    if pool.spec.rules.validations.is_empty() && platforms.all(|it| it.terms.validations.is_empty())
+    {
         return None;
     }
     invalid_in(ctx, &pool.name, request, &as_filled(ctx, &pool.name, spec))
@@ -184,7 +185,7 @@ fn queued_under(
     past_maintenance: bool,
 ) -> Admitted {
     let settings = of_settings(preferred, ctx.state(), request, &spec);
-    fill(&preferred.rules, &mut spec);
+    fill(&preferred.spec.rules, &mut spec);
     let as_said = StepSpec {
         unsaid: BTreeSet::new(),
         ..spec.clone()
@@ -193,7 +194,7 @@ fn queued_under(
     let others = others.filter(|pool| pool.name != preferred.name);
     let (barred, open): (Vec<&Pool>, Vec<&Pool>) = others.partition(|pool| {
         let layers = ctx.state().layers_of(pool, request);
-        !past_maintenance && pool.rules.maintenance.is_some()
+        !past_maintenance && pool.spec.rules.maintenance.is_some()
             || breach(pool, &as_said).is_some()
             || layers.forbid(&pool.name, &as_said).is_some()
             || invalid_in(ctx, &pool.name, request, &as_said).is_some()
@@ -244,7 +245,7 @@ pub(crate) fn barred_from(ctx: &Context, step: &Step) -> Vec<(PoolName, String)>
         let forbidden = || layers.forbid(name, &as_said);
         let rule = breach(pool, &as_said).or_else(|| forbidden().map(Breach::Template));
         let rule = rule.map(|breach| breach.reason(name));
-        let why = match (rule.or_else(invalid), &pool.rules.maintenance) {
+        let why = match (rule.or_else(invalid), &pool.spec.rules.maintenance) {
             (Some(reason), _) => reason.message,
             (None, Some(message)) => {
                 format!("pool `{name}` takes no new steps: {message}")
@@ -263,7 +264,11 @@ fn made_after(pool: &PoolName) -> String {
 }
 
 fn closed(pool: &Pool) -> Option<Obstacle> {
-    pool.rules.maintenance.clone().map(Obstacle::Maintenance)
+    pool.spec
+        .rules
+        .maintenance
+        .clone()
+        .map(Obstacle::Maintenance)
 }
 
 /// Where a pool would take it but for its maintenance, it may be submitted again. Else it is rejected, for the reason of
@@ -346,7 +351,7 @@ impl Breach {
 
 /// The first rule that a step breaks by what it says. What it does not say breaks none: that is filled in.
 fn breach(pool: &Pool, spec: &StepSpec) -> Option<Breach> {
-    let rules = &pool.rules;
+    let rules = &pool.spec.rules;
     let says = |setting| !spec.unsaid.contains(&setting);
     let max = &rules.max;
     // Without a bound it would run, or wait, for ever.
@@ -373,7 +378,7 @@ fn breach(pool: &Pool, spec: &StepSpec) -> Option<Breach> {
         })
     };
     let unpinned = || {
-        let pins = pool.require.contains(&Capability::Cpuset);
+        let pins = pool.spec.require.contains(&Capability::Cpuset);
         (spec.cpu_mode == CpuMode::Pinned && !pins).then_some(Breach::NotPinned)
     };
     long.or_else(often).or_else(mode).or_else(unpinned)

@@ -1,6 +1,8 @@
 //! Platforms that pools declare: how they are put and taken away with the other terms, what a pool could not keep, and what
 //! is said to who asks for one that no host is of. Which GPUs are of which, `state/index.rs` finds out.
 
+use crate::input::WantedPool;
+use crate::record;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -12,50 +14,23 @@ use sluice_scheduler::{self, Infeasible};
 
 use crate::context::Context;
 use crate::input::{Change, Wanted};
-use crate::model::pool::{Pool, PoolWritten};
-use crate::output::{Refusal, Refused, Terms};
-use crate::record::Record;
+use crate::model::pool::Pool;
+use crate::output::{Refusal, Refused};
+use crate::record::{PoolPut, Record};
 use crate::submit::feasible::never_in;
 
 /// Default platforms, by pool.
 pub(crate) type Defaults = BTreeMap<PoolName, PlatformName>;
 
-/// Terms of a pool beside its platforms, which are recorded one by one.
-fn apart(terms: &PoolWritten) -> PoolWritten {
-    PoolWritten {
-        platforms: None,
-        ..terms.clone()
-    }
-}
-
 pub(crate) fn put_pool(
     ctx: &mut Context,
     pool: &PoolName,
-    terms: &PoolWritten,
-    before: Option<&Terms>,
+    terms: &WantedPool,
 ) -> Result<(), Refusal> {
-    let before = match before {
-        Some(Terms::Pool(before)) => Some(apart(before)),
-        Some(
-            Terms::Policy(_)
-            | Terms::Cluster(_)
-            | Terms::Platform(_)
-            | Terms::Validation(_)
-            | Terms::Template(_)
-            | Terms::Role(_)
-            | Terms::Binding(_),
-        )
-        | None => None,
-    };
-    if before != Some(apart(terms)) {
-        ctx.record(Record::PoolPut {
-            pool: pool.clone(),
-            description: terms.description.clone(),
-            capacity: terms.capacity.clone(),
-            min_runtime: terms.min_runtime,
-            require: terms.require.clone(),
-            rules: terms.rules.clone(),
-        });
+    let known = ctx.state().pool(pool);
+    if known.is_none_or(|known| known.spec != terms.spec) {
+        let (pool, spec) = (pool.clone(), terms.spec.clone());
+        ctx.record(Record::PoolPut(PoolPut { pool, spec }));
     }
     match &terms.platforms {
         Some(declared) => declare(ctx, pool, declared),
@@ -114,11 +89,11 @@ pub(crate) fn put_platform(
     let known = ctx.state().pool(pool);
     let known = known.and_then(|pool| pool.platforms.get(platform));
     if known.is_none_or(|known| known.terms != *terms) {
-        ctx.record(Record::PlatformPut {
+        ctx.record(Record::PlatformPut(record::PlatformPut {
             pool: pool.clone(),
             platform: platform.clone(),
             terms: terms.clone(),
-        });
+        }));
     }
     Ok(())
 }
@@ -170,7 +145,7 @@ pub(crate) fn undeclared_defaults(ctx: &Context, changed: &[&Wanted]) -> Default
     let pools = changed.iter().filter_map(|wanted| about_platforms(wanted));
     let pools = pools.filter_map(|(name, _)| ctx.state().pool(name));
     let defaults = pools.filter_map(|pool| {
-        let default = pool.rules.default_platform.clone()?;
+        let default = pool.spec.rules.default_platform.clone()?;
         let declared = pool.platforms.contains_key(&default);
         (!declared).then(|| (pool.name.clone(), default))
     });
@@ -200,7 +175,7 @@ fn vet_platforms_of(ctx: &Context, undeclared: &Defaults, pool: &Pool) -> Result
         let pool = name.clone();
         return Err(Refusal::TooManyPlatforms { pool, count });
     }
-    let Some(default) = &pool.rules.default_platform else {
+    let Some(default) = &pool.spec.rules.default_platform else {
         return Ok(());
     };
     let known = default.as_str() == platform::ANY || has_platform(ctx, name, default);
@@ -282,11 +257,11 @@ fn concerns(changed: &[&Wanted], name: &PoolName, platform: &PlatformName) -> bo
 
 impl Pool {
     /// Its platforms' terms with its own, or its own alone, as the one who writes it says.
-    pub(crate) fn as_written_by(&self, terms: Option<&PoolWritten>) -> PoolWritten {
-        let written = self.as_written();
-        match terms {
-            Some(terms) if terms.platforms.is_none() => apart(&written),
-            Some(_) | None => written,
+    pub(crate) fn as_written_by(&self, terms: Option<&WantedPool>) -> WantedPool {
+        let alone = terms.is_some_and(|terms| terms.platforms.is_none());
+        WantedPool {
+            spec: self.spec.clone(),
+            platforms: (!alone).then(|| self.declared()),
         }
     }
 }

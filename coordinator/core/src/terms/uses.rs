@@ -24,7 +24,7 @@ pub(crate) fn uses(before: &State, wanted: &Wanted) -> Vec<Use> {
         | Wanted::NoPlatform { .. }
         | Wanted::Template { .. }
         | Wanted::NoTemplate { .. } => Vec::new(),
-        Wanted::Pool { pool, terms } => shrunk_pool(before, pool, &terms.capacity),
+        Wanted::Pool { pool, terms } => shrunk_pool(before, pool, &terms.spec.capacity),
         Wanted::Policy {
             pool,
             subject,
@@ -41,7 +41,7 @@ fn shrunk_pool(before: &State, pool: &PoolName, capacity: &Table) -> Vec<Use> {
     };
     let mut found = Vec::new();
     for (key, used) in market.used().iter() {
-        let earlier = known.capacity.get(key).copied();
+        let earlier = known.spec.capacity.get(key).copied();
         let now = match (capacity.get(key), earlier) {
             (Some(now), earlier) => Some(*now).filter(|now| earlier.is_none_or(|e| e > *now)),
             (None, Some(_)) if market.detected(key.as_str()).is_none() => Some(0),

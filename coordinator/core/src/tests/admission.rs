@@ -1,5 +1,6 @@
 //! Tokens by which hosts join, and the end of a node's access.
 
+use crate::record;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 
@@ -166,7 +167,7 @@ fn each_refusal_names_its_cause_and_is_recorded() {
         let (refused, fed) = join_with(&mut rig, asked);
         let message = refused.unwrap_err().to_string();
         assert!(message.contains(said), "{message}");
-        let [Record::JoinRefused { why, .. }] = &fed.records[..] else {
+        let [Record::JoinRefused(record::JoinRefused { why, .. })] = &fed.records[..] else {
             panic!("{fed:?}");
         };
         assert_eq!(*why, message);

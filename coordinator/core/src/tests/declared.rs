@@ -1,5 +1,6 @@
 //! Platforms that pools declare: which GPUs are of which, whom a step is given, what is refused and what waits.
 
+use crate::model::pool::PoolSpec;
 use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec;
@@ -15,8 +16,8 @@ use sluice_common::wire::FromNode;
 use sluice_scheduler::Policy;
 
 use super::rig::*;
+use crate::input::WantedPool;
 use crate::input::{NodeChange, Wanted};
-use crate::model::pool::PoolWritten;
 use crate::output::{Answer, Applied, Refusal, Refused};
 
 /// A host with two A100 of 40 GB before two of 80 GB and an L4.
@@ -67,10 +68,10 @@ fn pool(default: Option<&str>, unmatched_platform: UnmatchedPlatform) -> Wanted 
     };
     Wanted::Pool {
         pool: "default".parse().unwrap(),
-        terms: Box::new(PoolWritten {
+        terms: Box::new(WantedPool::from(PoolSpec {
             rules,
-            ..PoolWritten::default()
-        }),
+            ..PoolSpec::default()
+        })),
     }
 }
 
@@ -280,9 +281,9 @@ fn a_pool_may_list_all_its_platforms_and_says_so_once() {
             .map(|name| (name.parse().unwrap(), (*terms).clone()));
         Wanted::Pool {
             pool: "default".parse().unwrap(),
-            terms: Box::new(PoolWritten {
+            terms: Box::new(WantedPool {
                 platforms: Some(declared.collect()),
-                ..PoolWritten::default()
+                ..WantedPool::default()
             }),
         }
     };

@@ -1,5 +1,6 @@
 //! Explanations of steps in every state, and that what is said to let one start does.
 
+use crate::model::pool::PoolSpec;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -15,7 +16,7 @@ use sluice_common::wire::{AttemptPhase, StopWhy};
 use sluice_scheduler::Policy;
 
 use super::rig::*;
-use crate::{Explanation, InPool, NodeChange, PoolWritten, Wanted};
+use crate::{Explanation, InPool, NodeChange, Wanted, WantedPool};
 
 fn terms(priority: u64, reserved: &[(&str, u64)], limit: &[(&str, u64)]) -> Policy {
     let table = |pairs: &[(&str, u64)]| {
@@ -320,10 +321,10 @@ fn min_runtime_spares_until_a_time_that_is_told_to_both() {
     let mut rig = rig(terms(1, &[], &[]), terms(5, &[], &[]));
     rig.apply(vec![Wanted::Pool {
         pool: PoolName::new("default").unwrap(),
-        terms: alloc::boxed::Box::new(PoolWritten {
+        terms: alloc::boxed::Box::new(WantedPool::from(PoolSpec {
             min_runtime: Span::from_secs(10),
-            ..PoolWritten::default()
-        }),
+            ..PoolSpec::default()
+        })),
     }]);
     let until = rig.now + Span::from_secs(10);
     rig.submit("runs", of("a", 4)).unwrap();

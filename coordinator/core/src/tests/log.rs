@@ -1,5 +1,6 @@
 //! The log: what is refused of it, and that a state is the fold of it.
 
+use crate::record;
 use alloc::string::ToString;
 use alloc::vec;
 
@@ -18,10 +19,12 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
     rig.submit("q", spec(1, 1000)).unwrap();
     let (attempt, node) = (attempt("a.1"), node("n"));
     let reason = rig.reason("a");
-    let ended_step = |id, state| Record::StepEnded {
-        step: step(id),
-        state,
-        reason: reason.clone(),
+    let ended_step = |id, state| {
+        Record::StepEnded(record::StepEnded {
+            step: step(id),
+            state,
+            reason: reason.clone(),
+        })
     };
     let misfits = [
         (
@@ -42,31 +45,31 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
             "no node `x`",
         ),
         (
-            Record::StepQueued {
+            Record::StepQueued(record::StepQueued {
                 barred: Default::default(),
                 home: Default::default(),
                 grounds: Default::default(),
                 step: step("a"),
                 spec: spec(1, 1),
-            },
+            }),
             "`a` is there already",
         ),
         (
-            Record::Allocated {
+            Record::Allocated(record::Allocated {
                 attempt: attempt.clone(),
                 pool: sluice_common::id::PoolName::new("default").unwrap(),
                 placements: vec![],
                 backfill: Default::default(),
                 port: None,
-            },
+            }),
             "attempt a.1 of a step that is allocated",
         ),
         (
-            Record::Started {
+            Record::Started(record::Started {
                 attempt: attempt.clone(),
                 node: node.clone(),
                 process: process(),
-            },
+            }),
             "a.1 on `n` is Allocated already",
         ),
         (
@@ -84,12 +87,12 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
             "a.1 is not on node `m`",
         ),
         (
-            Record::Stopping {
+            Record::Stopping(record::Stopping {
                 attempt: super::rig::attempt("a.2"),
                 why: StopWhy::Drained,
                 by: None,
                 grace: None,
-            },
+            }),
             "no attempt a.2",
         ),
         (

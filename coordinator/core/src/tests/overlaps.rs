@@ -1,6 +1,7 @@
 //! Random hosts of several kinds under platforms that overlap: no GPU twice, none of another platform than was asked for,
 //! and what is firmly promised can be had whatever others were given. The rig checks every invariant beside that.
 
+use crate::record;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
@@ -206,11 +207,11 @@ fn play(rig: &mut Rig, n: usize, event: &Event) {
 /// Every grant since `mark` is of GPUs that one platform that was asked for has.
 fn check_grants(rig: &Rig, mark: usize) {
     for stamped in &rig.log[mark..] {
-        let Record::Allocated {
+        let Record::Allocated(record::Allocated {
             attempt,
             placements,
             ..
-        } = &stamped.record
+        }) = &stamped.record
         else {
             continue;
         };

@@ -1,6 +1,7 @@
 //! What platforms lay over the templates of their pool, and what they assert: for which steps, in which order, and where
 //! it came from.
 
+use crate::model::pool::PoolSpec;
 use alloc::boxed::Box;
 use std::format;
 use std::string::{String, ToString};
@@ -19,7 +20,7 @@ use sluice_common::wire::{Assignment, ToNode};
 use sluice_scheduler::Policy;
 
 use super::rig::*;
-use crate::model::pool::PoolWritten;
+use crate::input::WantedPool;
 use crate::output::Refused;
 use crate::{Answer, Input, NewStep, Passage, Refusal, ReplyId, Wanted};
 
@@ -72,10 +73,10 @@ pub(super) fn pool(default: Option<&str>, validations: &[&str]) -> Wanted {
     };
     Wanted::Pool {
         pool: "default".parse().unwrap(),
-        terms: Box::new(PoolWritten {
+        terms: Box::new(WantedPool::from(PoolSpec {
             rules,
-            ..PoolWritten::default()
-        }),
+            ..PoolSpec::default()
+        })),
     }
 }
 

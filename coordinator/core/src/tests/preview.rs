@@ -1,5 +1,6 @@
 //! What a submit would come to: each stage, and that nothing is left of having asked.
 
+use crate::model::pool::PoolSpec;
 use std::format;
 use std::string::{String, ToString};
 use std::vec;
@@ -14,7 +15,7 @@ use sluice_common::validation::{Assertion, ValidationTerms};
 use sluice_scheduler::Policy;
 
 use super::rig::*;
-use crate::model::pool::PoolWritten;
+use crate::input::WantedPool;
 use crate::{Answer, Input, NewStep, Passage, Preview, Refusal, ReplyId, Wanted};
 
 fn preview(rig: &mut Rig, spec: StepSpec) -> Preview {
@@ -56,10 +57,10 @@ fn ruled(rules: PoolRules) -> Vec<Wanted> {
         },
         Wanted::Pool {
             pool: "default".parse().unwrap(),
-            terms: alloc::boxed::Box::new(PoolWritten {
+            terms: alloc::boxed::Box::new(WantedPool::from(PoolSpec {
                 rules,
-                ..PoolWritten::default()
-            }),
+                ..PoolSpec::default()
+            })),
         },
     ]
 }

@@ -1,6 +1,7 @@
 //! Random lives: submits, cancels, hosts that come, lie, fall silent and go, time and restarts, in any order. The rig
 //! checks every invariant, every grant and the fold of the log after every event.
 
+use crate::model::pool::PoolSpec;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -22,7 +23,7 @@ use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode, StopWhy, Suspen
 use sluice_scheduler::{Policy, Table};
 
 use super::rig::*;
-use crate::model::pool::PoolWritten;
+use crate::input::WantedPool;
 use crate::{
     Answer, Change, Input, NodeChange, PartPhase, RecoveryWhy, ReplyId, Settings, State, Steer,
     SuspensionPhase, TimerKey, Wanted,
@@ -265,17 +266,17 @@ fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool
         4 => wanted_policy("default", "s", Policy::default()),
         5 => Wanted::Pool {
             pool,
-            terms: alloc::boxed::Box::new(PoolWritten {
+            terms: alloc::boxed::Box::new(WantedPool::from(PoolSpec {
                 require: [Capability::Freeze].into(),
-                ..PoolWritten::default()
-            }),
+                ..PoolSpec::default()
+            })),
         },
         6 => Wanted::Pool {
             pool,
-            terms: alloc::boxed::Box::new(PoolWritten {
+            terms: alloc::boxed::Box::new(WantedPool::from(PoolSpec {
                 rules: rules(gpus),
-                ..PoolWritten::default()
-            }),
+                ..PoolSpec::default()
+            })),
         },
         7 => Wanted::NoPolicy { pool, subject },
         8 => wanted_policy("default", "t", policy(few, Table::new())),

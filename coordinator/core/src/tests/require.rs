@@ -1,5 +1,7 @@
 //! Pools that require capabilities of their nodes.
 
+use crate::model::pool::PoolSpec;
+use crate::record;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,8 +15,8 @@ use sluice_common::supervision::Exit;
 use sluice_common::wire::{FromNode, Hello, ToNode};
 
 use super::rig::*;
+use crate::input::WantedPool;
 use crate::input::{Input, NewStep, ReplyId};
-use crate::model::pool::PoolWritten;
 use crate::{Enforcement, Record, Wanted};
 
 /// What `n` reports when it is held by these means.
@@ -37,10 +39,10 @@ fn rig(capabilities: &[(Capability, Mechanism)]) -> Rig {
 fn require(rig: &mut Rig, capabilities: &[Capability]) -> Fed {
     rig.apply(vec![Wanted::Pool {
         pool: PoolName::new("default").unwrap(),
-        terms: alloc::boxed::Box::new(PoolWritten {
+        terms: alloc::boxed::Box::new(WantedPool::from(PoolSpec {
             require: capabilities.iter().copied().collect(),
-            ..PoolWritten::default()
-        }),
+            ..PoolSpec::default()
+        })),
     }])
 }
 
@@ -99,7 +101,9 @@ fn the_requirement_outlives_a_restart_with_and_without_a_snapshot() {
 fn a_log_of_before_there_were_requirements_requires_nothing() {
     let text = r#"{"type": "pool_put", "pool": "p", "description": ""}"#;
     let record: Record = serde_json::from_str(text).unwrap();
-    assert!(matches!(record, Record::PoolPut { require, .. } if require.is_empty()));
+    assert!(
+        matches!(record, Record::PoolPut(record::PoolPut { spec, .. }) if spec.require.is_empty())
+    );
 }
 
 #[test]

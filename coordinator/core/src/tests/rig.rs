@@ -1,6 +1,8 @@
 //! Drives a core as its owner would: feeds inputs, drains outputs in order, keeps the log and fires timers. After every
 //! input it checks all invariants, that every record survives JSON, and that folding the log gives the core's state.
 
+use crate::model::pool::PoolSpec;
+use crate::record;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -27,9 +29,9 @@ use sluice_common::wire::{
 use sluice_scheduler::Policy;
 
 use crate::{
-    Answer, Change, Core, Input, Misfit, NewStep, NodeChange, Output, PoolWritten, Record,
-    RecoveryWhy, Refusal, ReplyId, SessionId, Settings, Stamped, State, Steer, Step, Submitted,
-    TimerKey, Wanted, Warrant, check, check_record,
+    Answer, Change, Core, Input, Misfit, NewStep, NodeChange, Output, Record, RecoveryWhy, Refusal,
+    ReplyId, SessionId, Settings, Stamped, State, Steer, Step, Submitted, TimerKey, Wanted,
+    WantedPool, Warrant, check, check_record,
 };
 
 pub(super) const SETTINGS: Settings = Settings {
@@ -110,10 +112,12 @@ pub(super) struct Rig {
 /// A record as it is written: without the values of variables.
 fn told(stamped: &Stamped) -> Stamped {
     let mut told = stamped.clone();
-    if let Record::StepQueued { spec, .. } | Record::StepRejected { spec, .. } = &mut told.record {
+    if let Record::StepQueued(record::StepQueued { spec, .. })
+    | Record::StepRejected(record::StepRejected { spec, .. }) = &mut told.record
+    {
         spec.env = spec.env.hidden();
     }
-    if let Record::Adopted { warrant, .. } = &mut told.record {
+    if let Record::Adopted(record::Adopted { warrant, .. }) = &mut told.record {
         warrant.spec.env = warrant.spec.env.hidden();
     }
     told
@@ -408,16 +412,18 @@ impl Rig {
 
     /// The node comes into a pool as in logs of earlier releases, in which its config moved it.
     pub(super) fn moved_by_config(&mut self, words: &Hello, pool: &str) {
-        self.core.context_mut().record(Record::NodeReported {
-            node: words.node.clone(),
-            pool: PoolName::new(pool).unwrap(),
-            pool_of_config: None,
-            labels: words.labels.clone(),
-            address: words.address.clone(),
-            version: words.version.clone(),
-            boot_id: words.boot_id.clone(),
-            inventory: words.inventory.clone(),
-        });
+        self.core
+            .context_mut()
+            .record(Record::NodeReported(record::NodeReported {
+                node: words.node.clone(),
+                pool: PoolName::new(pool).unwrap(),
+                pool_of_config: None,
+                labels: words.labels.clone(),
+                address: words.address.clone(),
+                version: words.version.clone(),
+                boot_id: words.boot_id.clone(),
+                inventory: words.inventory.clone(),
+            }));
     }
 
     pub(super) fn session(&self, name: &str) -> SessionId {
@@ -536,12 +542,12 @@ pub(super) fn wanted_pool(pool: &str, capacity: &[(&str, u64)]) -> Wanted {
     let capacity = capacity.iter();
     Wanted::Pool {
         pool: PoolName::new(pool).unwrap(),
-        terms: alloc::boxed::Box::new(PoolWritten {
+        terms: alloc::boxed::Box::new(WantedPool::from(PoolSpec {
             capacity: capacity
                 .map(|(key, n)| (Key::new(*key).unwrap(), *n))
                 .collect(),
-            ..PoolWritten::default()
-        }),
+            ..PoolSpec::default()
+        })),
     }
 }
 

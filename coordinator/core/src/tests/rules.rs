@@ -1,5 +1,7 @@
 //! Rules of pools over what is submitted: maintenance, defaults, maxima and modes of giving way.
 
+use crate::model::pool::PoolSpec;
+use crate::record;
 use std::string::String;
 use std::vec;
 use std::vec::Vec;
@@ -14,7 +16,7 @@ use sluice_common::time::Span;
 use sluice_scheduler::Policy;
 
 use super::rig::*;
-use crate::model::pool::PoolWritten;
+use crate::input::WantedPool;
 use crate::{Answer, Input, NewStep, Refusal, ReplyId, Wanted};
 
 fn secs(secs: u64) -> Option<Span> {
@@ -41,10 +43,10 @@ fn saying(setting: Setting, change: impl FnOnce(&mut StepSpec)) -> StepSpec {
 fn ruled(pool: &str, rules: PoolRules) -> Wanted {
     Wanted::Pool {
         pool: pool.parse().unwrap(),
-        terms: alloc::boxed::Box::new(PoolWritten {
+        terms: alloc::boxed::Box::new(WantedPool::from(PoolSpec {
             rules,
-            ..PoolWritten::default()
-        }),
+            ..PoolSpec::default()
+        })),
     }
 }
 
@@ -434,7 +436,9 @@ fn a_policy_that_comes_later_opens_no_pool_whose_rules_it_broke() {
 fn records_of_before_there_were_rules_read_as_none() {
     let record: crate::Record =
         serde_json::from_str(r#"{"type":"pool_put","pool":"p","description":""}"#).unwrap();
-    assert!(matches!(record, crate::Record::PoolPut { rules, .. } if rules.is_empty()));
+    assert!(
+        matches!(record, crate::Record::PoolPut(record::PoolPut { spec, .. }) if spec.rules.is_empty())
+    );
 }
 
 #[test]

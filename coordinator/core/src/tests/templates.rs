@@ -1,5 +1,6 @@
 //! Templates: what they lay under steps, in which order, for which steps, and what is told to hosts of it.
 
+use crate::model::pool::PoolSpec;
 use alloc::boxed::Box;
 use std::string::{String, ToString};
 use std::vec::Vec;
@@ -16,7 +17,7 @@ use sluice_common::time::Span;
 use sluice_common::wire::{Assignment, ToNode};
 use sluice_scheduler::Policy;
 
-use crate::model::pool::PoolWritten;
+use crate::input::WantedPool;
 use crate::output::Refused;
 use crate::submit::effective_spec::would_merge;
 use crate::{Answer, Change, Input, Record, Refusal, ReplyId, Submitted, Wanted};
@@ -48,10 +49,10 @@ fn rules(templates: &[&str]) -> PoolRules {
 fn pool(name: &str, rules: PoolRules) -> Wanted {
     Wanted::Pool {
         pool: name.parse().unwrap(),
-        terms: Box::new(PoolWritten {
+        terms: Box::new(WantedPool::from(PoolSpec {
             rules,
-            ..PoolWritten::default()
-        }),
+            ..PoolSpec::default()
+        })),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Terms of pools and policies: all changes of a call or none, what they take from whom, and what a trial run says.
 
+use crate::record;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -420,7 +421,7 @@ fn what_spares_runs_no_longer_is_told_of_them() {
         let Wanted::Pool { pool, mut terms } = wanted else {
             panic!("{wanted:?}")
         };
-        terms.min_runtime = Span::from_secs(secs);
+        terms.spec.min_runtime = Span::from_secs(secs);
         Wanted::Pool { pool, terms }
     };
     rig.apply(vec![spare(600)]);
@@ -446,11 +447,13 @@ fn a_trial_keeps_what_it_changes_and_nothing_else() {
     }
     let before = rig.core.state().clone();
     let trial = rig.core.context_mut().begin_dry_run();
-    rig.core.context_mut().record(Record::PolicyPut {
-        pool: PoolName::new("default").unwrap(),
-        subject: Subject::new("a").unwrap(),
-        policy: policy(4, None),
-    });
+    rig.core
+        .context_mut()
+        .record(Record::PolicyPut(record::PolicyPut {
+            pool: PoolName::new("default").unwrap(),
+            subject: Subject::new("a").unwrap(),
+            policy: policy(4, None),
+        }));
     schedule(rig.core.context_mut());
     let (pools, steps) = rig.core.context().noted();
     assert_eq!(pools, 1);

@@ -1,5 +1,6 @@
 //! Documents of assertions: who is let in, where, and what whoever is not is told.
 
+use crate::model::pool::PoolSpec;
 use std::string::{String, ToString};
 use std::vec;
 use std::vec::Vec;
@@ -13,7 +14,7 @@ use sluice_common::validation::{Assertion, ValidationTerms};
 use sluice_scheduler::Policy;
 
 use super::rig::*;
-use crate::model::pool::PoolWritten;
+use crate::input::WantedPool;
 use crate::{Answer, Change, Input, Refusal, ReplyId, Wanted};
 
 fn asserting(name: &str, rules: &[(&str, &str)]) -> Wanted {
@@ -44,10 +45,10 @@ fn rules(validations: &[&str]) -> PoolRules {
 fn pool(name: &str, rules: PoolRules) -> Wanted {
     Wanted::Pool {
         pool: name.parse().unwrap(),
-        terms: alloc::boxed::Box::new(PoolWritten {
+        terms: alloc::boxed::Box::new(WantedPool::from(PoolSpec {
             rules,
-            ..PoolWritten::default()
-        }),
+            ..PoolSpec::default()
+        })),
     }
 }
 
@@ -346,14 +347,15 @@ fn the_hosts_of_a_declared_platform_are_those_that_its_selector_means() {
         &[],
     );
     let big = serde_json::from_str(r#"{"selector":{"gpu_memory":">=60GB"}}"#).unwrap();
-    let terms = PoolWritten {
+    let spec = PoolSpec {
         rules: PoolRules {
             default_platform: Some("big".parse().unwrap()),
             ..rules(&["v"])
         },
-        platforms: Some([("big".parse().unwrap(), big)].into()),
-        ..PoolWritten::default()
+        ..PoolSpec::default()
     };
+    let platforms = Some([("big".parse().unwrap(), big)].into());
+    let terms = WantedPool { spec, platforms };
     let wanted = Wanted::Pool {
         pool: "default".parse().unwrap(),
         terms: terms.into(),

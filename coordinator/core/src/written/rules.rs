@@ -1,10 +1,11 @@
 //! The rules of a pool as they are written in a document, checked. What they mean for steps is in `submit/rules.rs`.
 
+use crate::model::pool::PoolSpec;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 
-use sluice_common::api::{PoolDefaults, PoolMaxima, RulesWritten};
+use sluice_common::api::{PoolDefaults, PoolMaxima, PoolRequest};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::ValidationName;
 use sluice_common::inventory::Capability;
@@ -16,7 +17,6 @@ use sluice_common::time::Span;
 use sluice_common::validation::MAX_VALIDATIONS;
 
 use super::{invalid, template_names};
-use crate::model::pool::PoolWritten;
 
 /// Longest message of a maintenance, in characters.
 const MAX_MESSAGE_CHARS: usize = 1000;
@@ -25,7 +25,7 @@ const MAX_MESSAGE_CHARS: usize = 1000;
 ///
 /// # Errors
 /// The first field that may not hold what it holds, or that contradicts another.
-pub(super) fn checked(written: RulesWritten) -> Result<PoolRules, FieldError> {
+pub(super) fn checked(written: PoolRequest) -> Result<PoolRules, FieldError> {
     named_once(&written.validations)?;
     let rules = PoolRules {
         maintenance: written.maintenance.map(message).transpose()?,
@@ -160,10 +160,10 @@ fn default_mode_allowed(rules: &PoolRules) -> Result<(), FieldError> {
 ///
 /// # Errors
 /// Where it does not.
-pub(super) fn able_to_pin(written: PoolWritten) -> Result<PoolWritten, FieldError> {
-    let pins = written.rules.defaults.cpu_mode == Some(CpuMode::Pinned);
-    if !pins || written.require.contains(&Capability::Cpuset) {
-        return Ok(written);
+pub(super) fn able_to_pin(spec: PoolSpec) -> Result<PoolSpec, FieldError> {
+    let pins = spec.rules.defaults.cpu_mode == Some(CpuMode::Pinned);
+    if !pins || spec.require.contains(&Capability::Cpuset) {
+        return Ok(spec);
     }
     let why =
         "`pinned` is for a pool whose hosts can all give processors: write `require: [cpuset]` too";

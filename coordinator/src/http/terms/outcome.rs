@@ -1,6 +1,6 @@
 //! What came of changes of terms, in the words of the API: each with what was there before and is after.
 
-use coordinator_core::{Applied, Outcome, PoolWritten, Terms, Wanted};
+use coordinator_core::{Applied, Outcome, Terms, Wanted, WantedPool};
 use sluice_common::api::{
     ApplyView, ChangeOutcome, PreemptedView, TermsChangeView, TermsKind, TermsView, UseView,
     duration,
@@ -76,22 +76,14 @@ fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
     }
 }
 
-fn terms_of_pool(terms: PoolWritten) -> TermsView {
-    let PoolWritten {
-        description,
-        capacity,
-        min_runtime,
-        require,
-        rules,
-        platforms,
-    } = terms;
+fn terms_of_pool(WantedPool { spec, platforms }: WantedPool) -> TermsView {
     TermsView {
-        description: Some(description),
-        capacity: Some(capacity),
-        min_runtime: Some(duration(min_runtime)),
-        require: Some(require),
+        description: Some(spec.description),
+        capacity: Some(spec.capacity),
+        min_runtime: Some(duration(spec.min_runtime)),
+        require: Some(spec.require),
         platforms: platforms.filter(|it| !it.is_empty()),
-        ..rules::shown(&rules)
+        ..rules::shown(&spec.rules)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a run does is what a cluster does: rules of pools, platforms, time that is up, freezing.
 
+use coordinator_core::record;
 use coordinator_core::{NodeChange, check};
 use sluice_common::api::{PolicyRequest, PoolDefaults, PoolMaxima, PoolRequest, PutDocument};
 use sluice_common::inventory::Gpu;
@@ -82,11 +83,11 @@ impl Run {
     /// How a step ended, why, and when.
     fn ended(&self, id: &str) -> Option<(StepState, &str, Span)> {
         self.told.iter().find_map(|stamped| {
-            let Record::StepEnded {
+            let Record::StepEnded(record::StepEnded {
                 step,
                 state,
                 reason,
-            } = &stamped.record
+            }) = &stamped.record
             else {
                 return None;
             };
@@ -97,7 +98,8 @@ impl Run {
 
     fn rejected(&self, id: &str) -> Option<&str> {
         self.told.iter().find_map(|stamped| {
-            let Record::StepRejected { step, reason, .. } = &stamped.record else {
+            let Record::StepRejected(record::StepRejected { step, reason, .. }) = &stamped.record
+            else {
                 return None;
             };
             (step.as_str() == id).then(|| reason.code.as_str())
@@ -275,7 +277,7 @@ fn a_gang_that_waits_for_another_has_its_hosts_as_soon_as_they_are_free() {
     cluster.submit("waits", gang(), HOUR).unwrap();
     cluster.submit("behind", asking("a", 2), HOUR).unwrap();
     cluster.pass(HOUR + HOUR);
-    let stopped = |stamped: &Stamped| matches!(stamped.record, Record::Stopping { .. });
+    let stopped = |stamped: &Stamped| matches!(stamped.record, Record::Stopping(_));
     assert!(!cluster.told.iter().any(stopped));
     let fine = Some((StepState::Succeeded, "completed", HOUR + HOUR));
     assert_eq!(cluster.ended("waits"), fine);

@@ -5,13 +5,14 @@ use alloc::format;
 use alloc::string::String;
 
 use sluice_common::id::{JoinTokenId, NodeName};
-use sluice_common::proof::{Fingerprint, Generation};
+use sluice_common::proof::Generation;
 use sluice_common::time::Time;
 
-use super::{Fit, need};
 use crate::model::admission::{JoinToken, TokenUse};
-use crate::record::JoinTokenMade;
+use crate::record::{JoinTokenMade, JoinTokenUsed};
 use crate::state::State;
+
+use super::{Fit, need};
 
 impl State {
     pub(super) fn on_join_token_made(&mut self, at: Time, made: &JoinTokenMade) -> Fit {
@@ -44,13 +45,14 @@ impl State {
         })
     }
 
-    pub(super) fn on_join_token_used(
-        &mut self,
-        id: &JoinTokenId,
-        node: &NodeName,
-        key: Fingerprint,
-        generation: Generation,
-    ) -> Fit {
+    pub(super) fn on_join_token_used(&mut self, it: &JoinTokenUsed) -> Fit {
+        let JoinTokenUsed {
+            token: id,
+            node,
+            key,
+            generation,
+        } = it;
+        let (key, generation) = (*key, *generation);
         let labels = {
             let token = self.token_mut(id)?;
             let node = node.clone();

@@ -7,9 +7,10 @@ use alloc::string::String;
 use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::state::StepState;
 
-use super::{Fit, need};
 use crate::model::step::{Attempt, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
 use crate::words;
+
+use super::{Fit, need};
 
 pub(super) fn attempt_mut<'a>(
     step: &'a mut Step,

@@ -1,19 +1,19 @@
 //! How nodes change: what their agents report, how they are heard, and what admins make of them.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{NodeName, PoolName};
-use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::state::NodeState;
 use sluice_common::time::Time;
 
-use super::{Fit, need};
 use crate::model::node::{Cordon, Drain, GpuCordon, Moves, Node};
-use crate::record::Record;
+use crate::record::{GpusCordoned, NodeDraining, NodeLabelled, NodeReported};
 use crate::state::State;
+
+use super::{Fit, need};
 
 type Nodes = BTreeMap<NodeName, Node>;
 
@@ -33,8 +33,8 @@ impl State {
         }
     }
 
-    pub(super) fn on_node_reported(&mut self, at: Time, record: &Record) -> Fit {
-        let Record::NodeReported {
+    pub(super) fn on_node_reported(&mut self, at: Time, it: &NodeReported) -> Fit {
+        let NodeReported {
             node: name,
             pool,
             pool_of_config,
@@ -43,10 +43,7 @@ impl State {
             version,
             boot_id,
             inventory,
-        } = record
-        else {
-            return Ok(());
-        };
+        } = it;
         let (pool, of_config) = match pool_of_config {
             Some(config) => (pool.clone(), Some(config.clone()).filter(|it| it != pool)),
             None => self.pool_by_config(name, pool),
@@ -132,13 +129,13 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_node_draining(
-        &mut self,
-        at: Time,
-        name: &NodeName,
-        reason: &str,
-        deadline: Option<Time>,
-    ) -> Fit {
+    pub(super) fn on_node_draining(&mut self, at: Time, it: &NodeDraining) -> Fit {
+        let NodeDraining {
+            node: name,
+            reason,
+            deadline,
+        } = it;
+        let deadline = *deadline;
         let node = node_mut(&mut self.kept.nodes, name)?;
         let cordon = close(node, at, reason);
         let empty_since = cordon.drain.and_then(|drain| drain.empty_since);
@@ -211,13 +208,12 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_gpus_cordoned(
-        &mut self,
-        at: Time,
-        name: &NodeName,
-        gpus: &[String],
-        reason: &str,
-    ) -> Fit {
+    pub(super) fn on_gpus_cordoned(&mut self, at: Time, it: &GpusCordoned) -> Fit {
+        let GpusCordoned {
+            node: name,
+            gpus,
+            reason,
+        } = it;
         let node = node_mut(&mut self.kept.nodes, name)?;
         for gpu in gpus {
             let before = node.gpu_cordons.get(gpu);
@@ -243,12 +239,12 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_node_labelled(
-        &mut self,
-        name: &NodeName,
-        set: &BTreeMap<LabelKey, LabelValue>,
-        removed: &BTreeSet<LabelKey>,
-    ) -> Fit {
+    pub(super) fn on_node_labelled(&mut self, it: &NodeLabelled) -> Fit {
+        let NodeLabelled {
+            node: name,
+            set,
+            removed,
+        } = it;
         let node = node_mut(&mut self.kept.nodes, name)?;
         for key in removed {
             if node.labels.contains_key(key.as_str()) {

@@ -8,47 +8,37 @@ use sluice_common::cluster::ClusterTerms;
 use sluice_common::id::{
     NodeName, PlatformName, PoolName, StepId, Subject, TemplateName, ValidationName,
 };
-use sluice_common::platform::terms::PlatformTerms;
 use sluice_common::template::Template;
 use sluice_common::validation::ValidationTerms;
-use sluice_scheduler::Policy;
 
-use super::{Fit, Pools, need};
 use crate::model::cluster::Cluster;
-use crate::model::pool::PoolWritten;
 use crate::model::pool::{Binding, Platform, Pool};
 use crate::model::template::KeptTemplate;
 use crate::model::validation::Validation;
+use crate::record::{PlatformPut, PolicyPut, PoolPut};
 use crate::state::State;
 
+use super::{Fit, Pools, need};
+
 impl State {
-    pub(super) fn on_pool_put(&mut self, name: &PoolName, terms: PoolWritten) -> Fit {
+    pub(super) fn on_pool_put(&mut self, it: &PoolPut) -> Fit {
+        let PoolPut { pool: name, spec } = it;
         let before = self.kept.pools.remove(name);
-        let required = before.as_ref().map(|pool| pool.require.clone());
-        let PoolWritten {
-            description,
-            capacity,
-            min_runtime,
-            require,
-            rules,
-            platforms: _,
-        } = terms;
+        let required = before.as_ref().map(|pool| pool.spec.require.clone());
+        let made = before.as_ref().map_or(self.kept.seq, |pool| pool.made);
+        let (platforms, policies) = before
+            .map(|pool| (pool.platforms, pool.policies))
+            .unwrap_or_default();
         let pool = Pool {
             name: name.clone(),
-            description,
-            capacity,
-            min_runtime,
-            require,
-            rules,
+            spec: spec.clone(),
             version: self.kept.seq,
-            made: before.as_ref().map_or(self.kept.seq, |pool| pool.made),
-            platforms: (before.as_ref())
-                .map(|pool| pool.platforms.clone())
-                .unwrap_or_default(),
-            policies: before.map(|pool| pool.policies).unwrap_or_default(),
+            made,
+            platforms,
+            policies,
         };
         self.index.put_terms(&pool);
-        let changed = required.unwrap_or_default() != pool.require;
+        let changed = required.unwrap_or_default() != pool.spec.require;
         self.kept.pools.insert(name.clone(), pool);
         if changed {
             self.place_nodes_of(name);
@@ -76,12 +66,12 @@ impl State {
         }
     }
 
-    pub(super) fn on_policy_put(
-        &mut self,
-        name: &PoolName,
-        subject: &Subject,
-        policy: &Policy,
-    ) -> Fit {
+    pub(super) fn on_policy_put(&mut self, it: &PolicyPut) -> Fit {
+        let PolicyPut {
+            pool: name,
+            subject,
+            policy,
+        } = it;
         let pool = pool_mut(&mut self.kept.pools, name)?;
         let binding = Binding {
             policy: policy.clone(),
@@ -101,12 +91,12 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_platform_put(
-        &mut self,
-        name: &PoolName,
-        platform: &PlatformName,
-        terms: &PlatformTerms,
-    ) -> Fit {
+    pub(super) fn on_platform_put(&mut self, it: &PlatformPut) -> Fit {
+        let PlatformPut {
+            pool: name,
+            platform,
+            terms,
+        } = it;
         let pool = pool_mut(&mut self.kept.pools, name)?;
         let declared = Platform {
             terms: terms.clone(),

@@ -6,8 +6,9 @@ use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_scheduler::Nomination;
 
-use super::{Fit, need, step_mut};
 use crate::state::State;
+
+use super::{Fit, need, step_mut};
 
 impl State {
     pub(super) fn on_nominated(&mut self, step: &StepId, nomination: &Nomination) -> Fit {

@@ -8,12 +8,14 @@ use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::state::StepState;
 use sluice_common::time::Time;
 
-use super::attempt::drop_oldest_attempt;
-use super::{Fit, need};
 use crate::model::recovery::{FrozenOnHost, LogPoint, Recovery, RecoveryWhy, Warrant};
 use crate::model::step::{Attempt, Part, PartPhase, Step, Suspension, SuspensionPhase};
+use crate::record::Adopted;
 use crate::state::State;
 use crate::words;
+
+use super::attempt::drop_oldest_attempt;
+use super::{Fit, need};
 
 impl State {
     pub(super) fn on_recovery_began(
@@ -32,14 +34,14 @@ impl State {
     }
 
     /// The step is made known where it is not, and its attempt holds from now on what its host says it has.
-    pub(super) fn on_adopted(
-        &mut self,
-        at: Time,
-        id: &AttemptId,
-        node: &NodeName,
-        warrant: &Warrant,
-        frozen: Option<FrozenOnHost>,
-    ) -> Fit {
+    pub(super) fn on_adopted(&mut self, at: Time, it: &Adopted) -> Fit {
+        let Adopted {
+            attempt: id,
+            node,
+            warrant,
+            frozen,
+        } = it;
+        let frozen = *frozen;
         need(self.kept.pools.contains_key(&warrant.pool), || {
             format!("there is no pool `{}`", warrant.pool)
         })?;

@@ -7,8 +7,9 @@ use sluice_common::id::Epoch;
 use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
 
-use super::{Fit, need};
 use crate::state::State;
+
+use super::{Fit, need};
 
 impl State {
     pub(super) fn on_coordinator_started(

@@ -8,25 +8,27 @@ use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::SuspendFailure;
 
-use super::attempt::{attempt_mut, attempt_of};
-use super::{Fit, need, step_mut};
 use crate::model::step::{Attempt, Suspension, SuspensionPhase};
+use crate::record::Suspending;
 use crate::state::State;
 use crate::words;
 
+use super::attempt::{attempt_mut, attempt_of};
+use super::{Fit, need, step_mut};
+
 impl State {
-    pub(super) fn on_suspending(
-        &mut self,
-        at: Time,
-        id: &AttemptId,
-        by: Option<&StepId>,
-        room_mb: u64,
-    ) -> Fit {
+    pub(super) fn on_suspending(&mut self, at: Time, it: &Suspending) -> Fit {
+        let Suspending {
+            attempt: id,
+            by,
+            room_mb,
+        } = it;
+        let room_mb = *room_mb;
         let reason = match by {
             Some(_) => words::suspending(),
             None => words::held(),
         };
-        let preempted_by = by.cloned();
+        let preempted_by = by.clone();
         // One that is being brought back may have to give way again before it has come.
         let from = [None, Some(SuspensionPhase::Resuming)];
         self.change_suspension(id, &from, |attempt| {

@@ -1,5 +1,6 @@
 //! What must hold after every event of a simulated cluster, and of its history as a whole.
 
+use coordinator_core::record;
 use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator_core::{Part, Record, Stamped};
@@ -125,15 +126,16 @@ impl World {
         for line in &self.log {
             let stamped: Stamped = serde_json::from_str(line).expect("a record is read back");
             match stamped.record {
-                Record::Suspended { attempt, .. } => {
+                Record::Suspended(record::Suspended { attempt, .. }) => {
                     uncertain.remove(&attempt);
                     frozen.insert(attempt);
                 }
                 Record::RecoveryBegan { .. } => uncertain.extend(frozen.iter().cloned()),
-                Record::Resuming { attempt, .. } | Record::Stopping { attempt, .. } => {
+                Record::Resuming { attempt, .. }
+                | Record::Stopping(record::Stopping { attempt, .. }) => {
                     frozen.remove(&attempt);
                 }
-                Record::Ended { attempt, end, .. } => {
+                Record::Ended(record::Ended { attempt, end, .. }) => {
                     let by_itself = matches!(end.exit, Exit::Code(_));
                     let was_frozen = frozen.remove(&attempt) && !uncertain.contains(&attempt);
                     assert!(!(was_frozen && by_itself), "{attempt}: {end:?} ({self})");

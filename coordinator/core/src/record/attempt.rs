@@ -1,0 +1,125 @@
+//! What becomes of attempts, as records say it.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
+use sluice_common::time::Span;
+use sluice_common::wire;
+use sluice_common::wire::{AttemptEnd, StopWhy, SuspendFailure};
+
+use crate::model::placement::Placement;
+use crate::model::recovery::{FrozenOnHost, Warrant};
+
+/// Units were granted to a new attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct Allocated {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// Which pool granted them.
+    pub pool: PoolName,
+    /// Where, by rank.
+    pub placements: Vec<Placement>,
+    /// The waiters around which they were granted: these may take them back.
+    #[serde(default)]
+    pub backfill: BTreeSet<StepId>,
+    /// The port at which the parts of a gang meet, on the host of rank 0.
+    #[serde(default)]
+    pub port: Option<u16>,
+}
+
+/// An attempt's process runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct Started {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// The host.
+    pub node: NodeName,
+    /// The process.
+    pub process: wire::Started,
+}
+
+/// An attempt is to stop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct Stopping {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// Why.
+    pub why: StopWhy,
+    /// The step that it gives way to, where it does.
+    #[serde(default)]
+    pub by: Option<StepId>,
+    /// After how long what is left of it is killed, where whoever stops it said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace: Option<Span>,
+}
+
+/// An attempt's process has ended; its units are not free yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct Ended {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// The host.
+    pub node: NodeName,
+    /// How.
+    pub end: AttemptEnd,
+}
+
+/// An attempt is to be frozen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct Suspending {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// The step that it gives way to; `None` where somebody asked for it.
+    pub by: Option<StepId>,
+    /// Host memory that is kept for what will be moved from its GPUs.
+    pub room_mb: u64,
+}
+
+/// An attempt is frozen: all that it held but its memory is free.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct Suspended {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// The host.
+    pub node: NodeName,
+    /// What was moved from its GPUs to the host's memory, which it holds too.
+    pub moved_mb: u64,
+}
+
+/// An attempt was to be frozen or brought back, which could not be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct NotSuspended {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// The host.
+    pub node: NodeName,
+    /// Why not.
+    pub why: SuspendFailure,
+}
+
+/// An attempt that was not known here runs on a host, or has run: it is one of ours again, and so is its step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct Adopted {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// The host that showed its warrant.
+    pub node: NodeName,
+    /// What it is.
+    #[serde(serialize_with = "Warrant::without_values")]
+    pub warrant: Box<Warrant>,
+    /// Where it is frozen, its process and what was moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<FrozenOnHost>,
+}

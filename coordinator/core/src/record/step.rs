@@ -1,0 +1,58 @@
+//! What becomes of steps, as records say it.
+
+use alloc::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use sluice_common::id::{PoolName, StepId};
+use sluice_common::reason::Reason;
+use sluice_common::state::StepState;
+use sluice_common::step::{StepSpec, without_values};
+
+use crate::model::cluster::Home;
+use crate::model::template::Grounds;
+
+/// A step was accepted and waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct StepQueued {
+    /// Its id.
+    pub step: StepId,
+    /// What to run. The values of its variables are never written with it: they are kept apart.
+    #[serde(serialize_with = "without_values")]
+    pub spec: StepSpec,
+    /// Pools whose rules did not let it in.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub barred: BTreeSet<PoolName>,
+    /// Where the cluster's defaults send it.
+    #[serde(default, skip_serializing_if = "Home::is_empty")]
+    pub home: Home,
+    /// What templates lay under it, wherever it may be granted.
+    #[serde(default, skip_serializing_if = "Grounds::is_empty")]
+    pub grounds: Grounds,
+}
+
+/// A step was refused for good: it could never be granted. It is stored all the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct StepRejected {
+    /// Its id.
+    pub step: StepId,
+    /// What it asked for, written like that of [`StepQueued`].
+    #[serde(serialize_with = "without_values")]
+    pub spec: StepSpec,
+    /// Why, with the numbers.
+    pub reason: Reason,
+}
+
+/// A step came to a terminal state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct StepEnded {
+    /// Its id.
+    pub step: StepId,
+    /// Which.
+    pub state: StepState,
+    /// Why.
+    pub reason: Reason,
+}
