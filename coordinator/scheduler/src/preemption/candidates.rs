@@ -7,17 +7,19 @@
 //! | priority | another subject's that holds more than its share of a short key | the waiter's policy priority is higher |
 //! | reclaim | the same | the waiter is inside its reserved share |
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::rc::Rc;
 use alloc::vec::Vec;
+use core::cell::RefCell;
 use core::cmp::Reverse;
 
 use sluice_common::amount::STEP_RUN;
-use sluice_common::id::{AttemptId, Subject};
+use sluice_common::id::{AttemptId, StepId, Subject};
 use sluice_common::time::Time;
 
 use crate::model::account::Account;
 use crate::model::pool::Pool;
-use crate::model::request::Run;
+use crate::model::request::{Request, Run};
 use crate::placement::request_in_pool::RequestInPool;
 
 /// Why a run does not give way to a request.
@@ -238,5 +240,29 @@ fn candidate<'a>(
         id,
         run,
         rule,
+    }
+}
+
+/// The first of each class of requests of the subjects that were asked about: who could be inside its share again. One
+/// decision asks for many sets of victims, and looks them up once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Heads<'a>(Rc<RefCell<Found<'a>>>);
+
+type Found<'a> = BTreeMap<&'a Subject, Rc<[&'a Request]>>;
+
+impl<'a> Heads<'a> {
+    /// Those of a subject.
+    pub(crate) fn of(&self, before: RequestInPool<'a>, subject: &'a Subject) -> Rc<[&'a Request]> {
+        let mut found = self.0.borrow_mut();
+        let heads = found.entry(subject).or_insert_with(|| {
+            let account = before.pool.account(subject).into_iter();
+            // The next of the waiter's kind stands behind it.
+            let waits = |step: &StepId| *step == before.request.step;
+            let heads = account.flat_map(move |account| account.queue.heads_past(waits));
+            heads
+                .filter_map(|step| before.scheduler.request(step))
+                .collect()
+        });
+        Rc::clone(heads)
     }
 }

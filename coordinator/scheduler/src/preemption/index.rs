@@ -9,8 +9,7 @@ use sluice_common::id::NodeName;
 
 use crate::model::units::HostUnits;
 use crate::placement::request_in_pool::RequestInPool;
-use crate::preemption::candidates::Candidate;
-use crate::preemption::what_if::Heads;
+use crate::preemption::candidates::{Candidate, Heads};
 
 /// Candidates in victim order: all, and by host, so that what one host offers is found without a look at what runs
 /// elsewhere.

@@ -4,10 +4,9 @@ use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
-use core::cell::RefCell;
 
 use sluice_common::amount::{Amounts, GPU};
-use sluice_common::id::{AttemptId, NodeName, StepId, Subject};
+use sluice_common::id::{AttemptId, NodeName, Subject};
 
 use crate::model::account::Account;
 use crate::model::frozen::Gpus;
@@ -17,6 +16,7 @@ use crate::model::request::{ByHost, Request, Run};
 use crate::model::reservations::Reservations;
 use crate::model::units::HostUnits;
 use crate::placement::request_in_pool::RequestInPool;
+use crate::preemption::candidates::Heads;
 
 /// What is supposed.
 #[derive(Clone, Debug)]
@@ -401,29 +401,6 @@ fn leaving_of<'a>(before: RequestInPool<'a>) -> BTreeMap<&'a Subject, Amounts> {
         sum.add(&run.gives().1);
     }
     of
-}
-
-/// The first of each class of requests of the subjects that were asked about: who could be inside its share again. One
-/// decision asks for many sets of victims, and looks them up once.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Heads<'a>(Rc<RefCell<Found<'a>>>);
-
-type Found<'a> = BTreeMap<&'a Subject, Rc<[&'a Request]>>;
-
-impl<'a> Heads<'a> {
-    fn of(&self, before: RequestInPool<'a>, subject: &'a Subject) -> Rc<[&'a Request]> {
-        let mut found = self.0.borrow_mut();
-        let heads = found.entry(subject).or_insert_with(|| {
-            let account = before.pool.account(subject).into_iter();
-            // The next of the waiter's kind stands behind it.
-            let waits = |step: &StepId| *step == before.request.step;
-            let heads = account.flat_map(move |account| account.queue.heads_past(waits));
-            heads
-                .filter_map(|step| before.scheduler.request(step))
-                .collect()
-        });
-        Rc::clone(heads)
-    }
 }
 
 impl Shortage<'_> {
