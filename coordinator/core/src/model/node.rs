@@ -105,7 +105,7 @@ pub struct Drain {
 
 impl Node {
     /// Whether it is heard and nobody has closed it. Whether it gets new work hangs on its pool as well: see
-    /// [`State::takes_work`](super::State::takes_work).
+    /// [`State::takes_work`](crate::State::takes_work).
     pub fn is_open(&self) -> bool {
         self.state == NodeState::Ready && self.cordon.is_none() && !self.leaving
     }

@@ -32,7 +32,7 @@ pub struct Step {
     /// What to run. The values of its variables are not written with it, and are given back by
     /// [`State::give_environments`].
     ///
-    /// [`State::give_environments`]: super::State::give_environments
+    /// [`State::give_environments`]: crate::State::give_environments
     #[serde(serialize_with = "without_values")]
     pub spec: StepSpec,
     /// Its place in every queue: the number of the record that accepted it. A requeued step keeps it.

@@ -6,7 +6,6 @@
 //! would happen, by the same code. Only what they concern is looked at: of a pool its own line and runs, of a policy its
 //! subject's in that pool, and who could take them. Who uses what is taken away is said in `terms/uses.rs`.
 
-use crate::record;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -18,13 +17,11 @@ use sluice_common::state::StepState;
 use sluice_scheduler::{Claims, Kind, Policy};
 
 use crate::context::Context;
-use crate::counted_by_hosts;
 use crate::input::{Change, ReplyId, Wanted};
 use crate::model::step::default_pool;
 use crate::output::{Answer, Applied, Outcome, Refusal, Refused, Terms, Use};
 use crate::record::Record;
 use crate::schedule::schedule;
-use crate::submit::feasible::never_starts;
 use crate::terms::about::{name_of, pool_of, rank, subject_of};
 use crate::terms::access::{access_terms, change_access, vet_access};
 use crate::terms::platforms::{
@@ -34,10 +31,11 @@ use crate::terms::platforms::{
 use crate::terms::templates::{
     delete_template, naming_what_is_gone, put_template, template_terms, vet_templates,
 };
-use crate::terms::uses::{uses, waiting};
+use crate::terms::uses::{never_starts, uses, waiting};
 use crate::terms::validations::{
     delete_validation, put_validation, validation_terms, vet_validations,
 };
+use crate::{counted_by_hosts, record};
 
 pub(crate) fn on_apply(
     ctx: &mut Context,

@@ -1,6 +1,5 @@
 //! Somebody suspends a step, resumes it or has it start anew.
 
-use crate::record;
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_common::wire::StopWhy;
@@ -11,8 +10,9 @@ use crate::attempts::suspension::{await_overdue, latest_id, suspend_attempt};
 use crate::context::Context;
 use crate::input::{ReplyId, Steer};
 use crate::output::{Answer, Refusal};
+use crate::record;
 use crate::record::Record;
-use crate::submit::feasible::never_starts;
+use crate::terms::uses::never_starts;
 
 pub(crate) fn on_steer(ctx: &mut Context, reply: ReplyId, id: StepId, steer: Steer) {
     let done = check_steer(ctx, &id, steer).map(|()| match steer {

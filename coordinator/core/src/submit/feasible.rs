@@ -5,20 +5,17 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::amount::Key;
-use sluice_common::id::{PlatformName, PoolName, StepId};
+use sluice_common::id::{PlatformName, PoolName};
 use sluice_common::nearest::nearest;
 use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::{Reason, ReasonCode};
-use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_scheduler::{HOST_KEYS, Infeasible, Pool, Request};
 
 use crate::context::Context;
 use crate::guard::kept_off;
-use crate::input::Wanted;
 use crate::model::step::Step;
 use crate::state::request;
-use crate::terms::platforms::bereft_of_platform;
 use crate::words::{did_you_mean, listed, quoted};
 
 pub(crate) fn admit_at_all(ctx: &Context, spec: &StepSpec) -> Result<(), Reason> {
@@ -273,15 +270,4 @@ pub(crate) fn way_out(there: &[PlatformName]) -> String {
             quoted(there)
         ),
     }
-}
-
-/// Why a step that waits could never start.
-pub(crate) fn never_starts(ctx: &Context, id: &StepId, changed: &[&Wanted]) -> Option<Reason> {
-    let step = ctx.state().step(id);
-    let step = step.filter(|step| step.state == StepState::Queued)?;
-    let bereft = || {
-        let waits = step.spec.allow_pending;
-        bereft_of_platform(ctx, id, changed).filter(|_| !waits)
-    };
-    admit_by_terms(ctx, step).err().or_else(bereft)
 }

@@ -7,11 +7,16 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::quantity::figure;
+use sluice_common::reason::Reason;
+use sluice_common::state::StepState;
 use sluice_scheduler::{Policy, Table};
 
+use crate::context::Context;
 use crate::input::Wanted;
 use crate::output::Use;
 use crate::state::State;
+use crate::submit::feasible::admit_by_terms;
+use crate::terms::platforms::bereft_of_platform;
 
 /// Who uses what a change takes away.
 pub(crate) fn uses(before: &State, wanted: &Wanted) -> Vec<Use> {
@@ -130,4 +135,15 @@ pub(crate) fn waiting(rejected: &[StepId]) -> Use {
         message,
         steps: rejected.to_vec(),
     }
+}
+
+/// Why a step that waits could never start.
+pub(crate) fn never_starts(ctx: &Context, id: &StepId, changed: &[&Wanted]) -> Option<Reason> {
+    let step = ctx.state().step(id);
+    let step = step.filter(|step| step.state == StepState::Queued)?;
+    let bereft = || {
+        let waits = step.spec.allow_pending;
+        bereft_of_platform(ctx, id, changed).filter(|_| !waits)
+    };
+    admit_by_terms(ctx, step).err().or_else(bereft)
 }
