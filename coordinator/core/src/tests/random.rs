@@ -615,10 +615,14 @@ proptest! {
             for step in rig.core.state().steps().values() {
                 prop_assert!(!rig.core.reason(step).message.is_empty());
                 let explained = rig.core.explain(&step.id).unwrap();
-                // One whose subject lost its policy while it ran waits for one, in no pool.
+                // One whose subject lost its policy while it ran waits for one, in no pool; so does one whose subject has
+                // policies in pools alone that were made after it.
                 let mut pools = rig.core.state().pools().values();
-                let bound = pools.any(|pool| pool.policies.contains_key(&step.spec.subject));
                 let frozen = step.state == StepState::Suspended;
+                let bound = pools.any(|pool| {
+                    let may_run = frozen || pool.made <= step.place;
+                    may_run && pool.policies.contains_key(&step.spec.subject)
+                });
                 let waits = (step.state == StepState::Queued || frozen) && bound && !step.held;
                 prop_assert_eq!(waits, !explained.pools.is_empty(), "{:?}", step);
                 for pool in explained.pools {
