@@ -1,7 +1,6 @@
 //! What must hold after every event, as named functions. Tests and the simulator call [`check`] on the core after each
 //! input, and [`check_record`] on each record before it is folded into a state of their own.
 
-use crate::record;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
@@ -15,7 +14,7 @@ use crate::contact::Contact;
 use crate::core::Core;
 use crate::model::placement::Placement;
 use crate::model::step::{Attempt, PartPhase, Step, SuspensionPhase};
-use crate::record::Record;
+use crate::record::{self, Record};
 use crate::state::State;
 
 /// Something that can never be, is.

@@ -1,7 +1,6 @@
 //! Who starts, and who gives way: asks the market for the next move in each pool in which something stirred, and turns
 //! moves into records and orders, until there is none.
 
-use crate::record;
 use alloc::collections::BTreeSet;
 use core::ops::RangeInclusive;
 
@@ -16,7 +15,7 @@ use crate::attempts::suspension::{resume_attempt, suspend_attempt};
 use crate::context::Context;
 use crate::input::TimerKey;
 use crate::model::step::Step;
-use crate::record::Record;
+use crate::record::{self, Record};
 
 /// Ports at which gangs meet: from the one that PyTorch's launcher takes where it is told none, as many as a host holds
 /// attempts.

@@ -1,6 +1,5 @@
 //! What hosts are told to do with attempts: start one, stop one.
 
-use crate::record;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,7 +12,7 @@ use crate::attempts::launch;
 use crate::attempts::live::live_on;
 use crate::context::Context;
 use crate::model::step::{Attempt, Part};
-use crate::record::Record;
+use crate::record::{self, Record};
 
 /// The order to stop was lost with an earlier connection.
 pub(crate) fn stop_again(ctx: &mut Context, node: &NodeName, id: &AttemptId) {

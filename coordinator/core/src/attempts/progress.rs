@@ -1,7 +1,6 @@
 //! How an attempt comes on: each step of its life is recorded once, whatever was missed before, and at its end the step
 //! is over or waits again.
 
-use crate::record;
 use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::supervision::Exit;
 use sluice_common::usage::Usage;
@@ -15,7 +14,7 @@ use crate::context::Context;
 use crate::hosts::drain::note_empty;
 use crate::model::step::{Attempt, PartPhase};
 use crate::record::Record;
-use crate::words;
+use crate::{record, words};
 
 /// Ends an attempt of which nothing is left, by our own clock and word.
 pub(crate) fn vanish(ctx: &mut Context, node: &NodeName, id: &AttemptId, exit: Exit) {

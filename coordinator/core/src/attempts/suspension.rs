@@ -11,7 +11,6 @@
 //! somebody suspended is *held* beside that: it waits for nothing until somebody resumes it. Hosts are told again
 //! after each break of the link; what they say is taken in by `hosts/statuses.rs`.
 
-use crate::record;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -26,7 +25,7 @@ use crate::attempts::orders::stop_attempt;
 use crate::context::Context;
 use crate::input::TimerKey;
 use crate::model::step::{Step, SuspensionPhase};
-use crate::record::Record;
+use crate::record::{self, Record};
 
 /// Records that an attempt is to be frozen, and tells its host.
 pub(crate) fn suspend_attempt(ctx: &mut Context, id: &AttemptId, by: Option<StepId>) {

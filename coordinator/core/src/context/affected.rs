@@ -4,8 +4,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{NodeName, PoolName, StepId};
 
-use crate::record;
-use crate::record::Record;
+use crate::record::{self, Record};
 use crate::state::State;
 
 /// The pools in which `record` could let a step start. It is asked before the record is applied and after: a node that

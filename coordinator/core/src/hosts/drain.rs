@@ -1,7 +1,6 @@
 //! How a host becomes empty: what can give way is stopped at once, the rest at a deadline; and what follows once nothing
 //! is left.
 
-use crate::record;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -13,7 +12,7 @@ use crate::attempts::orders::stop_attempt;
 use crate::context::Context;
 use crate::input::TimerKey;
 use crate::model::node::{Cordon, Node};
-use crate::record::Record;
+use crate::record::{self, Record};
 
 pub(crate) fn cordon_of<'a>(ctx: &'a Context, name: &NodeName) -> Option<&'a Cordon> {
     ctx.state().node(name)?.cordon.as_ref()

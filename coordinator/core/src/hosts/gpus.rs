@@ -4,7 +4,6 @@
 //! nobody. What an agent reports it reports whole, before the status that returns units of such a GPU, so that nothing
 //! is granted in between.
 
-use crate::record;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -19,7 +18,7 @@ use crate::context::Context;
 use crate::hosts::drain::drain;
 use crate::model::node::Node;
 use crate::output::Refusal;
-use crate::record::Record;
+use crate::record::{self, Record};
 
 /// What an agent says of its GPUs now. A host that calls itself unfit is drained, once for each new cause: an admin
 /// who opens it again is not contradicted by the same words.

@@ -1,6 +1,5 @@
 //! Labels that an admin or a join token gives a node.
 
-use crate::record;
 use alloc::collections::BTreeMap;
 
 use sluice_common::id::NodeName;
@@ -10,7 +9,7 @@ use sluice_common::limit::MAX_NODE_LABELS;
 use crate::context::Context;
 use crate::model::node::Node;
 use crate::output::Refusal;
-use crate::record::Record;
+use crate::record::{self, Record};
 
 pub(crate) type Labels = BTreeMap<LabelKey, Option<LabelValue>>;
 

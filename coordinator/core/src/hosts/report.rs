@@ -1,6 +1,5 @@
 //! What a host says of itself: stored where it is new.
 
-use crate::record;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -13,7 +12,7 @@ use sluice_common::wire::{AttemptStatus, Hello};
 
 use crate::context::Context;
 use crate::model::node::Node;
-use crate::record::Record;
+use crate::record::{self, Record};
 
 /// Stores what a hello says of the node where it is new; gives back what it says of attempts and of the fitness of
 /// GPUs.

@@ -2,7 +2,6 @@
 //! its host says so, for the core never claims what it does not know. One that is stopping already is hurried by a cancel
 //! with a shorter grace, and by nothing else: repeats are harmless.
 
-use crate::record;
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_common::time::Span;
@@ -13,7 +12,7 @@ use crate::context::Context;
 use crate::input::ReplyId;
 use crate::output::{Answer, Refusal};
 use crate::record::Record;
-use crate::words;
+use crate::{record, words};
 
 pub(crate) fn on_cancel(ctx: &mut Context, reply: ReplyId, id: StepId, grace: Option<Span>) {
     let answer = match ctx.state().step(&id) {

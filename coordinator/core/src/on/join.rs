@@ -4,7 +4,6 @@
 //! A use of a token is recorded before whoever drives the core gives a certificate for it, so that a token never lets in
 //! more hosts than it may. The same key with the same token again is a repeat of that use and counts once.
 
-use crate::record;
 use alloc::string::ToString;
 
 use sluice_common::id::{JoinTokenId, NodeName, PoolName};
@@ -18,6 +17,7 @@ use crate::model::admission::{JoinToken, MAX_REFUSALS, TokenStanding};
 use crate::model::join::{JoinAsk, JoinRefusal, Joined};
 use crate::model::step::default_pool;
 use crate::output::{Answer, Refusal};
+use crate::record;
 use crate::record::{JoinTokenMade, Record};
 use crate::words::did_you_mean;
 

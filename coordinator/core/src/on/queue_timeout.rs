@@ -1,13 +1,12 @@
 //! A step may have waited for its units for too long.
 
-use crate::record;
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 
 use crate::attempts::queue_timeout::{await_units, patience_ends};
 use crate::context::Context;
 use crate::record::Record;
-use crate::words;
+use crate::{record, words};
 
 /// The timer came due; the step may run by now, or wait again since.
 pub(crate) fn on_queue_timer(ctx: &mut Context, id: &StepId) {

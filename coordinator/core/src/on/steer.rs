@@ -10,8 +10,7 @@ use crate::attempts::suspension::{await_overdue, latest_id, suspend_attempt};
 use crate::context::Context;
 use crate::input::{ReplyId, Steer};
 use crate::output::{Answer, Refusal};
-use crate::record;
-use crate::record::Record;
+use crate::record::{self, Record};
 use crate::terms::uses::never_starts;
 
 pub(crate) fn on_steer(ctx: &mut Context, reply: ReplyId, id: StepId, steer: Steer) {

@@ -1,7 +1,6 @@
 //! Callers submit steps. What could never be granted is rejected at once, with a reason code and the numbers; what this
 //! version does not do is refused by name. A rejected step is stored all the same.
 
-use crate::record;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -13,7 +12,7 @@ use crate::attempts::queue_timeout::await_units;
 use crate::context::Context;
 use crate::input::{NewStep, ReplyId};
 use crate::output::{Answer, Refusal, Submitted};
-use crate::record::Record;
+use crate::record::{self, Record};
 use crate::submit::bounds::over_bounds;
 use crate::submit::difference::first_difference;
 use crate::submit::feasible::admit_at_all;

@@ -1,7 +1,6 @@
 //! What hosts run and the store does not know: they are asked for its warrants, and by these it is one of ours again, or
 //! it is stopped.
 
-use crate::record;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -21,7 +20,7 @@ use crate::hosts::statuses::take_listed;
 use crate::model::placement::Placement;
 use crate::model::recovery::{FrozenOnHost, Warrant};
 use crate::model::step::Step;
-use crate::record::Record;
+use crate::record::{self, Record};
 use crate::recovery::warrants::{is_past, may_be_adopted};
 use crate::recovery::{has_told, know_pool, lose_track};
 

@@ -17,8 +17,7 @@ use crate::model::pool::Pool;
 use crate::model::step::Step;
 use crate::model::template::KeptTemplate;
 use crate::model::validation::Validation;
-use crate::record;
-use crate::record::Record;
+use crate::record::{self, Record};
 
 use super::State;
 
