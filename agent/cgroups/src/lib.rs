@@ -29,6 +29,8 @@ pub mod offer;
 pub mod pids;
 pub mod place;
 pub mod setting;
+#[cfg(test)]
+mod tests;
 pub mod unified;
 pub mod usage;
 pub mod watch;

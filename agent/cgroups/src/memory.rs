@@ -47,21 +47,13 @@ pub fn out_of_memory(group: &Path) -> Option<OutOfMemory> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
-
-    fn group(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            fs::write(dir.path().join(name), text).unwrap();
-        }
-        dir
-    }
+    use crate::tests::tree;
 
     #[test]
     fn a_kill_for_want_of_memory_is_told_with_its_numbers() {
         let events = |kills: u32| format!("low 0\nhigh 0\nmax 9\noom 1\noom_kill {kills}\n");
         let with = |kills, max| {
-            let dir = group(&[
+            let dir = tree(&[
                 ("memory.events", &events(kills)),
                 ("memory.max", max),
                 ("memory.peak", "99\n"),

@@ -84,17 +84,7 @@ fn legacy_controller(what: Capability) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A tree with these files.
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            let path = root.path().join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        root
-    }
+    use crate::tests::tree;
 
     fn found(files: &[(&str, &str)]) -> Vec<(Capability, Mechanism)> {
         let found = offered(tree(files).path()).unwrap();

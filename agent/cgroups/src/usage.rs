@@ -28,19 +28,11 @@ pub fn legacy(group: &Path) -> Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
-
-    fn group(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            fs::write(dir.path().join(name), text).unwrap();
-        }
-        dir
-    }
+    use crate::tests::tree;
 
     #[test]
     fn all_that_is_counted_is_read() {
-        let full = group(&[
+        let full = tree(&[
             (
                 "cpu.stat",
                 "usage_usec 1500\nuser_usec 1000\nsystem_usec 500\n",
@@ -59,7 +51,7 @@ mod tests {
         };
         assert_eq!(unified(full.path()), wanted);
         assert_eq!(unified(Path::new("/no/such")), Usage::default());
-        let old = group(&[("cpuacct.usage", "1500999\n")]);
+        let old = tree(&[("cpuacct.usage", "1500999\n")]);
         assert_eq!(legacy(old.path()).cpu_us, Some(1500));
     }
 }

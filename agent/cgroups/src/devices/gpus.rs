@@ -118,16 +118,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            let path = root.path().join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        root
-    }
+    use crate::tests::tree;
 
     const DEVICES: &str = "Character devices:\n  1 mem\n195 nvidia\n234 nvidia-caps\n235 nvidia-caps-imex-channels\n\
                            \nBlock devices:\n  9 nvidia-caps\n";
