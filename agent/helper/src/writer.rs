@@ -65,11 +65,10 @@ struct Copier<'a> {
 }
 
 /// The streams of an attempt that are not closed.
-#[derive(Default)]
 struct Job {
     streams: [Option<Stream>; STREAMS.len()],
     /// Where the oldest part of its streams is dropped.
-    bound: Option<Bound>,
+    bound: Bound,
     /// Whether the supervisor has been told that a file takes nothing.
     is_told: bool,
 }
@@ -180,14 +179,14 @@ impl Copier<'_> {
             return Err(Errno::EMFILE);
         };
         let bound = Bound::new(marks.into(), max_bytes);
-        let mut job = Job::default();
+        let mut streams = [None, None];
         for (n, (pipe, file)) in [(out, of_out), (err, of_err)].into_iter().enumerate() {
             let (pipe, file) = (File::from(pipe), File::from(file));
             let at = file.metadata().map_or(0, |found| found.len()).cast_signed();
             let key = key(number, n);
             self.epoll
                 .add(&pipe, EpollEvent::new(EpollFlags::EPOLLIN, key))?;
-            job.streams[n] = Some(Stream {
+            streams[n] = Some(Stream {
                 pipe,
                 file,
                 at,
@@ -195,7 +194,11 @@ impl Copier<'_> {
                 first_kept: bound.dropped(n),
             });
         }
-        job.bound = Some(bound);
+        let job = Job {
+            streams,
+            bound,
+            is_told: false,
+        };
         self.jobs.insert(number, job);
         Ok(())
     }
@@ -216,8 +219,8 @@ impl Copier<'_> {
     }
 
     fn end(&mut self, number: u64) {
-        let job = self.jobs.remove(&number).unwrap_or_default();
-        for stream in job.streams.iter().flatten() {
+        let job = self.jobs.remove(&number).into_iter();
+        for stream in job.flat_map(|job| job.streams).flatten() {
             let _it_may_be_stalled = self.epoll.delete(&stream.pipe);
         }
         self.stalled.retain(|key| parts(*key).0 != number);
@@ -289,10 +292,10 @@ impl Copier<'_> {
 impl Job {
     /// Drops what is over the bound of a stream. The first time that it does, or cannot, the supervisor is told.
     fn drop_oldest(&mut self, n: usize, when: When, link: Option<BorrowedFd<'_>>, job: u64) {
-        let (Some(bound), Some(stream)) = (&mut self.bound, &mut self.streams[n]) else {
+        let Some(stream) = &mut self.streams[n] else {
             return;
         };
-        let dropped = bound.keep(
+        let dropped = self.bound.keep(
             n,
             &stream.file,
             stream.at.cast_unsigned(),
@@ -310,7 +313,7 @@ impl Job {
                 (NOT_DROPPED, u64::from(number.unsigned_abs()))
             }
         };
-        if let Some(link) = link.filter(|_| bound.is_news()) {
+        if let Some(link) = link.filter(|_| self.bound.is_news()) {
             let stream = u8::try_from(n).unwrap_or(u8::MAX);
             answer(
                 link,
