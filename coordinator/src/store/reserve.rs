@@ -6,6 +6,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use crate::room::Room;
@@ -47,8 +48,11 @@ impl Reserve {
         let beyond = BEYOND.min(self.room.kept() / 2);
         let range = i64::try_from(length.saturating_add(beyond)).unwrap_or(i64::MAX);
         let kept_size = FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        if fallocate(self.file.as_fd(), kept_size, 0, range).is_ok() {
-            self.given = length;
+        match fallocate(self.file.as_fd(), kept_size, 0, range) {
+            // Others may make room.
+            Err(Errno::ENOSPC | Errno::EINTR) => {}
+            // A file system that cannot do it is asked again when the file has grown.
+            Ok(()) | Err(_) => self.given = length,
         }
     }
 }
