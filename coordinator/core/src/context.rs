@@ -6,6 +6,7 @@ mod dry_run;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::{Epoch, NodeName, PoolName};
@@ -177,8 +178,10 @@ impl Context {
         self.outbox.sends.push(Output::Greet { session, greeting });
     }
 
-    pub(crate) fn output_send(&mut self, output: Output) {
-        self.outbox.sends.push(output);
+    /// Closes a connection.
+    pub(crate) fn let_go(&mut self, session: SessionId, why: &str) {
+        let why = String::from(why);
+        self.outbox.sends.push(Output::LetGo { session, why });
     }
 
     /// Tells a node, if it is linked; if not, its next hello shows what it missed.

@@ -11,6 +11,7 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::mem::take;
 
 use sluice_common::access::{BindingTerms, RoleTerms};
 use sluice_common::api::{NamedPlatform, PolicyRequest, PoolRequest, PutDocument, declared};
@@ -181,16 +182,16 @@ pub fn change(document: PutDocument) -> Result<Change, FieldError> {
 ///
 /// # Errors
 /// The first field that may not hold what it holds, or that contradicts another.
-pub fn pool(request: PoolRequest) -> Result<WantedPool, FieldError> {
+pub fn pool(mut request: PoolRequest) -> Result<WantedPool, FieldError> {
     let min_runtime: Option<Result<Span, _>> = request.min_runtime.as_deref().map(str::parse);
     let min_runtime = min_runtime.transpose();
     let min_runtime =
         min_runtime.map_err(|e| invalid("min_runtime", ErrorCode::InvalidDuration, &e))?;
-    let capacity = amounts("capacity", request.capacity.clone())?;
+    let capacity = amounts("capacity", take(&mut request.capacity))?;
     let require = capabilities(&request.require)?;
-    let platforms = request.platforms.clone();
+    let platforms = request.platforms.take();
     let spec = PoolSpec {
-        description: request.description.clone(),
+        description: take(&mut request.description),
         capacity,
         min_runtime: min_runtime.unwrap_or(Span::ZERO),
         require,

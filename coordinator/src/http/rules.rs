@@ -5,8 +5,7 @@ use sluice_common::platform::terms::UnmatchedPlatform;
 use sluice_common::rules::PoolRules;
 
 /// As terms that a change is told in; what says nothing is left out.
-pub(super) fn shown(rules: &PoolRules) -> TermsView {
-    let rules = rules.clone();
+pub(super) fn shown(rules: PoolRules) -> TermsView {
     let templates: Vec<String> = rules.templates.iter().map(ToString::to_string).collect();
     TermsView {
         maintenance: rules.maintenance,

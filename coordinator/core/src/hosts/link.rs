@@ -12,7 +12,6 @@ use crate::contact::Contact;
 use crate::context::Context;
 use crate::input::{SessionId, TimerKey};
 use crate::model::node::Node;
-use crate::output::Output;
 use crate::record::Record;
 
 /// A sign of life. Whether it came by the connection that counts.
@@ -132,8 +131,7 @@ pub(crate) fn settle_again(ctx: &mut Context, node: &NodeName) {
 pub(crate) fn cut(ctx: &mut Context, node: &NodeName, why: &str) {
     let contact = ctx.contact(node);
     if let Some(session) = contact.and_then(|contact| contact.session) {
-        let why = String::from(why);
-        ctx.output_send(Output::LetGo { session, why });
+        ctx.let_go(session, why);
         on_node_gone(ctx, session, node);
     }
 }

@@ -12,7 +12,7 @@ use sluice_common::wire::{AttemptStatus, Hello};
 
 use crate::context::Context;
 use crate::model::node::Node;
-use crate::record::{self, Record};
+use crate::record::{NodeReported, Record};
 
 /// Stores what a hello says of the node where it is new; gives back what it says of attempts and of the fitness of
 /// GPUs.
@@ -41,7 +41,7 @@ pub(crate) fn report_node(
     let inventory = with_note(ctx, &node, each_gpu_once(inventory));
     report(
         ctx,
-        Record::NodeReported(record::NodeReported {
+        NodeReported {
             node,
             pool,
             pool_of_config: Some(config),
@@ -50,39 +50,26 @@ pub(crate) fn report_node(
             version,
             boot_id,
             inventory,
-        }),
+        },
     );
     (attempts, gpu_states)
 }
 
-fn report(ctx: &mut Context, record: Record) {
-    if !is_reported(ctx, &record) {
-        ctx.record(record);
+fn report(ctx: &mut Context, reported: NodeReported) {
+    if !is_reported(ctx, &reported) {
+        ctx.record(Record::NodeReported(reported));
     }
 }
 
 /// Whether a report says nothing new.
-fn is_reported(ctx: &Context, record: &Record) -> bool {
-    let Record::NodeReported(record::NodeReported {
-        node: name,
-        pool: _,
-        pool_of_config,
-        labels,
-        address,
-        version,
-        boot_id,
-        inventory,
-    }) = record
-    else {
-        return false;
-    };
-    ctx.state().node(name).is_some_and(|node| {
-        pool_of_config.as_ref() == Some(node.configured_pool())
-            && node.labels == *labels
-            && node.address == *address
-            && node.version == *version
-            && node.boot_id == *boot_id
-            && node.inventory == *inventory
+fn is_reported(ctx: &Context, it: &NodeReported) -> bool {
+    ctx.state().node(&it.node).is_some_and(|node| {
+        it.pool_of_config.as_ref() == Some(node.configured_pool())
+            && node.labels == it.labels
+            && node.address == it.address
+            && node.version == it.version
+            && node.boot_id == it.boot_id
+            && node.inventory == it.inventory
     })
 }
 
@@ -90,15 +77,15 @@ pub(crate) fn on_inventory(ctx: &mut Context, node: &NodeName, inventory: Invent
     if let Some(known) = ctx.state().node(node) {
         let labels = known.labels.clone();
         let inventory = with_note(ctx, node, each_gpu_once(inventory));
-        let record = reported(node, known, labels, inventory);
-        report(ctx, record);
+        let reported = reported(node, known, labels, inventory);
+        report(ctx, reported);
     }
 }
 
 pub(crate) fn on_labels(ctx: &mut Context, node: &NodeName, labels: BTreeMap<String, String>) {
     if let Some(known) = ctx.state().node(node) {
-        let record = reported(node, known, labels, known.inventory.clone());
-        report(ctx, record);
+        let reported = reported(node, known, labels, known.inventory.clone());
+        report(ctx, reported);
     }
 }
 
@@ -108,8 +95,8 @@ fn reported(
     known: &Node,
     labels: BTreeMap<String, String>,
     inventory: Inventory,
-) -> Record {
-    Record::NodeReported(record::NodeReported {
+) -> NodeReported {
+    NodeReported {
         node: node.clone(),
         pool: known.pool.clone(),
         pool_of_config: Some(known.configured_pool().clone()),
@@ -118,7 +105,7 @@ fn reported(
         version: known.version.clone(),
         boot_id: known.boot_id.clone(),
         inventory,
-    })
+    }
 }
 
 /// GPUs are granted by UUID. Where a host lists one twice the first counts, and a note tells the admin.

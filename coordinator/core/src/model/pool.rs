@@ -16,8 +16,8 @@ use sluice_scheduler::{Policy, PoolTerms, Table};
 
 use crate::model::node::Node;
 
-/// What an admin decides of a pool, beside its platforms and policies: the one shape in which it is asked for, recorded,
-/// kept and shown.
+/// What an admin decides of a pool, beside its platforms and policies: the one shape in which it is asked for, recorded
+/// and kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PoolSpec {

@@ -83,7 +83,7 @@ fn terms_of_pool(WantedPool { spec, platforms }: WantedPool) -> TermsView {
         min_runtime: Some(duration(spec.min_runtime)),
         require: Some(spec.require),
         platforms: platforms.filter(|it| !it.is_empty()),
-        ..rules::shown(&spec.rules)
+        ..rules::shown(spec.rules)
     }
 }
 
