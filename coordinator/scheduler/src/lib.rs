@@ -55,4 +55,4 @@ pub use preemption::candidates::Protected;
 pub use preemption::preemption_risk::{Claims, Exposure};
 pub use remedy::Remedy;
 pub use remedy::change::Change;
-pub use remedy::excerpt::Start;
+pub use remedy::dry_run::Start;

@@ -1,9 +1,9 @@
 //! What would let a request start that waits: the smallest changes of what is free, of its subject's policy or of the
-//! request itself. Each is found from what the rules lack and then tried: it is supposed of an excerpt of the scheduler,
-//! and the scheduler's own next moves say whether the request starts.
+//! request itself. Each is found from what the rules lack and then tried in a dry run: the scheduler's own next moves say
+//! whether the request starts.
 
 pub(crate) mod change;
-pub(crate) mod excerpt;
+pub(crate) mod dry_run;
 mod lack;
 
 use alloc::vec::Vec;
@@ -11,14 +11,18 @@ use alloc::vec::Vec;
 use sluice_common::id::{PoolName, StepId};
 use sluice_common::time::Time;
 
+use crate::model::nomination::Nomination;
 use crate::model::scheduler::Scheduler;
 use crate::model::units::HostUnits;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::remedy::change::{Change, merge};
-use crate::remedy::excerpt::{Others, Start, is_settled};
+use crate::remedy::dry_run::{DryRun, Start};
 
 /// So many ways at most; the smallest are kept.
 const MAX_REMEDIES: usize = 4;
+
+/// If more than these go before a request, nothing is tried beside them.
+const MAX_AHEAD: usize = 64;
 
 /// So often those ahead may have taken what came free before it is given up.
 const MAX_ROUNDS: usize = 8;
@@ -60,160 +64,163 @@ impl RequestInPool<'_> {
 }
 
 impl Scheduler {
-    /// What would let a request start in a pool, the smallest first. Nothing where its place is being made free
-    /// already.
+    /// What would let a request start in a pool, the smallest first. Nothing if its place is being made free already.
     pub fn remedies(&self, step: &StepId, name: &PoolName, now: Time) -> Vec<Remedy> {
         let (Some(pool), Some(request)) = (self.pools.get(name), self.request(step)) else {
             return Vec::new();
         };
-        if is_settled(self.nomination(step)) {
+        if self.nomination(step).is_some_and(Nomination::is_firm) {
             return Vec::new();
         }
         let Some(before) = RequestInPool::of(self, pool, request) else {
             return Vec::new();
         };
+        let proposals = before.proposals();
         let order = self.in_order(name);
-        let Some(ahead) = order.iter().position(|id| *id == step) else {
-            return Vec::new();
+        let ahead = order.iter().take_while(|id| **id != step);
+        let ahead: Vec<_> = ahead.filter(|id| self.nomination(id).is_none()).collect();
+        let mut tries = Tries {
+            dry_run: DryRun::of(self),
+            step,
+            pool: name,
+            now,
         };
         let mut found: Vec<Remedy> = Vec::new();
-        for changes in before.proposals() {
-            // What is enough makes everything needless that contains it.
-            let contains = |known: &Remedy| known.changes.iter().all(|c| changes.contains(c));
-            if !found.iter().any(contains) {
-                let tried = self.tried(step, name, changes, ahead, now);
-                let tried = tried.filter(|it| before.could_be(&it.changes));
-                found.extend(tried.filter(|it| !found.contains(it)));
-            }
+        if ahead.len() <= MAX_AHEAD {
+            tries.try_all(&proposals, false, &before, &mut found);
+        }
+        if !ahead.is_empty() {
+            ahead.iter().for_each(|id| tries.dry_run.leave_out(id));
+            tries.try_all(&proposals, true, &before, &mut found);
         }
         found.sort_by_key(|remedy| (remedy.after_others, remedy.changes.len()));
         found.truncate(MAX_REMEDIES);
         found
     }
+}
 
-    fn tried(
-        &self,
-        step: &StepId,
-        name: &PoolName,
-        changes: Vec<Change>,
-        ahead: usize,
-        now: Time,
-    ) -> Option<Remedy> {
-        let wanted = if ahead == 0 {
-            Others::After
-        } else {
-            Others::All
-        };
-        let beside = self.beside_those_ahead(step, name, changes.clone(), wanted, now);
-        let (changes, start, after_others) = match beside {
-            Some((changes, start)) => (changes, start, false),
-            None => {
-                let with =
-                    |changes: &[Change]| self.starts_with(step, name, changes, Others::After, now);
-                let start = with(&changes)?;
-                let (changes, start) = smallest(changes, start, with);
-                (changes, start, ahead > 0)
+/// Changes that are tried for a request in a pool.
+struct Tries<'a> {
+    dry_run: DryRun,
+    step: &'a StepId,
+    pool: &'a PoolName,
+    now: Time,
+}
+
+impl Tries<'_> {
+    /// Tries each proposal that no remedy is part of that is known already.
+    fn try_all(
+        &mut self,
+        proposals: &[Vec<Change>],
+        after_others: bool,
+        before: &RequestInPool<'_>,
+        found: &mut Vec<Remedy>,
+    ) {
+        if self.starts_with(&[]).is_some() {
+            // Only those ahead are in its way.
+            return;
+        }
+        for changes in proposals {
+            let contains = |known: &Remedy| known.changes.iter().all(|c| changes.contains(c));
+            if found.iter().any(contains) {
+                continue;
             }
-        };
-        Some(Remedy {
-            changes,
-            start,
-            after_others,
-        })
+            let tried = match after_others {
+                false => self.beside_those_ahead(changes.clone()),
+                true => self
+                    .starts_with(changes)
+                    .map(|start| self.smallest(changes.clone(), start)),
+            };
+            let Some((changes, start)) = tried else {
+                continue;
+            };
+            let remedy = Remedy {
+                changes,
+                start,
+                after_others,
+            };
+            if before.could_be(&remedy.changes) && !found.contains(&remedy) {
+                found.push(remedy);
+            }
+        }
     }
 
-    /// How a request would start with the changes, if it would.
-    fn starts_with(
-        &self,
-        step: &StepId,
-        name: &PoolName,
-        changes: &[Change],
-        others: Others,
-        now: Time,
-    ) -> Option<Start> {
-        let mut excerpt = self.excerpt(step, name, others)?;
-        excerpt.change(step, name, changes)?;
-        excerpt.would_start(step, name, now)
-    }
-
-    /// The changes, with as much more as those take of them who go before it.
-    fn beside_those_ahead(
-        &self,
-        step: &StepId,
-        name: &PoolName,
-        mut changes: Vec<Change>,
-        others: Others,
-        now: Time,
-    ) -> Option<(Vec<Change>, Start)> {
+    /// How the request would start with the changes, and with as much more as those take of them who go before it.
+    fn beside_those_ahead(&mut self, mut changes: Vec<Change>) -> Option<(Vec<Change>, Start)> {
         for round in 0..MAX_ROUNDS {
-            let mut excerpt = self.excerpt(step, name, others)?;
-            excerpt.change(step, name, &changes)?;
-            if let Some(start) = excerpt.would_start(step, name, now) {
-                let with = |changes: &[Change]| self.starts_with(step, name, changes, others, now);
+            match self.outcome(&changes)? {
+                Ok(start) if round == 0 && changes.len() == 1 => return Some((changes, start)),
                 // What one rule lacks may be had by what another does, and what those ahead take is not known before.
-                return Some(match (round, changes.len()) {
-                    (0, 1) => (changes, start),
-                    _ => smallest(changes, start, with),
-                });
+                Ok(start) => return Some(self.smallest(changes, start)),
+                Err(more) if more.is_empty() || !changes.iter().all(Change::is_of_units) => {
+                    return None;
+                }
+                Err(more) => more
+                    .into_iter()
+                    .for_each(|change| merge(&mut changes, change)),
             }
-            let more = excerpt.still_lacking(step, name)?;
-            if more.is_empty() || !changes.iter().all(|change| change.is_of_units()) {
-                return None;
-            }
-            more.into_iter()
-                .for_each(|change| merge(&mut changes, change));
         }
         None
     }
 
-    fn still_lacking(&self, step: &StepId, name: &PoolName) -> Option<Vec<Change>> {
-        let before = RequestInPool::of(self, self.pools.get(name)?, self.request(step)?)?;
-        Some(before.lacks_of_units())
+    /// How the request would start with the changes; if it would not, what it still lacks then. `None` if a change cannot
+    /// be made.
+    fn outcome(&mut self, changes: &[Change]) -> Option<Result<Start, Vec<Change>>> {
+        let (step, pool, now) = (self.step, self.pool, self.now);
+        let dry_run = &mut self.dry_run;
+        let outcome = dry_run.change(step, pool, changes).map(|()| {
+            let start = dry_run.would_start(step, pool, now);
+            start.ok_or_else(|| lacks_of_units(dry_run.scheduler(), step, pool))
+        });
+        dry_run.take_back();
+        outcome
     }
-}
 
-/// Leaves out of several changes what the rest can do without, and makes each that is left as small as it may be, until
-/// neither can be done any more: less of one may spare another.
-fn smallest(
-    mut changes: Vec<Change>,
-    mut start: Start,
-    starts: impl Fn(&[Change]) -> Option<Start>,
-) -> (Vec<Change>, Start) {
-    loop {
-        let before = changes.clone();
-        for n in (0..changes.len()).rev() {
-            let mut fewer = changes.clone();
-            fewer.remove(n);
-            if let Some(sooner) = starts(&fewer) {
-                (changes, start) = (fewer, sooner);
+    /// How the request would start with the changes, if it would.
+    fn starts_with(&mut self, changes: &[Change]) -> Option<Start> {
+        self.outcome(changes)?.ok()
+    }
+
+    /// Leaves out of several changes what the rest can do without, and makes each that is left as small as it may be, until
+    /// neither can be done any more: less of one may spare another.
+    fn smallest(&mut self, mut changes: Vec<Change>, mut start: Start) -> (Vec<Change>, Start) {
+        loop {
+            let before = changes.clone();
+            for n in (0..changes.len()).rev() {
+                let mut fewer = changes.clone();
+                fewer.remove(n);
+                if let Some(sooner) = self.starts_with(&fewer) {
+                    (changes, start) = (fewer, sooner);
+                }
+            }
+            for n in 0..changes.len() {
+                self.shrink(&mut changes, n, &mut start);
+            }
+            if changes == before {
+                return (changes, start);
             }
         }
-        for n in 0..changes.len() {
-            shrink(&mut changes, n, &mut start, &starts);
-        }
-        if changes == before {
-            return (changes, start);
+    }
+
+    /// Makes one of several changes as small as it may be beside the rest.
+    fn shrink(&mut self, changes: &mut Vec<Change>, n: usize, start: &mut Start) {
+        let (mut low, mut high) = (0, changes[n].more().map_or(1, |more| *more));
+        while low + 1 < high {
+            let middle = low + (high - low) / 2;
+            let mut less = changes.clone();
+            if let Some(more) = less[n].more() {
+                *more = middle;
+            }
+            match self.starts_with(&less) {
+                Some(sooner) => (*changes, *start, high) = (less, sooner, middle),
+                None => low = middle,
+            }
         }
     }
 }
 
-/// Makes one of several changes as small as it may be beside the rest.
-fn shrink(
-    changes: &mut Vec<Change>,
-    n: usize,
-    start: &mut Start,
-    starts: impl Fn(&[Change]) -> Option<Start>,
-) {
-    let (mut low, mut high) = (0, changes[n].more().map_or(1, |more| *more));
-    while low + 1 < high {
-        let middle = low + (high - low) / 2;
-        let mut less = changes.clone();
-        if let Some(more) = less[n].more() {
-            *more = middle;
-        }
-        match starts(&less) {
-            Some(sooner) => (*changes, *start, high) = (less, sooner, middle),
-            None => low = middle,
-        }
-    }
+fn lacks_of_units(scheduler: &Scheduler, step: &StepId, name: &PoolName) -> Vec<Change> {
+    let known = scheduler.pool(name).zip(scheduler.request(step));
+    let in_pool = known.and_then(|(pool, request)| RequestInPool::of(scheduler, pool, request));
+    in_pool.map_or_else(Vec::new, |it| it.lacks_of_units())
 }

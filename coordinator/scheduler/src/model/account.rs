@@ -72,18 +72,6 @@ impl Account {
         !self.own && self.runs.is_empty() && self.queue.is_empty()
     }
 
-    /// The account with nobody in its queue.
-    pub(crate) fn without_queue(&self) -> Self {
-        Self {
-            policy: self.policy.clone(),
-            own: self.own,
-            used: self.used.clone(),
-            firm: self.firm.clone(),
-            runs: self.runs.clone(),
-            queue: Queue::default(),
-        }
-    }
-
     pub(crate) fn charge(&mut self, attempt: &AttemptId, run: &Run) {
         self.runs.insert(attempt.clone());
         self.used.add(run.demand());

@@ -80,9 +80,14 @@ impl Pool {
 
     /// The policy of a subject: its own, or else that of whoever has none.
     pub fn policy(&self, subject: &Subject) -> Option<&Policy> {
-        let account = self.accounts.get(subject).filter(|it| it.own);
-        let own = account.and_then(|it| it.policy.as_ref());
+        let own = self.own_policy(subject);
         own.or(self.everyone.as_ref().map(|(_, policy)| policy))
+    }
+
+    /// The policy that a subject has for itself.
+    pub(crate) fn own_policy(&self, subject: &Subject) -> Option<&Policy> {
+        let account = self.accounts.get(subject).filter(|it| it.own)?;
+        account.policy.as_ref()
     }
 
     /// Every policy that somebody wrote, by subject.
@@ -239,32 +244,6 @@ impl Pool {
         let keys = account.used.iter().map(|(key, used)| (key.as_str(), used));
         let excess = keys.filter(|(key, _)| account.beyond(key, 0) > 0);
         excess.map(|(key, used)| (key, used, account.reserved(key).unwrap_or(0)))
-    }
-
-    /// The pool with nobody waiting and nothing promised.
-    pub(crate) fn without_queue(&self) -> Self {
-        let accounts = self.accounts.iter();
-        let accounts =
-            accounts.map(|(subject, account)| (subject.clone(), account.without_queue()));
-        Self {
-            terms: self.terms.clone(),
-            used: self.used.clone(),
-            accounts: accounts.collect(),
-            everyone: self.everyone.clone(),
-            hosts: self.hosts.clone(),
-            detected: self.detected,
-            all: self.all.clone(),
-            shelves: self.shelves.clone(),
-            empty: Shelf::default(),
-            firm: BTreeSet::new(),
-            soft: None,
-            backfill: self.backfill.clone(),
-            leaving: self.leaving.clone(),
-            demand_profile: self.demand_profile,
-            named: self.named.clone(),
-            begun: self.begun.clone(),
-            free_steps: self.free_steps.clone(),
-        }
     }
 
     /// Whether there was another is told.

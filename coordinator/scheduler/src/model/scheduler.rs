@@ -52,8 +52,7 @@ impl Scheduler {
 
     /// What holds units of a host, by attempt.
     pub fn runs_on(&self, node: &NodeName) -> Vec<AttemptId> {
-        let home = self.homes.get(node).and_then(|pool| self.pools.get(pool));
-        let host = home.and_then(|pool| pool.hosts().get(node));
+        let host = self.host(node);
         host.into_iter()
             .flat_map(|host| host.runs.iter().cloned())
             .collect()
@@ -61,9 +60,7 @@ impl Scheduler {
 
     /// How many GPUs a host has.
     pub fn gpus_of(&self, node: &NodeName) -> u64 {
-        let home = self.homes.get(node).and_then(|pool| self.pools.get(pool));
-        let host = home.and_then(|pool| pool.hosts().get(node));
-        host.map_or(0, |host| host.capacity.gpus())
+        self.host(node).map_or(0, |host| host.capacity.gpus())
     }
 
     /// Every run that holds units, by attempt.
@@ -206,6 +203,19 @@ impl Scheduler {
         self.pools.get_mut(self.homes.get(node)?)
     }
 
+    /// A host, by the name of its node.
+    pub(crate) fn host(&self, node: &NodeName) -> Option<&Host> {
+        let home = self.pools.get(self.homes.get(node)?)?;
+        home.hosts().get(node)
+    }
+
+    /// Changes a host in place.
+    pub(crate) fn change_host(&mut self, node: &NodeName, change: impl FnOnce(&mut Host)) {
+        if let Some(home) = self.home_mut(node) {
+            home.change_host(node, change);
+        }
+    }
+
     /// A request begins to wait in every pool where its subject has a policy, or in the one that it names.
     pub fn enqueue(&mut self, request: Request) {
         for (_, pool) in self.candidates_mut(&request) {
@@ -243,13 +253,11 @@ impl Scheduler {
             }
         }
         for node in &run.holding {
-            if let Some(home) = self.home_mut(node) {
-                home.change_host(node, |host| {
-                    host.runs.insert(attempt.clone());
-                    host.used = host.used.plus(run.each());
-                    host.note_gpus(attempt, node, &run);
-                });
-            }
+            self.change_host(node, |host| {
+                host.runs.insert(attempt.clone());
+                host.used = host.used.plus(run.each());
+                host.note_gpus(attempt, node, &run);
+            });
         }
         self.runs.insert(attempt.clone(), run);
     }
@@ -293,13 +301,11 @@ impl Scheduler {
         }
         let each = run.each();
         let last = run.holding.is_empty();
-        if let Some(home) = self.home_mut(node) {
-            home.change_host(node, |host| {
-                host.runs.remove(attempt);
-                host.held.remove(attempt);
-                host.used = host.used.less(each);
-            });
-        }
+        self.change_host(node, |host| {
+            host.runs.remove(attempt);
+            host.held.remove(attempt);
+            host.used = host.used.less(each);
+        });
         if last && let Some(run) = self.runs.remove(attempt) {
             self.refund(attempt, &run);
             self.await_no_more(attempt);

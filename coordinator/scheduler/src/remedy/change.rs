@@ -1,14 +1,13 @@
-//! Things that could be changed for a request, and what they do to a scheduler.
+//! Things that could be changed for a request, and what they do to the scheduler of a dry run.
 
 use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, Key};
 use sluice_common::id::{NodeName, PoolName, StepId};
 
-use crate::model::account::Policy;
 use crate::model::request::Request;
-use crate::model::scheduler::Scheduler;
 use crate::model::units::HostUnits;
+use crate::remedy::dry_run::DryRun;
 
 /// One thing to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +71,7 @@ impl Change {
         }
     }
 
-    /// Whether it differs from another in how much more it takes alone.
+    /// Whether it differs from another only in how much more it takes.
     fn is_like(&self, other: &Self) -> bool {
         let without_more = |change: &Self| {
             let mut change = change.clone();
@@ -84,7 +83,7 @@ impl Change {
         without_more(self) == without_more(other)
     }
 
-    /// Whether it is of what is free alone.
+    /// Whether it changes only what is free.
     pub(crate) fn is_of_units(&self) -> bool {
         match self {
             Self::Free { .. } | Self::Declared { .. } | Self::Open { .. } => true,
@@ -95,7 +94,7 @@ impl Change {
     }
 }
 
-/// Adds a change to others, of which one may be of the same.
+/// Adds a change to others, one of which may be of the same.
 pub(crate) fn merge(changes: &mut Vec<Change>, mut change: Change) {
     let added = change.more().map_or(0, |more| *more);
     let same = changes.iter_mut().find(|known| known.is_like(&change));
@@ -105,26 +104,27 @@ pub(crate) fn merge(changes: &mut Vec<Change>, mut change: Change) {
     }
 }
 
-impl Scheduler {
-    /// Makes changes for a request and its pool. `None` where one cannot be made: then some may have been.
+impl DryRun {
+    /// Makes changes for a request and its pool. `None` if one cannot be made: then some may have been.
     pub(crate) fn change(
         &mut self,
         step: &StepId,
         name: &PoolName,
         changes: &[Change],
     ) -> Option<()> {
-        let mut policy = self
-            .pools
-            .get(name)?
-            .policy(&self.request(step)?.subject)?
-            .clone();
-        let mut request = self.request(step)?.clone();
-        let (old_policy, old_request) = (policy.clone(), request.clone());
+        let pool = self.scheduler().pool(name)?;
+        let old_request = self.scheduler().request(step)?.clone();
+        let old_policy = pool.policy(&old_request.subject)?.clone();
+        let (mut policy, mut request) = (old_policy.clone(), old_request.clone());
         for change in changes {
             match change {
-                Change::Free { node, key, more } => self.enlarge(node, key, *more)?,
-                Change::Declared { key, more } => self.declare(name, key, *more)?,
-                Change::Open { node } => self.open_host(node)?,
+                Change::Free { node, key, more } => self.enlarge(node, key, *more),
+                Change::Declared { key, more } => self.change_terms(name, |terms| {
+                    if let Some(declared) = terms.declared.get_mut(key) {
+                        *declared = declared.saturating_add(*more);
+                    }
+                }),
+                Change::Open { node } => self.change_host(node, |host| host.open = true),
                 Change::Limit { key, to } => _ = policy.limit.insert(key.clone(), *to),
                 Change::Reserved { key, to } => _ = policy.reserved.insert(key.clone(), *to),
                 Change::Ask { key, to } => request = asking(&request, key, *to),
@@ -132,46 +132,24 @@ impl Scheduler {
             }
         }
         if policy != old_policy {
-            self.repolicy(name, &request, policy)?;
+            let pool = self.scheduler().pool(name)?;
+            pool.vet(&request.subject, &policy).ok()?;
+            self.put_policy(name, &request.subject, policy);
         }
         if request != old_request {
-            self.dequeue(step);
-            self.enqueue(request);
+            self.replace_request(request);
         }
         Some(())
     }
 
-    fn repolicy(&mut self, name: &PoolName, request: &Request, policy: Policy) -> Option<()> {
-        let vetted = self.pools.get(name)?.vet(&request.subject, &policy);
-        vetted.ok()?;
-        self.put_policy(name, &request.subject, policy);
-        Some(())
-    }
-
-    fn enlarge(&mut self, node: &NodeName, key: &'static str, more: u64) -> Option<()> {
+    fn enlarge(&mut self, node: &NodeName, key: &'static str, more: u64) {
         let more = HostUnits::of(&Amounts::new().with(key, more));
-        self.home_mut(node)?.change_host(node, |host| {
+        self.change_host(node, |host| {
             host.capacity = host.capacity.plus(more);
             if let Some(gpus) = host.hardware.gpus.values_mut().next() {
                 *gpus += more.gpus();
             }
         });
-        Some(())
-    }
-
-    fn open_host(&mut self, node: &NodeName) -> Option<()> {
-        self.home_mut(node)?
-            .change_host(node, |host| host.open = true);
-        Some(())
-    }
-
-    fn declare(&mut self, name: &PoolName, key: &Key, more: u64) -> Option<()> {
-        let pool = self.pools.get_mut(name)?;
-        let mut terms = pool.terms().clone();
-        let declared = terms.declared.get_mut(key)?;
-        *declared = declared.saturating_add(more);
-        pool.set_terms(terms);
-        Some(())
     }
 }
 

@@ -16,6 +16,7 @@ use super::judge::{
     Units,
 };
 use crate::HostUnits;
+use crate::remedy::dry_run::DryRun;
 use crate::{
     Change, Hardware, Move, Platforms, Policy, PoolTerms, Request, Run, Scheduler, Size, Table,
     demand,
@@ -306,7 +307,9 @@ impl Trial {
 
     /// Makes changes for a request that waits, as they are supposed for an answer.
     pub(super) fn change(&mut self, step: &StepId, pool: &PoolName, changes: &[Change]) {
-        self.scheduler.change(step, pool, changes).unwrap();
+        let mut dry_run = DryRun::of(&self.scheduler);
+        dry_run.change(step, pool, changes).unwrap();
+        self.scheduler = dry_run.scheduler().clone();
         let key = |key: &str| KEYS.iter().position(|known| *known == key).unwrap();
         let Judge {
             pools,

@@ -59,13 +59,11 @@ impl Scheduler {
     pub fn lift(&mut self, attempt: &AttemptId) -> Option<Run> {
         let run = self.runs.remove(attempt)?;
         for node in &run.holding {
-            if let Some(home) = self.home_mut(node) {
-                home.change_host(node, |host| {
-                    host.runs.remove(attempt);
-                    host.held.remove(attempt);
-                    host.used = host.used.less(run.each());
-                });
-            }
+            self.change_host(node, |host| {
+                host.runs.remove(attempt);
+                host.held.remove(attempt);
+                host.used = host.used.less(run.each());
+            });
         }
         self.refund(attempt, &run);
         Some(run)

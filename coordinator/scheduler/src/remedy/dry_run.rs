@@ -1,0 +1,303 @@
+//! A dry run: a copy of the scheduler, on which changes are made, the scheduler's own next moves are played, and all of
+//! that is taken back before the next changes are tried. One copy serves for all changes that are tried for a request.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::time::Time;
+
+use crate::decide::Move;
+use crate::model::account::Policy;
+use crate::model::host::Host;
+use crate::model::nomination::Nomination;
+use crate::model::pool::PoolTerms;
+use crate::model::request::{Request, Run};
+use crate::model::scheduler::Scheduler;
+
+/// More moves than one change gives rise to.
+const MAX_MOVES: usize = 256;
+/// No attempt has this number, for a step ends before it could get there.
+const SUPPOSED: u32 = u32::MAX;
+
+/// How a request would start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At once.
+    AtOnce,
+    /// When so many runs, which are told to stop, are gone.
+    AfterStops(usize),
+}
+
+/// A scheduler on which something is tried.
+#[derive(Debug)]
+pub(crate) struct DryRun {
+    scheduler: Scheduler,
+    before: Before,
+}
+
+/// What was there of each thing that is changed, before its first change.
+#[derive(Debug, Default)]
+struct Before {
+    terms: BTreeMap<PoolName, PoolTerms>,
+    /// `None` where a subject had no policy of its own.
+    policies: BTreeMap<(PoolName, Subject), Option<Policy>>,
+    hosts: BTreeMap<NodeName, Host>,
+    requests: BTreeMap<StepId, Option<Request>>,
+    runs: BTreeMap<AttemptId, Option<Run>>,
+    nominations: BTreeMap<StepId, Option<Nomination>>,
+}
+
+impl DryRun {
+    pub(crate) fn of(scheduler: &Scheduler) -> Self {
+        Self {
+            scheduler: scheduler.clone(),
+            before: Before::default(),
+        }
+    }
+
+    /// The scheduler as it is now.
+    pub(crate) fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    /// Leaves a request out of all that is tried from here on.
+    pub(crate) fn leave_out(&mut self, step: &StepId) {
+        self.scheduler.dequeue(step);
+    }
+
+    /// Takes everything back that was changed.
+    pub(crate) fn take_back(&mut self) {
+        let before = core::mem::take(&mut self.before);
+        let scheduler = &mut self.scheduler;
+        before
+            .nominations
+            .keys()
+            .for_each(|id| scheduler.withdraw(id));
+        before.requests.keys().for_each(|id| scheduler.dequeue(id));
+        for id in before.runs.keys() {
+            scheduler.lift(id);
+        }
+        for (name, terms) in before.terms {
+            scheduler.put_pool(&name, terms);
+        }
+        for ((pool, subject), policy) in before.policies {
+            match policy {
+                Some(policy) => scheduler.put_policy(&pool, &subject, policy),
+                None => scheduler.remove_policy(&pool, &subject),
+            }
+        }
+        for (node, old) in before.hosts {
+            scheduler.change_host(&node, |host| {
+                host.capacity = old.capacity;
+                host.hardware = old.hardware;
+                host.open = old.open;
+            });
+        }
+        for (id, run) in before.runs {
+            if let Some(run) = run {
+                scheduler.hold(&id, run);
+            }
+        }
+        for request in before.requests.into_values().flatten() {
+            scheduler.enqueue(request);
+        }
+        for (id, nomination) in before.nominations {
+            if let Some(nomination) = nomination {
+                scheduler.nominate(&id, nomination);
+            }
+        }
+    }
+
+    pub(crate) fn change_terms(&mut self, name: &PoolName, change: impl FnOnce(&mut PoolTerms)) {
+        let Some(terms) = self.scheduler.pool(name).map(|pool| pool.terms().clone()) else {
+            return;
+        };
+        let mut changed = terms.clone();
+        change(&mut changed);
+        self.before.terms.entry(name.clone()).or_insert(terms);
+        self.scheduler.put_pool(name, changed);
+    }
+
+    pub(crate) fn put_policy(&mut self, pool: &PoolName, subject: &Subject, policy: Policy) {
+        let known = self.scheduler.pool(pool);
+        let own = known.and_then(|pool| pool.own_policy(subject)).cloned();
+        let noted = self.before.policies.entry((pool.clone(), subject.clone()));
+        noted.or_insert(own);
+        self.scheduler.put_policy(pool, subject, policy);
+    }
+
+    /// Changes what a host has, or whether it takes work.
+    pub(crate) fn change_host(&mut self, node: &NodeName, change: impl FnOnce(&mut Host)) {
+        let Some(host) = self.scheduler.host(node) else {
+            return;
+        };
+        let noted = self.before.hosts.entry(node.clone());
+        noted.or_insert_with(|| host.clone());
+        self.scheduler.change_host(node, change);
+    }
+
+    pub(crate) fn replace_request(&mut self, request: Request) {
+        self.dequeue(&request.step);
+        self.enqueue(request);
+    }
+
+    /// Whether and how a request would start in a pool by the next moves there: they are played until it does, the runs that
+    /// are stopped for it going at once. Where another is to stop runs first, it would depend on when these are gone, and
+    /// nothing is said.
+    pub(crate) fn would_start(
+        &mut self,
+        step: &StepId,
+        name: &PoolName,
+        now: Time,
+    ) -> Option<Start> {
+        let mut start = Start::AtOnce;
+        for _ in 0..MAX_MOVES {
+            match self.scheduler.next_move(name, now)? {
+                Move::Grant { step: granted, .. } if granted == *step => return Some(start),
+                Move::Grant {
+                    step,
+                    pool,
+                    hosts,
+                    backfill,
+                    platform: _,
+                } => self.grant(&step, pool, hosts.into_iter().collect(), backfill, now),
+                Move::Nominate {
+                    step: promised,
+                    nomination,
+                    victims,
+                    frozen,
+                } => {
+                    let awaited = nomination.awaits.clone();
+                    let is_firm = nomination.is_firm();
+                    self.nominate(&promised, nomination);
+                    if promised == *step && is_firm {
+                        start = Start::AfterStops(awaited.len());
+                        self.end_all(&awaited, &frozen);
+                    } else if !victims.is_empty() {
+                        return None;
+                    }
+                }
+                Move::Withdraw { step: other } if other == *step && start != Start::AtOnce => {
+                    return None;
+                }
+                Move::Withdraw { step } => self.withdraw(&step),
+            }
+        }
+        None
+    }
+
+    /// Runs give back what they hold, and wait again: those that are frozen for what they gave back.
+    fn end_all(&mut self, gone: &BTreeSet<AttemptId>, frozen: &BTreeSet<AttemptId>) {
+        for id in gone {
+            let Some(run) = self.scheduler.run(id).cloned() else {
+                continue;
+            };
+            self.note_run(id);
+            // What was frozen waits to be resumed no longer.
+            self.dequeue(&id.step);
+            if frozen.contains(id) || (run.is_freezing() && !run.stopping) {
+                self.scheduler.freeze(id, 0);
+                self.scheduler.await_resumption(id);
+                continue;
+            }
+            for node in &run.holding {
+                self.scheduler.release(id, node);
+            }
+            if !run.is_leaving() {
+                self.enqueue(run.request);
+            }
+        }
+    }
+
+    fn grant(
+        &mut self,
+        step: &StepId,
+        pool: PoolName,
+        hosts: BTreeSet<NodeName>,
+        backfill: BTreeSet<StepId>,
+        now: Time,
+    ) {
+        let Some(request) = self.scheduler.request(step).cloned() else {
+            return;
+        };
+        self.dequeue(step);
+        if let Some(resumes) = &request.resumes {
+            self.note_run(&resumes.attempt);
+            return self.scheduler.thaw(&resumes.attempt, &backfill);
+        }
+        let wanted = request.each.gpus();
+        let awaited = hosts.iter().filter_map(|node| {
+            let gpus = self.scheduler.awaited_gpus_given(node, wanted)?;
+            Some((node.clone(), gpus))
+        });
+        let gpus = awaited.collect();
+        let run = Run {
+            request,
+            pool,
+            holding: hosts,
+            granted: now,
+            started: None,
+            saved: None,
+            stopping: false,
+            backfill,
+            gpus,
+            frozen: None,
+        };
+        let id = AttemptId {
+            step: step.clone(),
+            number: SUPPOSED,
+        };
+        self.note_run(&id);
+        self.scheduler.hold(&id, run);
+    }
+
+    fn enqueue(&mut self, request: Request) {
+        self.note_request(&request.step);
+        self.scheduler.enqueue(request);
+    }
+
+    fn dequeue(&mut self, step: &StepId) {
+        self.note_request(step);
+        self.scheduler.dequeue(step);
+    }
+
+    fn nominate(&mut self, step: &StepId, nomination: Nomination) {
+        self.note_nomination(step);
+        // It may take the place of this one.
+        let pool = self.scheduler.pool(&nomination.pool);
+        if let Some(soft) = pool.and_then(|pool| pool.soft()).cloned() {
+            self.note_nomination(&soft);
+        }
+        self.scheduler.nominate(step, nomination);
+    }
+
+    fn withdraw(&mut self, step: &StepId) {
+        self.note_nomination(step);
+        self.scheduler.withdraw(step);
+    }
+
+    fn note_request(&mut self, step: &StepId) {
+        let request = self.scheduler.request(step);
+        let noted = self.before.requests.entry(step.clone());
+        noted.or_insert_with(|| request.cloned());
+        self.note_nomination(step);
+    }
+
+    fn note_nomination(&mut self, step: &StepId) {
+        let nomination = self.scheduler.nomination(step);
+        let noted = self.before.nominations.entry(step.clone());
+        noted.or_insert_with(|| nomination.cloned());
+    }
+
+    /// Notes a run, and the promises that await its end.
+    fn note_run(&mut self, id: &AttemptId) {
+        let run = self.scheduler.run(id);
+        let noted = self.before.runs.entry(id.clone());
+        noted.or_insert_with(|| run.cloned());
+        for waiter in self.scheduler.awaiting(id) {
+            let nomination = self.scheduler.nomination(waiter);
+            let noted = self.before.nominations.entry(waiter.clone());
+            noted.or_insert_with(|| nomination.cloned());
+        }
+    }
+}
