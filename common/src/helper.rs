@@ -15,6 +15,11 @@ pub const CHECKPOINT: &str = "checkpoint";
 /// The mode that writes the output of steps.
 pub const WRITE_OUTPUT: &str = "write-output";
 
+/// The mode that reads the supervisor's config.
+pub const READ_CONFIG: &str = "read-config";
+/// The mode that prints it.
+pub const SHOW_CONFIG: &str = "show-config";
+
 /// Option of [`CHECKPOINT`]: replaces the loader's choice of the driver's library.
 pub const LIBRARY: &str = "library";
 /// Option of [`CHECKPOINT`]: replaces the search for the tool.

@@ -47,6 +47,7 @@ pub mod state;
 pub mod step;
 pub mod submitter;
 pub mod supervision;
+pub mod supervisor_config;
 pub mod template;
 pub mod time;
 pub mod usage;

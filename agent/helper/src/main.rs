@@ -4,9 +4,12 @@
 //! | mode | what it does | as whom |
 //! |---|---|---|
 //! | `checkpoint` | moves what a step holds on GPUs to the host's memory and back ([`mod@checkpoint`]) | the step's user |
+//! | `read-config` | reads `supervisor.toml` ([`mod@config`]) | nobody's id |
+//! | `show-config` | prints what it comes to | the same |
 //! | `write-output` | writes the output of all steps ([`writer`]) | the last id of the reserved range |
 
 mod checkpoint;
+mod config;
 mod writer;
 
 use std::ffi::OsString;
@@ -14,7 +17,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use sluice_common::chain::chain;
-use sluice_common::helper::{CHECKPOINT, WRITE_OUTPUT};
+use sluice_common::helper::{CHECKPOINT, READ_CONFIG, SHOW_CONFIG, WRITE_OUTPUT};
 
 const USAGE_ERROR: u8 = 2;
 
@@ -26,6 +29,8 @@ Usage: sluice-helper MODE [ARGUMENTS]
 Modes:
   checkpoint      move what processes hold on GPUs: [--library FILE] [--tool FILE] [--lock-timeout-ms N]
                   probe|suspend|resume|undo PID...
+  read-config     read the supervisor's config, for the supervisor alone
+  show-config     print it, for the supervisor alone
   write-output    write the output of steps; standard input is a socket of the supervisor
 
 Options:
@@ -40,6 +45,8 @@ fn main() -> ExitCode {
     let mode = args.next().unwrap_or_default();
     match mode.to_str() {
         Some(CHECKPOINT) => checkpoint(args),
+        Some(READ_CONFIG) => answered(config::read()),
+        Some(SHOW_CONFIG) => answered(config::show()),
         Some(WRITE_OUTPUT) => {
             writer::run();
             ExitCode::SUCCESS
@@ -66,9 +73,14 @@ fn checkpoint(args: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn print(text: &str) -> ExitCode {
-    match io::stdout().write_all(text.as_bytes()) {
+/// Whoever asked sees that it has failed by the end of the answer.
+fn answered(done: io::Result<()>) -> ExitCode {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
+}
+
+fn print(text: &str) -> ExitCode {
+    answered(io::stdout().write_all(text.as_bytes()))
 }

@@ -1,60 +1,16 @@
-//! Hostile bytes for what the supervisor reads of files: its config, its spool, and what an older supervisor left. What
+//! Hostile bytes for what the supervisor reads of files: its spool, and what an older supervisor left. What
 //! the host says is `fuzz/host.rs`'s, messages of its socket are `sluice-codec`'s. Corpora and engine are `sluice-fuzz`'s.
 
 mod host;
 
 use std::fs::{self, File};
 use std::os::fd::IntoRawFd;
-use std::path::Path;
 
 use sluice_common::id::{AttemptId, BootId};
 use sluice_fuzz::{Fuzz, place_for_files};
 
-use crate::config::Config;
 use crate::handover::Handover;
 use crate::spool::{Record, Spool};
-
-/// Told in a log, or to whoever starts the program: nothing in it steers a terminal, and it names its file.
-fn names_its_place(said: &str, path: &Path) {
-    assert!(!said.chars().any(char::is_control), "{said:?}");
-    assert!(said.contains(&path.display().to_string()), "{said:?}");
-}
-
-#[test]
-fn the_config() {
-    let words = [
-        "agent_uid = ",
-        "default_user = ",
-        "allow_root = true",
-        "uid_range = [",
-        "shared_users = [\"nobody\"]",
-        "umask = \"027\"",
-        "workdirs = [\"/data\"]",
-        "[users]",
-        "[limits]",
-        "nofile = ",
-        "\"unlimited\"",
-        "\"8MiB\"",
-        "[hooks]",
-        "prolog = \"/bin/true\"",
-        "log_filter = \"info,a[b{c=d}]=trace\"",
-        "[cuda]",
-        "'''",
-        "\"\"\"",
-        "1979-05-27T07:32:00Z",
-        "inf",
-        "[[a]]",
-        "a.b = ",
-    ];
-    let dir = tempfile::tempdir_in(place_for_files()).unwrap();
-    let path = dir.path().join("supervisor.toml");
-    Fuzz::new("supervisor-config").words(&words).run(|input| {
-        fs::write(&path, input).unwrap();
-        if let Err(error) = Config::read(&path) {
-            names_its_place(&error.to_string(), &path);
-        }
-    });
-}
 
 const SPOOL_WORDS: &[&str] = &[
     "\"attempt\":",

@@ -91,12 +91,12 @@ impl Groups {
         let filter = options.devices.filter;
         let by_program = unified
             .as_ref()
-            .is_some_and(|unified| filter.has(Mechanism::Cgroup2, Some(unified.root())));
+            .is_some_and(|unified| devices::has(filter, Mechanism::Cgroup2, Some(unified.root())));
         if !by_program && filter.admits(Mechanism::Cgroup1) {
             wanted.push(Controller::Devices);
         }
         let mut legacy = Legacy::open(&hierarchies.legacy, &wanted, name);
-        let by_list = filter.has(Mechanism::Cgroup1, legacy.root(Controller::Devices));
+        let by_list = devices::has(filter, Mechanism::Cgroup1, legacy.root(Controller::Devices));
         if !by_list {
             legacy.leave_out(Controller::Devices);
         }

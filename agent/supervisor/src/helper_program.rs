@@ -1,18 +1,37 @@
-//! The program `sluice-helper`, which does as another user what needs no root: where it is and how a child becomes it.
+//! The program `sluice-helper`, which does as another user what needs no root: where it is, how a child becomes it, and how
+//! it is asked something at once.
 
 use std::ffi::{CStr, CString, OsString};
 use std::fs::File;
-use std::io;
+use std::io::{self, PipeWriter, Read, Seek, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::rc::Rc;
 
 use nix::fcntl::AtFlags;
-use nix::unistd::execveat;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::prctl::{set_no_new_privs, set_pdeathsig};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::sys::wait::waitpid;
+use nix::unistd::{
+    Pid, Uid, alarm, chdir, dup2_stderr, dup2_stdin, dup2_stdout, execveat, geteuid, getpid,
+    getppid,
+};
+use sluice_common::supervisor_config::MAX_ANSWER_BYTES;
+
+use crate::sys;
 
 /// The name of the program.
 const NAME: &str = "sluice-helper";
+
+/// Who answers a question of root's: of the ids that no program gives out, and no range of attempts may have (`uids::range`).
+/// Whoever runs as the same user could speak in its place.
+const NOBODY_S: Uid = Uid::from_raw(4_294_967_293);
+
+/// How long it may take to answer, on a host that is very busy.
+const ANSWER_LIMIT_SECS: u32 = 30;
 
 /// The program, opened once: what is installed in its place later is not run by this supervisor.
 #[derive(Clone, Debug)]
@@ -24,11 +43,14 @@ impl HelperProgram {
     /// # Errors
     /// If it is not there.
     pub fn beside_us() -> io::Result<Self> {
-        let path = std::env::current_exe()?.with_file_name(NAME);
+        Self::at(&std::env::current_exe()?.with_file_name(NAME))
+    }
+
+    fn at(path: &Path) -> io::Result<Self> {
         let opened = File::options()
             .read(true)
             .custom_flags(libc::O_PATH)
-            .open(&path);
+            .open(path);
         let opened = opened.map_err(|e| {
             let path = path.display();
             let why = format!("cannot open {path}: {e}; it belongs beside sluice-supervisor");
@@ -50,6 +72,52 @@ impl HelperProgram {
         Ok(all.collect::<Result<_, _>>()?)
     }
 
+    /// What it answers in a mode, with `input` as its standard input: all that it prints until it ends, cut where that is
+    /// longer than an answer may be. It runs as nobody's user, with no right and for a limited time; of what goes wrong
+    /// it says nothing.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn ask(&self, mode: &str, input: &File) -> io::Result<Vec<u8>> {
+        let argv = Self::arguments([mode])?;
+        let (answer, to_us) = io::pipe()?;
+        let parent = getpid();
+        let pid = sys::fork_into(|| {
+            if self.prepare(input, &to_us, parent).is_ok() {
+                self.execute(&argv, &[]);
+            }
+        })?;
+        drop(to_us);
+        let mut said = Vec::new();
+        // What is too long by a byte is no answer.
+        let most = MAX_ANSWER_BYTES as u64 + 1;
+        let read = answer.take(most).read_to_end(&mut said);
+        let _where_nobody_hears_of_children_it_is_gone =
+            waitpid(Pid::from_raw(pid.cast_signed()), None);
+        read.map(|_| said)
+    }
+
+    /// In the child: lets go of what is the supervisor's, and of every right.
+    fn prepare(&self, input: &File, to_us: &PipeWriter, parent: Pid) -> io::Result<()> {
+        let null = File::options().write(true).open("/dev/null")?;
+        dup2_stdin(input)?;
+        dup2_stdout(to_us)?;
+        dup2_stderr(null)?;
+        sys::close_all_but(&[self.as_raw_fd()])?;
+        sys::default_signals();
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+        chdir("/")?;
+        // A user namespace without that id, or without the right to take it on, has no other user to become.
+        give_up_rights(Some(NOBODY_S)).or_else(|_| give_up_rights(None))?;
+        alarm::set(ANSWER_LIMIT_SECS);
+        // A change of user takes the signal away, so it is asked for last; and the parent may have died before.
+        set_pdeathsig(Signal::SIGKILL)?;
+        match getppid() == parent {
+            true => Ok(()),
+            false => Err(io::Error::other("the supervisor has ended")),
+        }
+    }
+
     /// Puts it in the place of this process. Returns only if that fails.
     pub fn execute(&self, argv: &[CString], envp: &[&CStr]) {
         let _said_by_its_end = execveat(&*self.0, c"", argv, envp, AtFlags::AT_EMPTY_PATH);
@@ -59,5 +127,78 @@ impl HelperProgram {
 impl AsRawFd for HelperProgram {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
+    }
+}
+
+/// In a child: where it is root, becomes `uid` if one is given, and can get back no right.
+///
+/// # Errors
+/// Where the kernel refuses.
+pub fn give_up_rights(uid: Option<Uid>) -> nix::Result<()> {
+    if geteuid().is_root() {
+        sys::drop_bounding_set()?;
+        uid.map_or(Ok(()), sys::become_user)?;
+        sys::drop_capabilities()?;
+    }
+    set_no_new_privs()
+}
+
+/// These bytes, to be read from the start.
+///
+/// # Errors
+/// Where there is no memory for them.
+pub fn in_memory(bytes: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create(c"sluice", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Other programs in its place, which are asked for a file by the name of the mode.
+    fn answer(program: &str, mode: &str) -> String {
+        let input = in_memory(b"what it is given").unwrap();
+        let said = HelperProgram::at(Path::new(program))
+            .unwrap()
+            .ask(mode, &input);
+        String::from_utf8(said.unwrap()).unwrap()
+    }
+
+    #[test]
+    fn whoever_answers_has_no_right_and_is_nobody_else() {
+        let status = answer("/bin/cat", "/proc/self/status");
+        let field = |name: &str| {
+            let mut lines = status.lines();
+            let found = lines.find_map(|line| line.strip_prefix(name));
+            found.unwrap().split_whitespace().collect::<Vec<_>>()
+        };
+        for capabilities in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+            assert_eq!(field(capabilities), ["0000000000000000"], "{capabilities}");
+        }
+        assert_eq!(field("NoNewPrivs:"), ["1"]);
+        assert_eq!(field("SigBlk:"), ["0000000000000000"]);
+        if geteuid().is_root() {
+            assert_eq!(field("CapBnd:"), ["0000000000000000"]);
+            let nobody = NOBODY_S.to_string();
+            assert_eq!(field("Uid:"), [nobody.as_str(); 4]);
+            assert_eq!(field("Gid:"), [nobody.as_str(); 4]);
+            assert_eq!(field("Groups:"), [nobody.as_str()]);
+        }
+        assert_eq!(answer("/bin/cat", "-"), "what it is given");
+    }
+
+    #[test]
+    fn it_has_no_descriptor_of_ours() {
+        let open = answer("/bin/ls", "/proc/self/fd");
+        // The last is that of the directory that it lists.
+        assert_eq!(open.lines().collect::<Vec<_>>(), ["0", "1", "2", "3"]);
+    }
+
+    #[test]
+    fn an_endless_answer_is_cut() {
+        assert_eq!(answer("/usr/bin/yes", "y").len(), MAX_ANSWER_BYTES + 1);
     }
 }

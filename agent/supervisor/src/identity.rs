@@ -15,8 +15,9 @@ use nix::errno::Errno;
 use nix::sys::resource::{getrlimit, setrlimit};
 use nix::unistd::{Gid, Uid, User, getegid, geteuid, getgrouplist, getgroups};
 use sluice_common::id::{Subject, UserName};
+use sluice_common::supervisor_config::{StepRules, UidRange, UserRef};
 
-use crate::config::{Rlimit, Rules, UidRange, UserRef};
+use crate::config;
 use crate::uids::range::{RangeError, Uids};
 pub use refusal::{IdentityError, Nobody};
 use submitters::Submitters;
@@ -94,7 +95,7 @@ pub struct Identities {
     /// Users that run the steps of several subjects.
     shared: Vec<String>,
     /// What else the config says of steps.
-    pub rules: Rules,
+    pub rules: StepRules,
 }
 
 impl Identities {
@@ -103,7 +104,7 @@ impl Identities {
     /// # Errors
     /// Where the host does not have, or this process may not become, what they name; where a user is shared that the
     /// rules do not call so.
-    pub fn resolve(rules: Rules, agent_uid: Option<u32>) -> Result<Self, IdentityError> {
+    pub fn resolve(rules: StepRules, agent_uid: Option<u32>) -> Result<Self, IdentityError> {
         let is_root = geteuid().is_root();
         let mut named = Vec::new();
         let mut resolve = |key: String, user: &UserRef, subjects| {
@@ -255,11 +256,11 @@ struct Named {
 
 /// The range that is given to attempts, which nobody else may have an id of.
 fn own_range(
-    rules: &Rules,
+    rules: &StepRules,
     named: &[Named],
     agent_uid: Option<u32>,
 ) -> Result<Option<Uids>, IdentityError> {
-    let Some(range) = rules.uid_range.uids() else {
+    let Some(range) = config::uids(rules.uid_range) else {
         return Ok(None);
     };
     match range.check_host() {
@@ -290,7 +291,7 @@ fn own_range(
 
 /// The users that run the steps of several subjects, all of which the config must call shared. Of root it says more than
 /// that: `allow_root`.
-fn check_shared(rules: &Rules, named: &[Named]) -> Result<Vec<String>, IdentityError> {
+fn check_shared(rules: &StepRules, named: &[Named]) -> Result<Vec<String>, IdentityError> {
     let may_be = rules
         .shared_users
         .iter()
@@ -324,7 +325,7 @@ fn check(
     key: &str,
     user: &UserRef,
     found: &Identity,
-    rules: &Rules,
+    rules: &StepRules,
     agent_uid: Option<u32>,
 ) -> Result<(), IdentityError> {
     let (key, own) = (key.to_owned(), geteuid());
@@ -407,48 +408,33 @@ fn nameless() -> Result<Identity, Errno> {
 }
 
 /// Raises what this process may give to its children, where that is allowed: better now than at each start.
-fn make_room(limit: &Rlimit) -> Result<(), IdentityError> {
+fn make_room((name, most): &(String, u64)) -> Result<(), IdentityError> {
     let refused = |most| IdentityError::Limit {
-        name: limit.name,
+        name: name.clone(),
         most,
     };
-    let (soft, hard) = getrlimit(limit.resource).map_err(|_| refused(0))?;
-    if limit.most <= hard {
+    let resource = config::rlimit(name).ok_or_else(|| refused(0))?;
+    let (soft, hard) = getrlimit(resource).map_err(|_| refused(0))?;
+    if *most <= hard {
         return Ok(());
     }
-    setrlimit(limit.resource, soft, limit.most).map_err(|_| refused(hard))
-}
-
-impl UserRef {
-    /// As messages show it.
-    pub(crate) fn shown(&self) -> String {
-        self.to_string().escape_debug().to_string()
-    }
-}
-
-impl std::fmt::Display for UserRef {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            UserRef::Name(name) => f.write_str(name),
-            UserRef::Uid(uid) => write!(f, "{uid}"),
-        }
-    }
+    setrlimit(resource, soft, *most).map_err(|_| refused(hard))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::AsSubmitter;
+    use sluice_common::supervisor_config::AsSubmitter;
 
-    fn resolve(rules: Rules) -> Result<Identities, String> {
+    fn resolve(rules: StepRules) -> Result<Identities, String> {
         Identities::resolve(rules, Some(4321)).map_err(|e| e.to_string())
     }
 
-    fn default(user: UserRef) -> Rules {
-        Rules {
+    fn default(user: UserRef) -> StepRules {
+        StepRules {
             shared_users: vec![user.clone()],
             default_user: Some(user),
-            ..Rules::default()
+            ..StepRules::default()
         }
     }
 
@@ -477,7 +463,7 @@ mod tests {
 
     #[test]
     fn without_a_config_root_gives_each_attempt_an_id_and_another_runs_all_as_itself() {
-        let found = resolve(Rules::default()).unwrap();
+        let found = resolve(StepRules::default()).unwrap();
         if !geteuid().is_root() {
             assert_eq!(named(&found, "s").uid, geteuid());
             return;
@@ -485,9 +471,9 @@ mod tests {
         assert_eq!(found.of(&of("s")), Ok(Whose::Own));
         assert_eq!(found.own_range(), Some(Uids::DEFAULT));
         assert!(found.warnings().is_empty());
-        let none = Rules {
-            uid_range: UidRange::Word("none".to_owned()),
-            ..Rules::default()
+        let none = StepRules {
+            uid_range: UidRange::Nothing,
+            ..StepRules::default()
         };
         let found = resolve(none).unwrap();
         let told = found.of(&of("s")).unwrap_err().to_string();
@@ -541,9 +527,9 @@ mod tests {
             return;
         }
         let uid = User::from_name("daemon").unwrap().unwrap().uid.as_raw();
-        let two = |a, b| Rules {
+        let two = |a, b| StepRules {
             users: [(subject("a"), a), (subject("b"), b)].into(),
-            ..Rules::default()
+            ..StepRules::default()
         };
         let mut alone = default(name("daemon"));
         alone.shared_users.clear();
@@ -584,15 +570,15 @@ mod tests {
         );
     }
 
-    fn listed<const N: usize>(users: [(&str, UserRef); N]) -> Rules {
+    fn listed<const N: usize>(users: [(&str, UserRef); N]) -> StepRules {
         let users = users.into_iter();
         let users = users.map(|(it, user)| (UserName::new(it).unwrap(), user));
-        Rules {
+        StepRules {
             as_submitter: Some(AsSubmitter {
                 users: users.collect(),
                 ..AsSubmitter::default()
             }),
-            ..Rules::default()
+            ..StepRules::default()
         }
     }
 
@@ -625,7 +611,7 @@ mod tests {
             assert!(told.contains(keys), "{told}");
             let shared_users = vec![name("daemon")];
             assert!(
-                resolve(Rules {
+                resolve(StepRules {
                     shared_users,
                     ..rules
                 })
@@ -679,9 +665,9 @@ mod tests {
         if !geteuid().is_root() {
             return;
         }
-        let rules = Rules {
+        let rules = StepRules {
             uid_range: UidRange::Given([4_000, 5_000]),
-            ..Rules::default()
+            ..StepRules::default()
         };
         // The agent's user.
         let told = resolve(rules).unwrap_err();

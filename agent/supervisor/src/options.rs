@@ -1,22 +1,21 @@
 //! The command line, and the config file that it names: what was typed, checked and made into [`Options`].
 
-mod shown;
-
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
 use lexopt::ValueExt;
 use lexopt::prelude::{Long, Short, Value};
+use sluice_common::supervisor_config::{
+    Checked, Hooks, LeaseTerms, OutputRules, StepRules, SupervisorConfig, UserRef,
+};
 use sluice_log::{FORMAT_VARIABLE, Filter, FilterError, Format, FormatError};
 
-use crate::config::{Config, ConfigError, Cuda, Rules};
+use crate::config::{self, ConfigError, Cuda};
 use crate::groups::choice::{GroupOptions, Place};
-use crate::hooks::Hooks;
+use crate::groups::devices::DeviceOptions;
 use crate::identity::{Identities, IdentityError};
-use crate::output;
-use crate::seal::Terms;
-use crate::upgrade;
+use crate::{output, upgrade};
 
 /// Names the config where `--config` does not.
 const CONFIG_VARIABLE: &str = "SLUICE_SUPERVISOR_CONFIG";
@@ -75,13 +74,13 @@ pub struct Options {
     /// Which lines of it are written.
     pub log_filter: Filter,
     /// What steps may do on this host.
-    pub rules: Rules,
+    pub rules: StepRules,
     /// What is kept of output.
-    pub output: output::Rules,
+    pub output: OutputRules,
     /// What moves the memory of GPUs.
     pub cuda: Cuda,
     /// Whose leases count, and for how long.
-    pub leases: Terms,
+    pub leases: LeaseTerms,
     /// Where an earlier program of this process left what it knew.
     pub handover: Option<RawFd>,
     /// What runs around attempts.
@@ -154,29 +153,41 @@ pub fn is_check(args: impl IntoIterator<Item = OsString>) -> bool {
     args.into_iter().any(|arg| arg == *flag)
 }
 
+/// What was typed.
+#[derive(Debug, Default)]
+struct Typed {
+    state_dir: Option<PathBuf>,
+    config: Option<PathBuf>,
+    cgroup: Option<String>,
+    log_format: Option<String>,
+    check_config: bool,
+    exit_with_stdin: bool,
+    stop_on_exit: bool,
+    handover: Option<RawFd>,
+    rehearse: Option<u32>,
+}
+
 /// Reads a command line (without the program's name) and the config that it names.
 ///
 /// # Errors
 /// Where either is not understood.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, OptionsError> {
     let mut parser = lexopt::Parser::from_args(args);
-    let (mut state_dir, mut config, mut log_format) = (None, None, None);
-    let mut cgroup = None;
-    let (mut exit_with_stdin, mut stop_on_exit) = (false, false);
-    let (mut handover, mut rehearse) = (None, None);
-    let mut check_config = false;
+    let mut typed = Typed::default();
     while let Some(arg) = parser.next()? {
         match arg {
-            Long("state-dir") => state_dir = Some(PathBuf::from(parser.value()?)),
-            Long("config") => config = Some(PathBuf::from(parser.value()?)),
-            Long("cgroup") => cgroup = Some(parser.value()?.to_string_lossy().into_owned()),
-            Long("log-format") => log_format = Some(parser.value()?.to_string_lossy().into_owned()),
-            Long(CHECK) => check_config = true,
-            Long("exit-with-stdin") => exit_with_stdin = true,
-            Long("stop-on-exit") => stop_on_exit = true,
+            Long("state-dir") => typed.state_dir = Some(PathBuf::from(parser.value()?)),
+            Long("config") => typed.config = Some(PathBuf::from(parser.value()?)),
+            Long("cgroup") => typed.cgroup = Some(parser.value()?.to_string_lossy().into_owned()),
+            Long("log-format") => {
+                typed.log_format = Some(parser.value()?.to_string_lossy().into_owned());
+            }
+            Long(CHECK) => typed.check_config = true,
+            Long("exit-with-stdin") => typed.exit_with_stdin = true,
+            Long("stop-on-exit") => typed.stop_on_exit = true,
             // These two are said by a supervisor that upgrades itself, and by nobody else.
-            Long(upgrade::HANDOVER) => handover = Some(parser.value()?.parse()?),
-            Long(upgrade::REHEARSE) => rehearse = Some(parser.value()?.parse()?),
+            Long(upgrade::HANDOVER) => typed.handover = Some(parser.value()?.parse()?),
+            Long(upgrade::REHEARSE) => typed.rehearse = Some(parser.value()?.parse()?),
             Long("help") | Short('h') => return Ok(Command::Print(HELP.to_owned())),
             Long("version") | Short('V') => {
                 let version = concat!("sluice-supervisor ", env!("CARGO_PKG_VERSION"), "\n");
@@ -185,50 +196,78 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
             Value(_) | Long(_) | Short(_) => return Err(arg.unexpected().into()),
         }
     }
-    let log_format = asked_format(log_format.as_deref())?;
+    let log_format = asked_format(typed.log_format.as_deref())?;
+    let config = typed.config.clone();
     let config = config.or_else(|| std::env::var_os(CONFIG_VARIABLE).map(PathBuf::from));
-    let config = config.as_deref().map(Config::read).transpose()?;
-    let config = config.unwrap_or_default();
-    let options = Options {
-        // Of no matter to whoever checks the config alone.
-        state_dir: match check_config {
-            true => state_dir.unwrap_or_default(),
-            false => state_dir.ok_or(OptionsError::NoStateDir)?,
-        },
-        agent_uid: config.agent_uid,
-        groups: GroupOptions {
-            place: cgroup
-                .or(config.cgroup)
-                .as_deref()
-                .map_or(Place::Own, Place::from),
-            pids_max: config.pids_max,
-            devices: config.devices,
-        },
-        log_format: log_format.or(config.log_format).unwrap_or_default(),
-        log_filter: Filter::asked(config.log_filter.as_deref())?,
-        exit_with_stdin,
-        stop_on_exit,
-        rules: config.rules,
-        output: output::Rules::new(config.output)?,
-        hooks: config.hooks,
-        cuda: Cuda {
-            library: named(CUDA_LIBRARY_VARIABLE).or(config.cuda.library),
-            tool: named(CUDA_TOOL_VARIABLE).or(config.cuda.tool),
-        },
-        leases: config.leases,
-        handover,
-    };
+    let config = config.as_deref().map(config::read).transpose()?;
+    let mut config = config.unwrap_or_default();
+    config.cgroup = typed.cgroup.take().or(config.cgroup);
+    let (check_config, rehearse) = (typed.check_config, typed.rehearse);
+    let options = options(typed, log_format, config.clone())?;
     if check_config {
-        // Whom it names is looked up at the start, and would stop it.
-        let identities = Identities::resolve(options.rules.clone(), options.agent_uid)?;
-        identities.check_submitters()?;
-        let warnings = identities.warnings();
-        return Ok(Command::Print(shown::shown(&options, &warnings)));
+        return Ok(Command::Print(check(&options, config)?));
     }
     Ok(match rehearse {
         Some(form) => Command::Rehearse(options, form),
         None => Command::Run(options),
     })
+}
+
+fn options(
+    typed: Typed,
+    log_format: Option<Format>,
+    config: SupervisorConfig,
+) -> Result<Options, OptionsError> {
+    let format_of_config = config.log_format.map(|text| text.parse());
+    let format_of_config = format_of_config
+        .transpose()
+        .map_err(wrong_format("log_format"))?;
+    Ok(Options {
+        // Of no matter to whoever checks the config alone.
+        state_dir: match typed.check_config {
+            true => typed.state_dir.unwrap_or_default(),
+            false => typed.state_dir.ok_or(OptionsError::NoStateDir)?,
+        },
+        agent_uid: config.agent.as_ref().and_then(UserRef::uid),
+        groups: GroupOptions {
+            place: config.cgroup.as_deref().map_or(Place::Own, Place::from),
+            pids_max: config.pids_max,
+            devices: DeviceOptions {
+                filter: config.device_filter,
+                gpus: config.gpu_devices.into_iter().map(PathBuf::from).collect(),
+            },
+        },
+        log_format: log_format.or(format_of_config).unwrap_or_default(),
+        log_filter: Filter::asked(config.log_filter.as_deref())?,
+        exit_with_stdin: typed.exit_with_stdin,
+        stop_on_exit: typed.stop_on_exit,
+        rules: config.steps,
+        output: output::check(config.output)?,
+        hooks: config.hooks,
+        cuda: Cuda {
+            library: named(CUDA_LIBRARY_VARIABLE).or(config.cuda_library.map(PathBuf::from)),
+            tool: named(CUDA_TOOL_VARIABLE).or(config.cuda_checkpoint.map(PathBuf::from)),
+        },
+        leases: config.leases,
+        handover: typed.handover,
+    })
+}
+
+/// Looks up whom a config names, which would stop a start as well; then what it comes to.
+fn check(options: &Options, config: SupervisorConfig) -> Result<String, OptionsError> {
+    let identities = Identities::resolve(options.rules.clone(), options.agent_uid)?;
+    identities.check_submitters()?;
+    let shown = |path: &PathBuf| path.display().to_string();
+    let checked = Checked {
+        config: SupervisorConfig {
+            log_filter: Some(options.log_filter.to_string()),
+            cuda_library: options.cuda.library.as_ref().map(shown),
+            cuda_checkpoint: options.cuda.tool.as_ref().map(shown),
+            ..config
+        },
+        warnings: identities.warnings(),
+    };
+    Ok(config::show(&checked)?)
 }
 
 fn named(variable: &str) -> Option<PathBuf> {
@@ -237,18 +276,19 @@ fn named(variable: &str) -> Option<PathBuf> {
 
 /// By the flag, else by the environment.
 fn asked_format(flag: Option<&str>) -> Result<Option<Format>, OptionsError> {
-    let told = |by| move |source| OptionsError::LogFormat { by, source };
     match flag {
-        Some(text) => text.parse().map(Some).map_err(told("--log-format")),
-        None => Format::from_environment().map_err(told(FORMAT_VARIABLE)),
+        Some(text) => text.parse().map(Some).map_err(wrong_format("--log-format")),
+        None => Format::from_environment().map_err(wrong_format(FORMAT_VARIABLE)),
     }
+}
+
+fn wrong_format(by: &'static str) -> impl Fn(FormatError) -> OptionsError {
+    move |source| OptionsError::LogFormat { by, source }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::groups::devices::DeviceOptions;
-    use std::fs;
     use std::path::Path;
 
     fn run(args: &[&str]) -> Result<Command, OptionsError> {
@@ -257,15 +297,8 @@ mod tests {
 
     #[test]
     fn every_option_is_understood() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("c.toml");
-        let text = "agent_uid = 7\npids_max = 9\ncgroup = \"x\"\noutput_max = \"2MiB\"\n";
-        fs::write(&file, text).unwrap();
-        let config = file.to_str().unwrap();
         let found = run(&[
             "--state-dir=/s",
-            "--config",
-            config,
             "--exit-with-stdin",
             "--stop-on-exit",
             "--log-format=json",
@@ -273,83 +306,52 @@ mod tests {
         ]);
         let wanted = Options {
             state_dir: "/s".into(),
-            agent_uid: Some(7),
+            agent_uid: None,
             groups: GroupOptions {
                 place: Place::Nowhere,
-                pids_max: Some(9),
+                pids_max: None,
                 devices: DeviceOptions::default(),
             },
             exit_with_stdin: true,
             stop_on_exit: true,
             log_format: Format::Json,
             log_filter: Filter::asked(None).unwrap(),
-            rules: Rules {
-                file: Some(file.clone()),
-                ..Rules::default()
-            },
-            output: output::Rules {
-                max_bytes: 2 << 20,
-                ..output::Rules::default()
-            },
+            rules: StepRules::default(),
+            output: OutputRules::default(),
             cuda: Cuda::default(),
-            leases: Terms::default(),
+            leases: LeaseTerms::default(),
             handover: None,
             hooks: Hooks::default(),
         };
         assert_eq!(found.unwrap(), Command::Run(wanted));
     }
 
-    #[test]
-    fn a_config_is_checked_without_a_state_directory() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("c.toml");
-        let check = |text: &str| {
-            fs::write(&file, text).unwrap();
-            run(&["--check-config", "--config", file.to_str().unwrap()])
-        };
-        // Root needs another user for steps, and nobody else may become one.
-        let own = nix::unistd::geteuid();
-        let user = match own.is_root() {
-            true => "\"nobody\"".to_owned(),
-            false => own.to_string(),
-        };
-        let good = format!("default_user = {user}\nshared_users = [{user}]\npids_max = 9\n");
-        let Command::Print(text) = check(&good).unwrap() else {
-            panic!("it does not work, it prints");
-        };
-        assert!(text.contains(&format!("default_user = {user}\n")), "{text}");
-        let warned = text.contains("# warning: steps of several subjects run as user");
-        assert_eq!(warned, own.is_root(), "{text}");
-        assert!(
-            text.contains("pids_max = 9\n") && text.contains("output_max"),
-            "{text}"
-        );
-        for (text, words) in [
-            ("pids_max = 9\npids_mux = 9\n", ["line 2", "`pids_max`"]),
-            (
-                "log_filter = \"loud=x\"\n",
-                ["log_filter: `loud=x`", "write a level"],
-            ),
-            (
-                "default_user = \"no-such-user\"\n",
-                ["default_user", "`no-such-user`"],
-            ),
-            (
-                "as_submitter = [\"no-such-user\"]\n",
-                ["as_submitter.no-such-user is `no-such-user`", "`useradd`"],
-            ),
-            (
-                "as_submitter = [\"root\"]\nallow_root = true\n",
-                ["as_submitter.root", "root"],
-            ),
-            (
-                "as_submitter = [\"nobody\", \"nobody\"]\n",
-                ["as_submitter", "`nobody` is listed twice"],
-            ),
-        ] {
-            let error = check(text).unwrap_err().to_string();
-            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    fn typed() -> Typed {
+        Typed {
+            state_dir: Some("/s".into()),
+            ..Typed::default()
         }
+    }
+
+    #[test]
+    fn a_config_says_what_the_command_line_does_not() {
+        let mut config = SupervisorConfig {
+            agent: Some(UserRef::Uid(7)),
+            cgroup: Some("x".to_owned()),
+            pids_max: Some(9),
+            log_format: Some("json".to_owned()),
+            gpu_devices: vec!["/dev/x".to_owned()],
+            ..SupervisorConfig::default()
+        };
+        config.output.max_bytes = 2 << 20;
+        let found = options(typed(), None, config.clone()).unwrap();
+        assert_eq!((found.agent_uid, found.log_format), (Some(7), Format::Json));
+        assert_eq!(found.groups.place, Place::from("x"));
+        assert_eq!(found.groups.pids_max, Some(9));
+        assert_eq!(found.groups.devices.gpus, [Path::new("/dev/x")]);
+        assert_eq!(found.output.max_bytes, 2 << 20);
+        let found = options(typed(), Some(Format::Text), config).unwrap();
+        assert_eq!(found.log_format, Format::Text);
     }
 
     #[test]
@@ -371,33 +373,10 @@ mod tests {
     }
 
     #[test]
-    fn the_config_that_is_shipped_says_what_holds_without_one() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let path = path.join("../../packaging/config/supervisor.toml");
-        let shipped = run(&["--state-dir=/s", "--config", path.to_str().unwrap()]);
-        let Command::Run(mut shipped) = shipped.unwrap() else {
-            panic!("it prints");
-        };
-        shipped.rules.file = None;
-        let wanted = run(&["--state-dir=/s"]).unwrap();
-        assert_eq!(Command::Run(shipped), wanted);
-        let text = fs::read_to_string(path).unwrap();
-        let defaults = text.replace("# output_", "output_");
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("c.toml");
-        fs::write(&file, defaults).unwrap();
-        let config = Config::read(&file).unwrap();
-        let rules = output::Rules::new(config.output).unwrap();
-        assert_eq!(rules, output::Rules::default());
-    }
-
-    #[test]
     fn a_cap_that_keeps_nothing_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("c.toml");
-        fs::write(&file, "output_max = \"10B\"\n").unwrap();
-        let text = run(&["--state-dir=/s", "--config", file.to_str().unwrap()]);
-        let text = text.unwrap_err().to_string();
+        let mut config = SupervisorConfig::default();
+        config.output.max_bytes = 10;
+        let text = options(typed(), None, config).unwrap_err().to_string();
         assert!(text.contains("output_max: 10B is too little"), "{text}");
     }
 }

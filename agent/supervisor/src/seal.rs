@@ -19,6 +19,7 @@ use sluice_common::lease::{Challenge, LeaseKey, SealedLease};
 use sluice_common::limit::MAX_GRACE;
 use sluice_common::submitter::{Submitter, signed_bytes};
 use sluice_common::supervision::BootMillis;
+use sluice_common::supervisor_config::LeaseTerms;
 use sluice_common::time::Span;
 
 use crate::clock;
@@ -31,27 +32,6 @@ const NEW: &str = ".lease_key.new";
 /// Challenges that may be under way: one for each heartbeat, and more heartbeats than a link bears unanswered are of no
 /// use. The oldest is forgotten first.
 const MAX_ISSUED: usize = 256;
-
-/// The longest lease unless the config says otherwise: longer than any partition that a cluster is meant to bear.
-pub const DEFAULT_LONGEST: Span = Span::from_secs(24 * 3600);
-
-/// What the config says of leases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    /// The cluster's key, if it is set by hand.
-    pub key: Option<LeaseKey>,
-    /// The longest that a lease may last, whoever gives it.
-    pub longest: Span,
-}
-
-impl Default for Terms {
-    fn default() -> Self {
-        Self {
-            key: None,
-            longest: DEFAULT_LONGEST,
-        }
-    }
-}
 
 /// Why a signed lease does not count.
 #[derive(Debug, thiserror::Error)]
@@ -136,7 +116,7 @@ pub enum SealError {
 #[derive(Debug)]
 pub struct Seals {
     dir: PathBuf,
-    terms: Terms,
+    terms: LeaseTerms,
     pinned: Option<(LeaseKey, Pinned)>,
     issued: VecDeque<(Challenge, BootMillis)>,
     random: SystemRandom,
@@ -147,7 +127,7 @@ impl Seals {
     ///
     /// # Errors
     /// If the file is there and cannot be used: nobody is believed instead.
-    pub fn open(state_dir: &Path, terms: Terms) -> Result<Self, SealError> {
+    pub fn open(state_dir: &Path, terms: LeaseTerms) -> Result<Self, SealError> {
         let path = state_dir.join(FILE);
         let pinned = match fs::read(&path) {
             Ok(bytes) => Some(read(&bytes).ok_or(SealError::Damaged { path })?),
@@ -337,7 +317,7 @@ mod tests {
     }
 
     fn open(dir: &Path) -> Seals {
-        Seals::open(dir, Terms::default()).unwrap()
+        Seals::open(dir, LeaseTerms::default()).unwrap()
     }
 
     #[test]
@@ -462,9 +442,9 @@ mod tests {
     fn a_key_that_was_set_by_hand_counts_from_the_start() {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) = (cluster(1), cluster(2));
-        let terms = Terms {
+        let terms = LeaseTerms {
             key: Some(key(&second)),
-            ..Terms::default()
+            ..LeaseTerms::default()
         };
         let mut seals = Seals::open(dir.path(), terms).unwrap();
         assert!(seals.is_settled());
@@ -479,9 +459,9 @@ mod tests {
     #[test]
     fn no_signature_makes_a_lease_longer_than_the_host_allows() {
         let dir = tempfile::tempdir().unwrap();
-        let terms = Terms {
+        let terms = LeaseTerms {
             longest: Span::from_secs(60),
-            ..Terms::default()
+            ..LeaseTerms::default()
         };
         let mut seals = Seals::open(dir.path(), terms).unwrap();
         let challenge = seals.draw(BootMillis(1000)).unwrap();
@@ -499,7 +479,7 @@ mod tests {
         assert_eq!(seals.issued.len(), MAX_ISSUED);
         for text in ["", "{}", r#"{"key":"00","node":"n","stop_limit":1}"#] {
             fs::write(dir.path().join(FILE), text).unwrap();
-            let told = Seals::open(dir.path(), Terms::default()).unwrap_err();
+            let told = Seals::open(dir.path(), LeaseTerms::default()).unwrap_err();
             assert!(told.to_string().contains(FILE), "{told}");
         }
     }

@@ -36,10 +36,11 @@ use sluice_common::attempt_dir::{OWN_WORKDIR, STEP_DIR};
 use sluice_common::id::AttemptId;
 use sluice_common::limit::MAX_SENTENCE_BYTES;
 use sluice_common::supervision::{Exit, Process, SpawnSpec};
+use sluice_common::supervisor_config::Hooks;
 
 use crate::helper_program::HelperProgram;
+use crate::hooks;
 use crate::hooks::run::Run;
-use crate::hooks::{self, Hooks};
 use crate::identity::{Behalf, Identities, Identity, Nobody};
 use crate::output::cap;
 use crate::output::writer::Streams;
@@ -330,7 +331,7 @@ impl Spawner {
         nonblocking(&report)?;
         let told = hooks::told(spec);
         let prolog = self.hooks.prolog.as_ref().map(|program| Run {
-            program,
+            program: program.as_ref(),
             told: &told,
             timeout: self.hooks.timeout,
             words_in: &self.attempts_dir,

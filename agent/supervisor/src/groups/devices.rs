@@ -6,12 +6,12 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use sluice_cgroups::devices::gpus::{self, GpuDevices};
 use sluice_cgroups::devices::{DeviceFilter, DeviceFilterError, Loaded};
 use sluice_common::chain::chain;
 use sluice_common::inventory::Mechanism;
 use sluice_common::supervision::Devices;
+use sluice_common::supervisor_config::FilterChoice;
 use tracing::warn;
 
 /// The group in which it is tried out.
@@ -19,46 +19,16 @@ const TRIAL: &str = "trial";
 /// DeviceFilters that are kept for the next attempt: one for each GPU of a large host, and one for steps without any.
 const MOST_LOADED: usize = 17;
 
-/// Which mechanism the config wants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Filter {
-    /// The best that can be had.
-    #[default]
-    Auto,
-    /// A program on the group of version 2, or none.
-    Cgroup2,
-    /// The devices controller of version 1, or none.
-    Cgroup1,
-    /// None: every step can open every GPU.
-    None,
-}
-
-impl Filter {
-    /// Whether a mechanism may be used.
-    pub(super) fn admits(self, mechanism: Mechanism) -> bool {
-        match (self, mechanism) {
-            (Filter::Auto, Mechanism::Cgroup2 | Mechanism::Cgroup1)
-            | (Filter::Cgroup2, Mechanism::Cgroup2)
-            | (Filter::Cgroup1, Mechanism::Cgroup1) => true,
-            (_, Mechanism::ProcessGroup | Mechanism::None)
-            | (Filter::Cgroup2, Mechanism::Cgroup1)
-            | (Filter::Cgroup1, Mechanism::Cgroup2)
-            | (Filter::None, _) => false,
-        }
-    }
-
-    /// Whether a mechanism may be used and works below `root`, where there is one.
-    pub(super) fn has(self, mechanism: Mechanism, root: Option<&Path>) -> bool {
-        self.admits(mechanism) && root.is_some_and(|root| works(mechanism, root))
-    }
+/// Whether the config admits a mechanism and it works below `root`, where there is one.
+pub(super) fn has(choice: FilterChoice, mechanism: Mechanism, root: Option<&Path>) -> bool {
+    choice.admits(mechanism) && root.is_some_and(|root| works(mechanism, root))
 }
 
 /// The config of fences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceOptions {
     /// Which mechanism.
-    pub filter: Filter,
+    pub filter: FilterChoice,
     /// Nodes of devices that are GPUs beside those of the driver.
     pub gpus: Vec<PathBuf>,
 }
@@ -83,7 +53,7 @@ impl DeviceFilters {
     }
 
     pub(super) fn new(mechanism: Mechanism, options: &DeviceOptions) -> Self {
-        if mechanism == Mechanism::None && options.filter != Filter::None {
+        if mechanism == Mechanism::None && options.filter != FilterChoice::None {
             warn!(
                 "no step is kept from the GPUs of others: this host offers no device filter that may be used; pools that \
                  require the capability `devices` give it no work"
@@ -180,22 +150,6 @@ fn try_out(mechanism: Mechanism, group: &Path) -> Result<(), DeviceFilterError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_config_says_which_mechanisms_may_be_used() {
-        use Mechanism::{Cgroup1, Cgroup2, None, ProcessGroup};
-        for (filter, admitted) in [
-            (Filter::Auto, &[Cgroup2, Cgroup1][..]),
-            (Filter::Cgroup2, &[Cgroup2]),
-            (Filter::Cgroup1, &[Cgroup1]),
-            (Filter::None, &[]),
-        ] {
-            for mechanism in [Cgroup2, Cgroup1, ProcessGroup, None] {
-                let expected = admitted.contains(&mechanism);
-                assert_eq!(filter.admits(mechanism), expected, "{filter:?} {mechanism}");
-            }
-        }
-    }
 
     #[test]
     fn what_is_no_group_does_not_work_and_is_left_as_it_was() {

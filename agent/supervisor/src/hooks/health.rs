@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use sluice_common::host_health::HostHealth;
 use sluice_common::supervision::BootMillis;
+use sluice_common::supervisor_config::HealthCheck;
 use tracing::{info, warn};
 
-use super::Check;
 use super::run::Run;
 use crate::{background, clock};
 
@@ -19,7 +19,7 @@ const MAX_WHY_BYTES: usize = 300;
 /// Checks the host.
 #[derive(Debug)]
 pub struct Health {
-    check: Option<Check>,
+    check: Option<HealthCheck>,
     words_in: PathBuf,
     next_at: BootMillis,
     running: Option<Running>,
@@ -35,7 +35,7 @@ struct Running {
 
 impl Health {
     /// The first check is due at once; without one the host is fit.
-    pub fn new(check: Option<Check>, words_in: PathBuf) -> Self {
+    pub fn new(check: Option<HealthCheck>, words_in: PathBuf) -> Self {
         Self {
             found: check.is_none().then_some(HostHealth::Fit),
             check,
@@ -109,12 +109,12 @@ impl Health {
 const PASSED: u8 = b'+';
 const FAILED: u8 = b'-';
 
-fn begin(check: &Check, words_in: &std::path::Path) -> io::Result<Running> {
+fn begin(check: &HealthCheck, words_in: &std::path::Path) -> io::Result<Running> {
     let (fault, mut tell) = io::pipe()?;
     let pid = background::start(&[tell.as_raw_fd()], || {
         let told = [].into();
         let hook = Run {
-            program: &check.program,
+            program: check.program.as_ref(),
             told: &told,
             timeout: check.timeout,
             words_in,

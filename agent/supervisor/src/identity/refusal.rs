@@ -3,9 +3,9 @@
 use nix::errno::Errno;
 use nix::unistd::Uid;
 use sluice_common::id::{Subject, UserName};
+use sluice_common::supervisor_config::UserRef;
 
 use super::submitters::Place;
-use crate::config::UserRef;
 use crate::uids::range::{RangeError, Uids};
 
 /// Why the config cannot be obeyed on this host.
@@ -116,7 +116,7 @@ pub enum IdentityError {
     )]
     Limit {
         /// The key.
-        name: &'static str,
+        name: String,
         /// What the host gives.
         most: u64,
     },

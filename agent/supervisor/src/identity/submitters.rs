@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use nix::unistd::Gid;
 use sluice_common::id::UserName;
+use sluice_common::supervisor_config::{AsSubmitter, OtherSubmitters, UserRef};
 
 use super::{Identity, IdentityError, Nobody};
-use crate::config::{AsSubmitter, OtherSubmitters, UserRef};
 
 /// The submitters that the config lists, as this host's user database knows them.
 #[derive(Clone, Debug)]

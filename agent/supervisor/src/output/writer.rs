@@ -26,13 +26,12 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::PollFlags;
-use nix::sys::prctl::set_no_new_privs;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, recv, sendmsg, socketpair,
 };
-use nix::unistd::{Pid, Uid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, geteuid, setsid};
+use nix::unistd::{Pid, Uid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, setsid};
 use sluice_common::helper::kind::{
     BEGIN, DROPPED, END, FLUSH, FLUSHED, LOST, NOT_DROPPED, STALLED, WRITTEN,
 };
@@ -43,7 +42,7 @@ use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
 use tracing::{error, info, warn};
 
-use crate::helper_program::HelperProgram;
+use crate::helper_program::{HelperProgram, give_up_rights};
 use crate::whole_file::open_in_place;
 use crate::{clock, lock, sys};
 pub use streams::Streams;
@@ -341,15 +340,8 @@ impl Writer {
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&spared), None)?;
         setsid()?;
         chdir("/")?;
-        if geteuid().is_root() {
-            sys::drop_bounding_set()?;
-            if let Some(uid) = self.uid {
-                // Root may use the part of a file system that is kept for it; output shall not.
-                sys::become_user(uid)?;
-            }
-            sys::drop_capabilities()?;
-        }
-        set_no_new_privs()?;
+        // Root may use the part of a file system that is kept for it; output shall not.
+        give_up_rights(self.uid)?;
         // The one before this was killed, and may need a moment.
         Ok(fcntl(io::stdout(), FcntlArg::F_SETLKW(&lock::whole())).map(drop)?)
     }

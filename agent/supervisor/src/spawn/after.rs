@@ -14,12 +14,12 @@ use nix::unistd::{Pid, Uid, chdir, getpid, getppid};
 use sluice_cgroups::entrance::Entrance;
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::Exit;
+use sluice_common::supervisor_config::StepRules;
 use sluice_common::template::launch::Bound;
 
 use super::around::{self, Hook};
 use super::environment::environment;
 use super::{SpawnError, Spawner, child, confine, fork_by, host, workdir};
-use crate::config::Rules;
 use crate::identity::Identity;
 use crate::output::writer::Streams;
 use crate::spool::after::After;
@@ -77,7 +77,7 @@ struct Child<'a> {
     streams: [&'a File; 3],
     open_files: (rlim_t, rlim_t),
     identity: &'a Identity,
-    rules: &'a Rules,
+    rules: &'a StepRules,
     workdir: &'a Path,
     limits: &'a [(Resource, &'a Bound)],
     hooks: &'a [Hook<'a>],

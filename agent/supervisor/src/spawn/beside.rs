@@ -25,13 +25,13 @@ use sluice_cgroups::entrance::Entrance;
 use sluice_common::attempt_dir::{EXEC_DIR_PREFIX, EXEC_STREAMS};
 use sluice_common::exec::ExecId;
 use sluice_common::supervision::Process;
+use sluice_common::supervisor_config::StepRules;
 
 use super::child::{self, Program, STEP_S_FAULT};
 use super::{
     PASSED_THROUGH, Report, SpawnError, Spawner, arguments, confine, fork_by, host, make_dir,
     nonblocking, pipe,
 };
-use crate::config::Rules;
 use crate::identity::{Behalf, Identity};
 use crate::process;
 
@@ -139,7 +139,7 @@ struct Child<'a> {
     streams: [PathBuf; 3],
     main: Process,
     identity: &'a Identity,
-    rules: &'a Rules,
+    rules: &'a StepRules,
     argv: Vec<CString>,
 }
 

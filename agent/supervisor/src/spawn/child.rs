@@ -13,11 +13,11 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, setsid};
 use sluice_cgroups::entrance::Entrance;
 use sluice_common::limit::MAX_SENTENCE_BYTES;
+use sluice_common::supervisor_config::StepRules;
 use sluice_common::template::launch::Bound;
 
 use super::around::{self, Hook};
 use super::{confine, lookup};
-use crate::config::Rules;
 use crate::hooks::run::Run;
 use crate::identity::Identity;
 use crate::{oom, sys};
@@ -47,7 +47,7 @@ pub(super) struct Child<'a> {
     /// Who it becomes before it touches anything of the step's own.
     pub(super) identity: &'a Identity,
     /// What it may do.
-    pub(super) rules: &'a Rules,
+    pub(super) rules: &'a StepRules,
     pub(super) workdir: &'a Path,
     /// Whether that is the attempt's own, made for it.
     pub(super) own_workdir: bool,

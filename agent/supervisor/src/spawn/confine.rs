@@ -11,24 +11,25 @@ use nix::sys::prctl::set_no_new_privs;
 use nix::sys::resource::setrlimit;
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{geteuid, getresgid, getresuid, setgroups, setresgid, setresuid};
+use sluice_common::supervisor_config::StepRules;
 
 use super::lookup;
-use crate::config::Rules;
 use crate::identity::Identity;
-use crate::sys;
+use crate::{config, sys};
 
 /// Most of a path that is shown.
 const SHOWN_PATH_BYTES: usize = 200;
 
 /// Becomes `identity`, for good.
-pub(super) fn become_user(identity: &Identity, rules: &Rules) -> Result<(), String> {
+pub(super) fn become_user(identity: &Identity, rules: &StepRules) -> Result<(), String> {
     let failed = |what: &str| {
         let what = what.to_owned();
         move |e: Errno| format!("the host could not {what}: {}", e.desc())
     };
-    for limit in &rules.limits {
-        setrlimit(limit.resource, limit.most, limit.most)
-            .map_err(failed(&format!("set limit {}", limit.name)))?;
+    for (name, most) in &rules.limits {
+        let resource = config::rlimit(name).ok_or(Errno::EINVAL);
+        let set = resource.and_then(|resource| setrlimit(resource, *most, *most));
+        set.map_err(failed(&format!("set limit {name}")))?;
     }
     if let Some(mask) = rules.umask {
         umask(Mode::from_bits_truncate(mask));
@@ -53,7 +54,7 @@ pub(super) fn become_user(identity: &Identity, rules: &Rules) -> Result<(), Stri
 }
 
 /// What must not be wrong is not taken on trust.
-fn confirm(identity: &Identity, rules: &Rules) -> Result<(), String> {
+fn confirm(identity: &Identity, rules: &StepRules) -> Result<(), String> {
     let (uid, gid) = (identity.uid, identity.gid);
     let user_is = getresuid().is_ok_and(|u| [u.real, u.effective, u.saved] == [uid; 3]);
     let group_is = getresgid().is_ok_and(|g| [g.real, g.effective, g.saved] == [gid; 3]);
@@ -65,24 +66,23 @@ fn confirm(identity: &Identity, rules: &Rules) -> Result<(), String> {
 }
 
 /// Whether steps may work in the directory that this process is in now.
-pub(super) fn check_workdir(rules: &Rules) -> Result<(), String> {
+pub(super) fn check_workdir(rules: &StepRules) -> Result<(), String> {
     let Some(allowed) = &rules.workdirs else {
         return Ok(());
     };
     // The kernel's own name of it, without links: what was asked for may have been one.
     let here = nix::unistd::getcwd()
         .map_err(|e| format!("the working directory has no name: {}", e.desc()))?;
-    if allowed.iter().any(|root| here.starts_with(resolved(root))) {
+    if allowed
+        .iter()
+        .any(|root| here.starts_with(resolved(root.as_ref())))
+    {
         return Ok(());
     }
     let here = lookup::shown(&here.to_string_lossy(), SHOWN_PATH_BYTES);
-    let file = rules
-        .file
-        .as_deref()
-        .unwrap_or(Path::new("supervisor.toml"));
+    let file = rules.file.as_deref().unwrap_or("supervisor.toml");
     Err(format!(
-        "steps may not work in `{here}` on this host: choose a directory below one of `workdirs` in {}, or have it added",
-        file.display()
+        "steps may not work in `{here}` on this host: choose a directory below one of `workdirs` in {file}, or have it added"
     ))
 }
 

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 use sluice_common::id::{AttemptId, StepId};
 use sluice_common::supervision::Exit;
+use sluice_common::supervisor_config::Hooks;
 use tracing::error;
 
 use crate::attempt::{Attempt, Epilog};
 use crate::handover;
-use crate::hooks::Hooks;
 use crate::hooks::run::{Run, start_epilog};
 
 /// Steps whose prologs are counted. One that is tried elsewhere with success is never heard of here again.
@@ -72,7 +72,7 @@ impl Hooking {
         };
         if attempt.epilog == Epilog::Ahead {
             let epilog = Run {
-                program,
+                program: program.as_ref(),
                 told: &attempt.hook_words,
                 timeout: self.hooks.timeout,
                 words_in: &self.words_in,

@@ -9,6 +9,7 @@ use nix::unistd::{Pid, Uid};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::limit::DEFAULT_GRACE;
 use sluice_common::supervision::{Exit, FreezerState, HostEnd, HostPhase, Process};
+use sluice_common::supervisor_config::{Hooks, LeaseTerms, OutputRules};
 use sluice_common::time::Time;
 use sluice_common::usage::Usage;
 
@@ -24,13 +25,12 @@ use crate::groups::Groups;
 use crate::groups::choice::GroupOptions;
 use crate::groups::name;
 use crate::helper_program::HelperProgram;
-use crate::hooks::Hooks;
 use crate::identity::Identities;
 use crate::keeper::places;
 use crate::lease::Lease;
 use crate::moving::Moving;
-use crate::output::{self, cap, sweep::Sweep, writer::Writer};
-use crate::seal::{Seals, Terms};
+use crate::output::{cap, sweep::Sweep, writer::Writer};
+use crate::seal::Seals;
 use crate::spawn::begun;
 use crate::spool::Record;
 use crate::storage::Storage;
@@ -50,13 +50,13 @@ pub struct Setup<'a> {
     /// Who their steps run as.
     pub identities: Identities,
     /// How much of their output is kept.
-    pub output: output::Rules,
+    pub output: OutputRules,
     /// What runs around them.
     pub hooks: Hooks,
     /// What moves the memory of GPUs.
     pub cuda: Cuda,
     /// What the config says of leases.
-    pub leases: Terms,
+    pub leases: LeaseTerms,
     /// What an earlier program of this very process knew.
     pub left: Left,
 }

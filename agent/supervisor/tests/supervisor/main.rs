@@ -12,6 +12,7 @@ mod after;
 mod births;
 mod client;
 mod compromised;
+mod configs;
 mod ends;
 mod execs;
 mod fenced;

@@ -5,30 +5,11 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use sluice_common::id::UserName;
+use sluice_common::supervisor_config::{AsSubmitter, ConfigMistake, OtherSubmitters, UserRef};
 
-use super::{UserRef, Wrong};
+use super::RawUser;
 
 const KEY: &str = "as_submitter";
-
-/// The users whose own steps run as them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AsSubmitter {
-    /// The host's user for each submitter.
-    pub users: BTreeMap<UserName, UserRef>,
-    /// What becomes of the steps of all others.
-    pub others: OtherSubmitters,
-}
-
-/// What becomes of a step whose submitter is not listed, or not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OtherSubmitters {
-    /// It is refused.
-    #[default]
-    Refuse,
-    /// It runs as if there were no list.
-    AsUsual,
-}
 
 /// The list as written.
 #[derive(Debug, Deserialize)]
@@ -40,17 +21,17 @@ pub(super) enum RawSubmitters {
     /// Users that are called on this host what the coordinator calls them.
     Same(Vec<String>),
     /// Users that may be called otherwise.
-    Mapped(BTreeMap<String, UserRef>),
+    Mapped(BTreeMap<String, RawUser>),
 }
 
 pub(super) fn check(
     written: Option<RawSubmitters>,
     others: Option<OtherSubmitters>,
-) -> Result<Option<AsSubmitter>, Wrong> {
+) -> Result<Option<AsSubmitter>, ConfigMistake> {
     let Some(written) = written else {
         let needless = "without as_submitter it says nothing: add that, or take it out";
         return others.map_or(Ok(None), |_| {
-            Err(("other_submitters".to_owned(), needless.to_owned()))
+            Err(ConfigMistake::value("other_submitters", needless))
         });
     };
     let entries: Vec<(String, UserRef)> = match written {
@@ -59,11 +40,14 @@ pub(super) fn check(
             both.map(|name| (name.clone(), UserRef::Name(name)))
                 .collect()
         }
-        RawSubmitters::Mapped(users) => users.into_iter().collect(),
+        RawSubmitters::Mapped(users) => {
+            let users = users.into_iter();
+            users.map(|(name, user)| (name, user.into())).collect()
+        }
     };
     let mut users = BTreeMap::new();
     for (name, user) in entries {
-        let wrong = |message: String| (KEY.to_owned(), message);
+        let wrong = |message: String| ConfigMistake::value(KEY, message);
         let name = UserName::new(name).map_err(|e| wrong(e.to_string()))?;
         if users.insert(name.clone(), user).is_some() {
             return Err(wrong(format!("`{name}` is listed twice: keep one")));
@@ -74,27 +58,29 @@ pub(super) fn check(
 }
 
 /// Refuses a default user who would run nothing.
-pub(super) fn check_default(listed: Option<&AsSubmitter>, has_default: bool) -> Result<(), Wrong> {
+pub(super) fn check_default(
+    listed: Option<&AsSubmitter>,
+    has_default: bool,
+) -> Result<(), ConfigMistake> {
     match listed {
-        Some(listed) if has_default && listed.others == OtherSubmitters::Refuse => Err((
-            "default_user".to_owned(),
-            "it would run no step, since as_submitter refuses those whom it does not list: say `other_submitters = \
-             \"as_usual\"` if it shall run theirs, or take it out"
-                .to_owned(),
-        )),
+        Some(listed) if has_default && listed.others == OtherSubmitters::Refuse => {
+            Err(ConfigMistake::value(
+                "default_user",
+                "it would run no step, since as_submitter refuses those whom it does not list: say `other_submitters = \
+             \"as_usual\"` if it shall run theirs, or take it out",
+            ))
+        }
         Some(_) | None => Ok(()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::parse;
+    use super::super::tests::read;
     use super::*;
-    use std::path::Path;
 
-    fn read(text: &str) -> Result<Option<AsSubmitter>, String> {
-        let config = parse(text, Path::new("s.toml")).map_err(|e| e.to_string())?;
-        Ok(config.rules.as_submitter)
+    fn read_list(text: &str) -> Result<Option<AsSubmitter>, String> {
+        Ok(read(text)?.as_submitter)
     }
 
     fn users<const N: usize>(users: [(&str, UserRef); N]) -> BTreeMap<UserName, UserRef> {
@@ -107,8 +93,8 @@ mod tests {
     #[test]
     fn a_list_and_a_table_are_understood() {
         let name = |name: &str| UserRef::Name(name.to_owned());
-        assert_eq!(read(""), Ok(None));
-        let list = read("as_submitter = [\"alice\", \"bob\"]")
+        assert_eq!(read_list(""), Ok(None));
+        let list = read_list("as_submitter = [\"alice\", \"bob\"]")
             .unwrap()
             .unwrap();
         assert_eq!(
@@ -116,7 +102,7 @@ mod tests {
             users([("alice", name("alice")), ("bob", name("bob"))])
         );
         assert_eq!(list.others, OtherSubmitters::Refuse);
-        let table = read(
+        let table = read_list(
             "other_submitters = \"as_usual\"\n[as_submitter]\n\"alice@example.org\" = \"alice\"\nbob = 1001\n",
         );
         let table = table.unwrap().unwrap();
@@ -126,7 +112,7 @@ mod tests {
         ];
         assert_eq!(table.users, users(wanted));
         assert_eq!(table.others, OtherSubmitters::AsUsual);
-        let nobody = read("as_submitter = []").unwrap().unwrap();
+        let nobody = read_list("as_submitter = []").unwrap().unwrap();
         assert!(nobody.users.is_empty());
     }
 
@@ -160,10 +146,10 @@ mod tests {
                 "default_user: it would run no step",
             ),
         ] {
-            let told = read(text).unwrap_err();
+            let told = read_list(text).unwrap_err();
             assert!(told.contains(wanted), "{text}: {told}");
         }
         let both = "as_submitter = [\"a\"]\ndefault_user = \"b\"\nother_submitters = \"as_usual\"";
-        assert!(read(both).is_ok());
+        assert!(read_list(both).is_ok());
     }
 }

@@ -1,0 +1,517 @@
+//! Reading `supervisor.toml` for the supervisor, which opens the file and looks at who can have written it. What is written is
+//! checked here; whether its users exist and can be become, and whether its programs can be trusted, is the supervisor's to
+//! find out.
+
+mod limits;
+mod shown;
+mod submitters;
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use serde::Deserialize;
+use sluice_codec::{decode, encode};
+use sluice_common::amount::parse_memory;
+use sluice_common::config;
+use sluice_common::id::Subject;
+use sluice_common::lease::LeaseKey;
+use sluice_common::supervisor_config::{
+    Checked, ConfigMistake, FilterChoice, HealthCheck, Hooks, LeaseTerms, MAX_ANSWER_BYTES,
+    OtherSubmitters, OutputRules, StepRules, SupervisorConfig, UidRange, UserRef,
+};
+use sluice_common::time::{Span, SpanError};
+use sluice_log::Format;
+
+use limits::RawLimits;
+use submitters::RawSubmitters;
+
+/// Between two checks of the host, where the file does not say it.
+const DEFAULT_INTERVAL: Span = Span::from_secs(60);
+
+/// Between two checks at the least.
+const LEAST_INTERVAL: Span = Span::from_secs(1);
+
+/// `uid_range = "none"`: no attempt gets a user id of its own.
+const NO_RANGE: &str = "none";
+
+/// Answers what the file at standard input says, or what is wrong with it.
+///
+/// # Errors
+/// If nobody takes the answer.
+pub(crate) fn read() -> io::Result<()> {
+    let mut text = String::new();
+    let config = match io::stdin().read_to_string(&mut text) {
+        Ok(_) => parse(&text),
+        Err(e) => Err(ConfigMistake::Unreadable(e.to_string())),
+    };
+    let answer = encode(&config, MAX_ANSWER_BYTES).map_err(io::Error::other)?;
+    io::stdout().write_all(&answer)
+}
+
+/// Prints what the config that the supervisor gives at standard input comes to.
+///
+/// # Errors
+/// If it gives none, or nobody reads what is printed.
+pub(crate) fn show() -> io::Result<()> {
+    let mut asked = Vec::new();
+    io::stdin().read_to_end(&mut asked)?;
+    let checked: Checked = decode(&asked, MAX_ANSWER_BYTES).map_err(io::Error::other)?;
+    io::stdout().write_all(shown::shown(&checked).as_bytes())
+}
+
+/// The file as written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawConfig {
+    agent_uid: Option<u32>,
+    agent_user: Option<RawUser>,
+    log_format: Option<Format>,
+    log_filter: Option<String>,
+    cgroup: Option<String>,
+    pids_max: Option<u32>,
+    output_max: Option<Bytes>,
+    output_retention: Option<Length>,
+    output_total_max: Option<Bytes>,
+    keep_work: Option<Length>,
+    min_free: Option<Bytes>,
+    device_filter: FilterChoice,
+    gpu_devices: Vec<String>,
+    cuda_library: Option<String>,
+    cuda_checkpoint: Option<String>,
+    lease_key: Option<String>,
+    max_lease: Option<Length>,
+    default_user: Option<RawUser>,
+    users: BTreeMap<Subject, RawUser>,
+    shared_users: Vec<RawUser>,
+    as_submitter: Option<RawSubmitters>,
+    other_submitters: Option<OtherSubmitters>,
+    uid_range: Option<RawRange>,
+    allow_root: bool,
+    workdirs: Option<Vec<String>>,
+    umask: Option<String>,
+    limits: RawLimits,
+    hooks: RawHooks,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected the name of a user, or its number")]
+enum RawUser {
+    Name(String),
+    Uid(u32),
+}
+
+impl From<RawUser> for UserRef {
+    fn from(raw: RawUser) -> Self {
+        match raw {
+            RawUser::Name(name) => UserRef::Name(name),
+            RawUser::Uid(uid) => UserRef::Uid(uid),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected [first, last], both included, or \"none\""
+)]
+enum RawRange {
+    Given([u32; 2]),
+    Word(String),
+}
+
+/// `[hooks]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawHooks {
+    prolog: Option<String>,
+    epilog: Option<String>,
+    timeout: Option<Length>,
+    prolog_failures_max: Option<u32>,
+    health_check: Option<String>,
+    health_interval: Option<Length>,
+    health_failures_max: Option<u32>,
+}
+
+/// An amount of bytes, such as `"1GiB"`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct Bytes(u64);
+
+impl TryFrom<String> for Bytes {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        parse_memory(&text).map(Self).map_err(|e| e.to_string())
+    }
+}
+
+/// A length of time, such as `"7d"`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct Length(Span);
+
+impl TryFrom<String> for Length {
+    type Error = SpanError;
+
+    fn try_from(text: String) -> Result<Self, SpanError> {
+        text.parse().map(Self)
+    }
+}
+
+fn parse(text: &str) -> Result<SupervisorConfig, ConfigMistake> {
+    let raw: RawConfig = toml::from_str(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        let line = text[..at.min(text.len())].matches('\n').count();
+        ConfigMistake::Line {
+            line: line as u64 + 1,
+            message: config::way_out(error.message(), text.lines().nth(line)),
+        }
+    })?;
+    raw.check()
+}
+
+impl RawConfig {
+    fn check(self) -> Result<SupervisorConfig, ConfigMistake> {
+        let umask = self.umask.as_deref().map(check_umask).transpose()?;
+        self.check_paths()?;
+        let as_submitter = submitters::check(self.as_submitter, self.other_submitters)?;
+        submitters::check_default(as_submitter.as_ref(), self.default_user.is_some())?;
+        let users = self.users.into_iter();
+        let shared = self.shared_users.into_iter();
+        let steps = StepRules {
+            default_user: self.default_user.map(UserRef::from),
+            users: users
+                .map(|(subject, user)| (subject, user.into()))
+                .collect(),
+            shared_users: shared.map(UserRef::from).collect(),
+            as_submitter,
+            uid_range: check_uid_range(self.uid_range)?,
+            allow_root: self.allow_root,
+            workdirs: self.workdirs,
+            umask,
+            limits: self.limits.check()?,
+            ..StepRules::default()
+        };
+        let default = OutputRules::default();
+        let amount = |raw: Option<Bytes>| raw.map(|Bytes(amount)| amount);
+        let length = |raw: Option<Length>| raw.map(|Length(span)| span);
+        Ok(SupervisorConfig {
+            agent: check_agent(self.agent_uid, self.agent_user)?,
+            log_format: self.log_format.map(|format| format.to_string()),
+            log_filter: self.log_filter,
+            cgroup: self.cgroup,
+            pids_max: self.pids_max,
+            device_filter: self.device_filter,
+            gpu_devices: self.gpu_devices,
+            cuda_library: self.cuda_library,
+            cuda_checkpoint: self.cuda_checkpoint,
+            output: OutputRules {
+                max_bytes: amount(self.output_max).unwrap_or(default.max_bytes),
+                keep_for: length(self.output_retention).unwrap_or(default.keep_for),
+                total_bytes: amount(self.output_total_max).unwrap_or(default.total_bytes),
+                keep_work: length(self.keep_work).unwrap_or(default.keep_work),
+                min_free: amount(self.min_free),
+            },
+            leases: check_leases(self.lease_key, length(self.max_lease))?,
+            steps,
+            hooks: self.hooks.check()?,
+        })
+    }
+}
+
+impl RawConfig {
+    fn check_paths(&self) -> Result<(), ConfigMistake> {
+        let workdirs = self.workdirs.iter().flatten();
+        let workdirs = workdirs.map(|path| ("workdirs", path.as_str()));
+        let cuda = [
+            ("cuda_library", self.cuda_library.as_deref()),
+            ("cuda_checkpoint", self.cuda_checkpoint.as_deref()),
+        ];
+        let cuda = cuda
+            .into_iter()
+            .filter_map(|(key, path)| Some((key, path?)));
+        workdirs.chain(cuda).try_for_each(check_absolute)
+    }
+}
+
+fn check_agent(uid: Option<u32>, user: Option<RawUser>) -> Result<Option<UserRef>, ConfigMistake> {
+    match (uid, user) {
+        (Some(_), Some(_)) => Err(ConfigMistake::value(
+            "agent_user",
+            "agent_uid says it already: keep one",
+        )),
+        (uid, user) => Ok(user.map(UserRef::from).or(uid.map(UserRef::Uid))),
+    }
+}
+
+fn check_leases(key: Option<String>, longest: Option<Span>) -> Result<LeaseTerms, ConfigMistake> {
+    let digits = "write the 64 hexadecimal digits that the coordinator's log shows when it starts";
+    let parse = |text: String| {
+        LeaseKey::parse(&text).ok_or_else(|| ConfigMistake::value("lease_key", digits))
+    };
+    let longest = longest.unwrap_or(LeaseTerms::default().longest);
+    if longest == Span::ZERO {
+        return Err(ConfigMistake::value(
+            "max_lease",
+            "no step could run: write a time such as \"24h\"",
+        ));
+    }
+    let key = key.map(parse).transpose()?;
+    Ok(LeaseTerms { key, longest })
+}
+
+fn check_umask(text: &str) -> Result<u32, ConfigMistake> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mask @ 0..=0o777) => Ok(mask),
+        Ok(_) | Err(_) => Err(ConfigMistake::value(
+            "umask",
+            format!(
+                "`{}` is no mask: write octal digits, such as \"027\"",
+                text.escape_debug()
+            ),
+        )),
+    }
+}
+
+/// Whether the ids of the range are free is the supervisor's to find out.
+fn check_uid_range(range: Option<RawRange>) -> Result<UidRange, ConfigMistake> {
+    match range {
+        None => Ok(UidRange::Default),
+        Some(RawRange::Given(bounds)) => Ok(UidRange::Given(bounds)),
+        Some(RawRange::Word(word)) if word == NO_RANGE => Ok(UidRange::Nothing),
+        Some(RawRange::Word(word)) => Err(ConfigMistake::value(
+            "uid_range",
+            format!(
+                "`{}` is no range: write [first, last], or \"{NO_RANGE}\"",
+                word.escape_debug()
+            ),
+        )),
+    }
+}
+
+fn check_absolute((key, path): (&str, &str)) -> Result<(), ConfigMistake> {
+    match Path::new(path).is_absolute() {
+        true => Ok(()),
+        false => Err(ConfigMistake::value(
+            key,
+            format!("`{path}` is not absolute: begin it with `/`"),
+        )),
+    }
+}
+
+impl RawHooks {
+    fn check(self) -> Result<Hooks, ConfigMistake> {
+        let counts = [
+            ("prolog_failures_max", self.prolog_failures_max),
+            ("health_failures_max", self.health_failures_max),
+        ];
+        if let Some((key, _)) = counts.iter().find(|(_, count)| *count == Some(0)) {
+            let key = format!("hooks.{key}");
+            return Err(ConfigMistake::value(
+                &key,
+                "0 means nothing: the least is 1",
+            ));
+        }
+        let default = Hooks::default();
+        let timeout = self.timeout.map_or(default.timeout, |Length(span)| span);
+        let interval = self.health_interval;
+        let interval = interval.map_or(DEFAULT_INTERVAL, |Length(span)| span);
+        if interval < LEAST_INTERVAL {
+            let message =
+                format!("{interval} would keep the host busy: the least is {LEAST_INTERVAL}");
+            return Err(ConfigMistake::value("hooks.health_interval", message));
+        }
+        Ok(Hooks {
+            prolog: self.prolog,
+            epilog: self.epilog,
+            timeout,
+            failures_max: self.prolog_failures_max.unwrap_or(default.failures_max),
+            health_check: self.health_check.map(|program| HealthCheck {
+                program,
+                timeout,
+                interval,
+                failures_max: self.health_failures_max.unwrap_or(1),
+            }),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_fuzz::Fuzz;
+    use std::fs;
+
+    pub(super) fn read(text: &str) -> Result<StepRules, String> {
+        parse(text)
+            .map(|config| config.steps)
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_full_config_is_understood() {
+        let rules = read(
+            "agent_uid = 7\ndefault_user = \"nobody\"\numask = \"027\"\nworkdirs = [\"/data\"]\n\
+             [users]\nprod = \"prod\"\nbatch = 1001\n\
+             [limits]\nnofile = 4096\ncore = 0\nmemlock = \"unlimited\"\nstack = \"8MiB\"\n",
+        )
+        .unwrap();
+        assert_eq!(rules.default_user, Some(UserRef::Name("nobody".to_owned())));
+        assert_eq!(
+            rules.users[&Subject::new("batch").unwrap()],
+            UserRef::Uid(1001)
+        );
+        assert_eq!((rules.umask, rules.allow_root), (Some(0o027), false));
+        assert_eq!(rules.workdirs.unwrap(), ["/data"]);
+        let limits: Vec<_> = rules
+            .limits
+            .iter()
+            .map(|(name, most)| (name.as_str(), *most))
+            .collect();
+        let wanted = [
+            ("nofile", 4096),
+            ("core", 0),
+            ("memlock", u64::MAX),
+            ("stack", 8 << 20),
+        ];
+        assert_eq!(limits, wanted);
+    }
+
+    #[test]
+    fn each_mistake_is_named_with_its_way_out() {
+        for (text, wanted) in [
+            (
+                "default_usr = \"x\"",
+                "line 1: unknown key `default_usr`: did you mean `default_user`?",
+            ),
+            (
+                "\n[limits]\nnofiles = 1",
+                "line 3: unknown key `nofiles`: did you mean `nofile`?",
+            ),
+            (
+                "default_user = true",
+                "expected the name of a user, or its number",
+            ),
+            (
+                "agent_uid = 1\nagent_user = 1",
+                "agent_user: agent_uid says it already",
+            ),
+            ("uid_range = \"all\"", "uid_range: `all` is no range"),
+            ("uid_range = 7", "expected [first, last]"),
+            ("umask = \"999\"", "umask: `999` is no mask"),
+            ("umask = \"7777\"", "umask: `7777` is no mask"),
+            ("workdirs = [\"data\"]", "workdirs: `data` is not absolute"),
+            (
+                "workdirs = [\"a\\u001b[2J\"]",
+                "workdirs: `a\\u{1b}[2J` is not absolute",
+            ),
+            (
+                "cuda_library = \"libcuda.so.1\"",
+                "cuda_library: `libcuda.so.1` is not absolute",
+            ),
+            (
+                "[limits]\nnproc = \"8GiB\"",
+                "limits.nproc: `8GiB` is no limit",
+            ),
+            ("[limits]\nstack = \"8 oxen\"", "limits.stack: "),
+            ("[users]\n\"a/b\" = \"x\"", "line 2"),
+        ] {
+            let told = read(text).unwrap_err();
+            assert!(told.contains(wanted), "{told}");
+        }
+    }
+
+    #[test]
+    fn what_is_understood_comes_over_as_it_is_and_what_is_wrong_steers_no_terminal() {
+        let words = [
+            "agent_uid = ",
+            "default_user = ",
+            "allow_root = true",
+            "uid_range = [",
+            "shared_users = [\"nobody\"]",
+            "umask = \"027\"",
+            "workdirs = [\"/data\"]",
+            "[users]",
+            "[limits]",
+            "nofile = ",
+            "\"unlimited\"",
+            "\"8MiB\"",
+            "[hooks]",
+            "prolog = \"/bin/true\"",
+            "log_filter = \"info,a[b{c=d}]=trace\"",
+            "[cuda]",
+            "'''",
+            "\"\"\"",
+            "1979-05-27T07:32:00Z",
+            "inf",
+            "[[a]]",
+            "a.b = ",
+        ];
+        Fuzz::new("supervisor-config").words(&words).run(|input| {
+            let Ok(text) = std::str::from_utf8(input) else {
+                return;
+            };
+            let found = parse(text);
+            if let Err(mistake) = &found {
+                let said = mistake.to_string();
+                assert!(!said.chars().any(char::is_control), "{said:?}");
+            }
+            let answer = encode(&found, MAX_ANSWER_BYTES).unwrap();
+            assert_eq!(decode(&answer, MAX_ANSWER_BYTES), Ok(found));
+        });
+    }
+
+    #[test]
+    fn a_config_is_shown_as_the_file_would_write_it() {
+        let text = "agent_uid = 7\nlog_filter = \"warn\"\npids_max = 9\numask = \"027\"\nworkdirs = [\"/a\"]\n\
+            keep_work = \"1h\"\nmin_free = \"1MiB\"\nuid_range = \"none\"\nshared_users = [\"x\", 3]\n\
+            other_submitters = \"as_usual\"\ndefault_user = \"x\"\nas_submitter = { b = 1001 }\n\
+            [users]\nprod = \"p\"\n[limits]\ncore = 0\n[hooks]\nprolog = \"/p\"\n";
+        let mut config = parse(text).unwrap();
+        config.steps.file = Some("/etc/s.toml".to_owned());
+        let checked = Checked {
+            config,
+            warnings: vec!["beware".to_owned()],
+        };
+        let wanted = "# config = \"/etc/s.toml\"\nlog_filter = \"warn\"\ncgroup = \"own\"\nagent_uid = 7\npids_max = 9\n\
+            default_user = \"x\"\numask = \"027\"\nworkdirs = [\"/a\"]\nprolog = \"/p\"\nmax_lease = \"1d\"\n\
+            allow_root = false\noutput_max = \"1073741824B\"\noutput_retention = \"7d\"\n\
+            output_total_max = \"68719476736B\"\nkeep_work = \"1h\"\nmin_free = \"1048576B\"\n\
+            uid_range = \"none\"\nshared_users = [\"x\", 3]\nas_submitter = { \"b\" = 1001 }\n\
+            other_submitters = \"as_usual\"\nusers.\"prod\" = \"p\"\nlimits.core = 0\n# warning: beware\n";
+        assert_eq!(shown::shown(&checked), wanted);
+    }
+
+    #[test]
+    fn what_the_docs_show_is_understood() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/host.md");
+        let text = fs::read_to_string(path).unwrap();
+        let shown: Vec<&str> = text.split("```toml\n").skip(1).collect();
+        assert!(!shown.is_empty());
+        for block in shown {
+            let block = block.split("```").next().unwrap();
+            parse(block).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_packaged_example_is_understood_as_it_is_and_with_every_line_of_it() {
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/config/supervisor.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(parse(&text).unwrap(), SupervisorConfig::default());
+        let all: String = text
+            .lines()
+            .map(|line| match line.strip_prefix("# ") {
+                Some(key) if key.contains(" = ") || key.starts_with('[') => format!("{key}\n"),
+                Some(_) | None => format!("{line}\n"),
+            })
+            .collect();
+        let rules = parse(&all).unwrap().steps;
+        assert!(
+            !rules.users.is_empty() && rules.limits.len() == 9,
+            "{rules:?}"
+        );
+    }
+}
