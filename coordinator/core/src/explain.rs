@@ -18,6 +18,7 @@ use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::state::StepState;
+use sluice_reasons::Why;
 use sluice_scheduler::{Block, Request};
 
 use crate::context::Context;
@@ -27,7 +28,6 @@ use crate::model::node::Node;
 use crate::model::step::Step;
 use crate::recovery::recovering;
 use crate::submit::feasible::never_in;
-use crate::words;
 
 pub use answer::{Awaited, Explanation, Holding, InPool, Past, Promised, Spare, WouldStart};
 
@@ -38,13 +38,13 @@ pub(crate) fn reason(ctx: &Context, step: &Step) -> Reason {
         return reason_on_host(ctx, step);
     }
     if step.held {
-        return words::held();
+        return Why::Held.said();
     }
     let waiting = waiting(ctx, step);
-    if step.reason.code == ReasonCode::Submitted {
+    if step.reason.code() == ReasonCode::Submitted {
         return waiting;
     }
-    let mut again = step.reason.clone();
+    let mut again = step.reason.said();
     again.message = format!("{}; {}", again.message, waiting.message);
     for (name, detail) in waiting.detail {
         again.detail.entry(name).or_insert(detail);
@@ -59,7 +59,7 @@ fn waiting(ctx: &Context, step: &Step) -> Reason {
     }
     let market = ctx.state().market();
     let Some(request) = market.request(&step.id) else {
-        return step.reason.clone();
+        return step.reason.said();
     };
     let promised = market.nomination(&step.id).map(|promise| &promise.pool);
     let Some(pool) = promised.or_else(|| market.preferred(request)) else {

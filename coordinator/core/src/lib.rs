@@ -75,7 +75,7 @@ pub use output::{
 };
 pub use record::{About, ClockJump, JoinTokenMade, Record, Stamped};
 pub use state::book::Book;
-pub use state::{Misfit, State};
+pub use state::{Misfit, Mismatch, State};
 pub use submit::effective_spec::MergedStep;
 pub use unenforced::Enforcement;
 

@@ -122,7 +122,8 @@ pub enum Record {
         /// Its id.
         step: StepId,
         /// Why its attempt is over.
-        reason: Reason,
+        #[cfg_attr(feature = "schema", schemars(with = "sluice_common::reason::Reason"))]
+        reason: Why,
     },
     /// A step came to a terminal state.
     StepEnded(StepEnded),

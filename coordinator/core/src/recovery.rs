@@ -29,6 +29,7 @@ use sluice_common::state::NodeState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Time;
 use sluice_common::wire::StopWhy;
+use sluice_reasons::Why;
 
 use crate::attempts::live::live_on;
 use crate::attempts::orders::{send_stops, stop_attempt};
@@ -155,7 +156,7 @@ fn queue_untracked(ctx: &mut Context, node: &NodeName, step: &StepId) {
             ctx,
             Record::Requeued {
                 step: step.clone(),
-                reason: words::lost_track(node),
+                reason: Why::LostTrack { node: node.clone() },
             },
         );
     }

@@ -36,7 +36,7 @@ use crate::model::step::Step;
 use crate::model::template::KeptTemplate;
 use crate::model::validation::Validation;
 
-pub use apply::Misfit;
+pub use apply::{Misfit, Mismatch};
 
 pub(crate) use index::{Index, request};
 pub(crate) use undo::Undo;

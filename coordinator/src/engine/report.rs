@@ -18,10 +18,10 @@ use sluice_common::api::timestamp;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::inventory::Inventory;
-use sluice_common::reason::Reason;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::StepSpec;
 use sluice_common::wire::{AttemptEnd, StopWhy};
+use sluice_reasons::Why;
 use tracing::{Level, debug, enabled, info, warn};
 
 /// Tells what was committed. Remembers how each node stood, since a record says only how it stands now.
@@ -298,9 +298,9 @@ fn accepted(step: &StepId, spec: &StepSpec) {
     info!(%step, subject = %spec.subject, pool, name = %spec.name, "step accepted");
 }
 
-fn rejected(step: &StepId, spec: &StepSpec, reason: &Reason) {
+fn rejected(step: &StepId, spec: &StepSpec, why: &Why) {
     let pool = spec.pool.as_ref().map(|pool| pool.as_str());
-    info!(%step, subject = %spec.subject, pool, reason = reason.code.as_str(), why = %reason.message, "step rejected");
+    info!(%step, subject = %spec.subject, pool, reason = why.code().as_str(), why = %why.said().message, "step rejected");
 }
 
 fn stopping(attempt: &AttemptId, why: StopWhy, by: Option<&StepId>) {
@@ -328,13 +328,13 @@ fn stopping(attempt: &AttemptId, why: StopWhy, by: Option<&StepId>) {
     }
 }
 
-fn requeued(state: &State, step: &StepId, reason: &Reason) {
+fn requeued(state: &State, step: &StepId, why: &Why) {
     let last = state.step(step).and_then(|found| found.latest());
     let attempt = last.map(|attempt| attempt.number);
-    info!(%step, attempt, reason = reason.code.as_str(), why = %reason.message, "step requeued");
+    info!(%step, attempt, reason = why.code().as_str(), why = %why.said().message, "step requeued");
 }
 
-fn ended(state: &State, step: &StepId, found: StepState, reason: &Reason) {
+fn ended(state: &State, step: &StepId, found: StepState, why: &Why) {
     let last = state.step(step).and_then(|step| step.latest());
     let attempt = last.map(|attempt| attempt.number);
     let pool = last.map(|attempt| attempt.pool.as_str());
@@ -346,7 +346,7 @@ fn ended(state: &State, step: &StepId, found: StepState, reason: &Reason) {
     let duration_ms = end.and_then(duration_ms);
     info!(
         %step, attempt, state = %found, node, pool, exit_code, signal, duration_ms,
-        reason = reason.code.as_str(), why = %reason.message, "step ended"
+        reason = why.code().as_str(), why = %why.said().message, "step ended"
     );
 }
 

@@ -274,7 +274,7 @@ fn why(step: &Step) -> Option<String> {
         StepState::Stopping | StepState::Preempted | StepState::Failed | StepState::Rejected => {
             let latest = step.latest();
             let by = latest.and_then(|attempt| attempt.preempted_by.as_ref());
-            Some(by.map_or_else(|| step.reason.code.to_string(), |by| format!("for {by}")))
+            Some(by.map_or_else(|| step.reason.code().to_string(), |by| format!("for {by}")))
         }
         StepState::Suspending | StepState::Suspended => {
             let latest = step.latest();

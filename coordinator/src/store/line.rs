@@ -1,5 +1,6 @@
 //! The text of one stored value: eight hexadecimal digits of CRC-32, a space, JSON.
 
+use coordinator_core::Mismatch;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -34,7 +35,7 @@ pub enum Damage {
     },
     /// It cannot have happened after what stands before it.
     #[error("it does not fit what stands before it: {0}")]
-    Unfit(String),
+    Unfit(Box<Mismatch>),
     /// It is not there though its neighbours are.
     #[error("it is missing")]
     Missing,

@@ -428,7 +428,7 @@ fn read_log(
         recovered
             .state
             .apply(&record)
-            .map_err(|misfit| damaged(seq, Damage::Unfit(misfit.what)))?;
+            .map_err(|misfit| damaged(seq, Damage::Unfit(misfit.what.into())))?;
         recovered.last_seq = seq;
         recovered.last_at = recovered.last_at.max(record.at);
     }

@@ -321,7 +321,7 @@ fn each(
             return Err(damaged(place, Damage::Missing));
         }
         let record = record_in(line.value(), place).map_err(|damage| damaged(place, damage))?;
-        show(&record).map_err(|misfit| damaged(place, Damage::Unfit(misfit.what)))?;
+        show(&record).map_err(|misfit| damaged(place, Damage::Unfit(misfit.what.into())))?;
     }
     Ok(())
 }

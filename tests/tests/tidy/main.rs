@@ -24,7 +24,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sluice-log", &["sluice-common"]),
     ("sluice-transport", &["sluice-codec", "sluice-common"]),
     ("sluice-scheduler", &["sluice-common"]),
-    ("coordinator-core", &["sluice-common", "sluice-scheduler"]),
+    ("sluice-reasons", &["sluice-common"]),
+    (
+        "coordinator-core",
+        &["sluice-common", "sluice-reasons", "sluice-scheduler"],
+    ),
     (
         "sluice-coordinator",
         &[
@@ -32,6 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "sluice-codec",
             "sluice-common",
             "sluice-log",
+            "sluice-reasons",
             "sluice-scheduler",
             "sluice-transport",
         ],
@@ -77,6 +82,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const NO_STD: &[&str] = &[
     "common",
     "coordinator/core",
+    "coordinator/reasons",
     "coordinator/scheduler",
     "agent/core",
 ];

@@ -198,7 +198,7 @@ impl<'a> Driver<'a> {
             Record::StepQueued(record::StepQueued { step, .. }) => self.stand(step, Stands::Waits),
             Record::StepRejected(record::StepRejected { step, reason, .. }) => {
                 let fate = self.fate(step);
-                fate.rejected = Some(reason.code.as_str());
+                fate.rejected = Some(reason.code().as_str());
                 fate.in_share = false;
             }
             Record::Allocated(record::Allocated { attempt, .. }) => {
@@ -231,7 +231,7 @@ impl<'a> Driver<'a> {
             }) => {
                 if *state != StepState::Succeeded {
                     self.lose_work(step, now);
-                    self.fate(step).failed = Some(reason.code.as_str());
+                    self.fate(step).failed = Some(reason.code().as_str());
                 }
                 self.stand(step, Stands::Over);
             }

@@ -16,69 +16,68 @@
 //! | with `free_preemptions: false`, what waits again for free above | waits again while it has retries, else `preempted` or `failed` |
 //! | it could not be started | `failed`; never retried, for the same command would fail again |
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use sluice_common::id::NodeName;
-use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptEnd, StopWhy};
+use sluice_reasons::Why;
 
 use crate::model::step::{Attempt, Part, Step};
-use crate::words;
 
 /// What becomes of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It is over.
-    Over(StepState, Reason),
+    Over(StepState, Why),
     /// It waits again, in its old place.
-    Again(Reason),
+    Again(Why),
 }
 
 /// What becomes of `step`, whose `attempt` has ended on every host; `drained` is one of them that is being emptied.
 pub(crate) fn verdict(step: &Step, attempt: &Attempt, drained: Option<&NodeName>) -> Verdict {
     let (rank, part, end) = telling(attempt).expect("an attempt has parts, and all have ended");
+    let node = part.node.clone();
     // What the core decided goes before what the host tells: a cancel that was answered is not taken back because a
     // timeout came in at the same moment.
     let verdict = match attempt.stopping.or(end.stopped) {
-        Some(StopWhy::Cancelled) => Verdict::Over(StepState::Cancelled, words::cancelled()),
-        Some(StopWhy::TimedOut) => Verdict::Over(StepState::Failed, words::timed_out()),
-        Some(StopWhy::Drained) => by_choice(
-            step,
-            gave_way(&end.exit, words::drained(drained.unwrap_or(&part.node))),
-        ),
-        Some(StopWhy::Preempted) => by_choice(step, gave_way(&end.exit, words::preempted())),
-        Some(StopWhy::GpuLost) => match end.exit {
-            Exit::Code(0) => succeeded(),
-            Exit::Code(_)
-            | Exit::Signal(_)
-            | Exit::StartFailed(_)
-            | Exit::LeaseExpired
-            | Exit::HostRebooted
-            | Exit::Unknown
-            | Exit::OutOfMemory { .. }
-            | Exit::StorageExceeded(_)
-            | Exit::PrologFailed(_)
-            | Exit::NotBegun(_)
-            | Exit::HostFailed(_) => failed_or_again(step, words::gpu_lost(&part.node)),
-        },
-        Some(StopWhy::Requeued) => gave_way(&end.exit, words::requeued()),
-        Some(StopWhy::NotSuspended) => by_choice(step, gave_way(&end.exit, not_suspended(attempt))),
-        Some(StopWhy::SuspendedTooLong) => {
-            by_choice(step, gave_way(&end.exit, words::suspended_too_long()))
+        Some(StopWhy::Cancelled) => Verdict::Over(StepState::Cancelled, Why::Cancelled),
+        Some(StopWhy::TimedOut) => Verdict::Over(StepState::Failed, Why::TimedOut),
+        Some(StopWhy::Drained) => {
+            let node = drained.cloned().unwrap_or(node);
+            by_choice(step, gave_way(part, end, Why::Drained { node }))
         }
-        Some(StopWhy::Superseded) => gave_way(&end.exit, words::superseded(&part.node)),
+        Some(StopWhy::Preempted) => by_choice(step, gave_way(part, end, Why::Preempted)),
+        Some(StopWhy::GpuLost) if end.exit == Exit::Code(0) => {
+            over(StepState::Succeeded, part, end)
+        }
+        Some(StopWhy::GpuLost) => failed_or_again(step, Why::GpuLost { node }),
+        Some(StopWhy::Requeued) => gave_way(part, end, Why::Requeued),
+        Some(StopWhy::NotSuspended) => by_choice(step, gave_way(part, end, not_suspended(attempt))),
+        Some(StopWhy::SuspendedTooLong) => {
+            by_choice(step, gave_way(part, end, Why::SuspendedTooLong))
+        }
+        Some(StopWhy::Superseded) => gave_way(part, end, Why::Superseded { node }),
         Some(StopWhy::PeerEnded) | None => {
             let lost = attempt.broken_by.as_ref().is_some_and(|by| by.lost);
-            let of = |reason| match attempt.parts.len() {
-                1 => reason,
-                _ => words::of_rank(rank, &part.node, reason),
+            let why = match lost {
+                true => Why::HostLost { node: node.clone() },
+                false => exited(part, end),
+            };
+            let of_all = match attempt.parts.len() {
+                1 => why,
+                _ => Why::OfRank {
+                    rank: rank as u64,
+                    node,
+                    part: Box::new(why),
+                },
             };
             match lost {
-                true => free_or_paid(step, of(words::host_lost(&part.node)), StepState::Failed),
-                false => by_exit(step, &part.node, end, of),
+                true => free_or_paid(step, of_all, StepState::Failed),
+                false => by_exit(step, part, end, of_all),
             }
         }
     };
@@ -86,7 +85,7 @@ pub(crate) fn verdict(step: &Step, attempt: &Attempt, drained: Option<&NodeName>
 }
 
 /// How an attempt ended, whatever became of the step then; `None` while it has not ended.
-pub(crate) fn outcome(step: &Step, attempt: &Attempt) -> Option<Reason> {
+pub(crate) fn outcome(step: &Step, attempt: &Attempt) -> Option<Why> {
     if !attempt.has_ended() {
         return None;
     }
@@ -115,7 +114,7 @@ fn by_choice(step: &Step, verdict: Verdict) -> Verdict {
 }
 
 /// What was no fault of the step's: it waits again for free, or for a retry where that is its choice.
-fn free_or_paid(step: &Step, reason: Reason, else_over: StepState) -> Verdict {
+fn free_or_paid(step: &Step, reason: Why, else_over: StepState) -> Verdict {
     if step.spec.free_preemptions {
         return Verdict::Again(reason);
     }
@@ -123,12 +122,15 @@ fn free_or_paid(step: &Step, reason: Reason, else_over: StepState) -> Verdict {
 }
 
 /// Waits again for a retry, while there are any.
-fn again_or(step: &Step, reason: Reason, else_over: StepState) -> Verdict {
+fn again_or(step: &Step, reason: Why, else_over: StepState) -> Verdict {
     if step.retries_spent >= step.spec.retries {
         return Verdict::Over(else_over, reason);
     }
-    let spent = step.retries_spent + 1;
-    Verdict::Again(words::retry(reason, spent, step.spec.retries))
+    Verdict::Again(Why::Retry {
+        after: Box::new(reason),
+        spent: step.retries_spent + 1,
+        allowed: step.spec.retries,
+    })
 }
 
 /// The part whose end stands for that of the whole, with its rank.
@@ -138,10 +140,10 @@ fn telling(attempt: &Attempt) -> Option<(usize, &Part, &AttemptEnd)> {
     Some((rank, part, part.end.as_ref()?))
 }
 
-fn gave_way(exit: &Exit, why: Reason) -> Verdict {
-    match exit {
-        Exit::Code(0) => succeeded(),
-        Exit::StartFailed(sentence) => failed(words::start_failed(sentence)),
+fn gave_way(part: &Part, end: &AttemptEnd, why: Why) -> Verdict {
+    match &end.exit {
+        Exit::Code(0) => over(StepState::Succeeded, part, end),
+        Exit::StartFailed(_) => over(StepState::Failed, part, end),
         Exit::HostFailed(_)
         | Exit::PrologFailed(_)
         | Exit::NotBegun(_)
@@ -155,54 +157,48 @@ fn gave_way(exit: &Exit, why: Reason) -> Verdict {
     }
 }
 
-fn by_exit(
-    step: &Step,
-    node: &NodeName,
-    end: &AttemptEnd,
-    of: impl Fn(Reason) -> Reason,
-) -> Verdict {
+/// One that ended by itself; `why` says so of the whole.
+fn by_exit(step: &Step, part: &Part, end: &AttemptEnd, why: Why) -> Verdict {
     match &end.exit {
-        Exit::Code(0) => succeeded(),
-        Exit::Code(code) => failed_or_again(step, of(words::non_zero_exit(*code))),
-        Exit::Signal(signal) => failed_or_again(step, of(words::killed_by_signal(*signal))),
-        Exit::StartFailed(sentence) => failed(of(words::start_failed(sentence))),
-        Exit::HostFailed(sentence) => free_or_paid(
-            step,
-            of(words::host_failed(node, sentence)),
-            StepState::Failed,
-        ),
-        Exit::PrologFailed(sentence) => free_or_paid(
-            step,
-            of(words::prolog_failed(node, sentence)),
-            StepState::Failed,
-        ),
+        Exit::Code(0) => over(StepState::Succeeded, part, end),
+        Exit::StartFailed(_) => failed(why),
         // Nothing of it ever ran, so there is nothing to pay for.
-        Exit::NotBegun(sentence) => Verdict::Again(of(words::not_begun(node, sentence))),
-        Exit::LeaseExpired => free_or_paid(step, of(words::lease_expired(node)), StepState::Failed),
-        Exit::HostRebooted => free_or_paid(step, of(words::host_rebooted(node)), StepState::Failed),
-        Exit::OutOfMemory(found) => failed_or_again(step, of(words::out_of_memory(node, *found))),
-        Exit::StorageExceeded(found) => {
-            failed_or_again(step, of(words::storage_exceeded(node, *found)))
+        Exit::NotBegun(_) => Verdict::Again(why),
+        Exit::HostFailed(_) | Exit::PrologFailed(_) | Exit::LeaseExpired | Exit::HostRebooted => {
+            free_or_paid(step, why, StepState::Failed)
         }
-        Exit::Unknown => failed_or_again(step, of(words::exit_unknown(node))),
+        Exit::Code(_)
+        | Exit::Signal(_)
+        | Exit::OutOfMemory(_)
+        | Exit::StorageExceeded(_)
+        | Exit::Unknown => failed_or_again(step, why),
     }
 }
 
 /// One that could not be frozen waits as if it had been stopped for good: it was to give way.
-fn not_suspended(attempt: &Attempt) -> Reason {
-    let why = attempt.not_suspended.as_ref();
-    why.map_or_else(words::preempted, words::not_suspended)
+fn not_suspended(attempt: &Attempt) -> Why {
+    match attempt.not_suspended.clone() {
+        Some(failure) => Why::NotSuspended { failure },
+        None => Why::Preempted,
+    }
 }
 
-fn succeeded() -> Verdict {
-    Verdict::Over(StepState::Succeeded, words::completed())
+fn exited(part: &Part, end: &AttemptEnd) -> Why {
+    Why::Exited {
+        node: part.node.clone(),
+        exit: end.exit.clone(),
+    }
 }
 
-fn failed(reason: Reason) -> Verdict {
+fn over(state: StepState, part: &Part, end: &AttemptEnd) -> Verdict {
+    Verdict::Over(state, exited(part, end))
+}
+
+fn failed(reason: Why) -> Verdict {
     Verdict::Over(StepState::Failed, reason)
 }
 
-fn failed_or_again(step: &Step, failure: Reason) -> Verdict {
+fn failed_or_again(step: &Step, failure: Why) -> Verdict {
     again_or(step, failure, StepState::Failed)
 }
 

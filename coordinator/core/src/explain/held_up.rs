@@ -14,7 +14,7 @@ use crate::model::step::Step;
 
 /// The reason of a step that holds units, with the host that holds it up where there is one.
 pub(crate) fn reason_on_host(ctx: &Context, step: &Step) -> Reason {
-    let reason = step.reason.clone();
+    let reason = step.reason.said();
     match held_up(ctx, step) {
         None => reason,
         Some((node, why)) => Reason {

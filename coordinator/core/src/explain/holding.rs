@@ -48,7 +48,7 @@ pub(crate) fn explain<'a>(
             .iter()
             .map(|attempt| Past {
                 attempt,
-                outcome: outcome(step, attempt),
+                outcome: outcome(step, attempt).map(|why| why.said()),
             })
             .collect(),
         reason,

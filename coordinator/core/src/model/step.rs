@@ -7,11 +7,11 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
-use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
 use sluice_common::step::{StepSpec, without_values};
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, Started, StopWhy, SuspendFailure};
+use sluice_reasons::Why;
 
 use crate::model::cluster::Home;
 use crate::model::placement::Placement;
@@ -42,7 +42,7 @@ pub struct Step {
     /// Where it is in its life.
     pub state: StepState,
     /// Why it came there. What a queued step waits for *now* is told by [`crate::Core::reason`].
-    pub reason: Reason,
+    pub reason: Why,
     /// Its attempts, oldest first; the last [`MAX_ATTEMPTS_KEPT`] of them.
     pub attempts: Vec<Attempt>,
     /// How many of its retries are used up.

@@ -14,6 +14,7 @@ use alloc::vec::Vec;
 use sluice_common::amount::{GPU, Key};
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::state::StepState;
+use sluice_reasons::Why;
 use sluice_scheduler::{Claims, Kind, Policy};
 
 use crate::context::Context;
@@ -359,7 +360,7 @@ fn reject_what_never_starts(
                 ctx.record(Record::StepEnded(record::StepEnded {
                     step: id.clone(),
                     state: StepState::Rejected,
-                    reason,
+                    reason: Why::Said(reason),
                 }));
                 rejected.insert(id);
             }

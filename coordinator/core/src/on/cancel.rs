@@ -6,13 +6,14 @@ use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_common::time::Span;
 use sluice_common::wire::StopWhy;
+use sluice_reasons::Why;
 
 use crate::attempts::orders::stop_attempt_within;
 use crate::context::Context;
 use crate::input::ReplyId;
 use crate::output::{Answer, Refusal};
+use crate::record;
 use crate::record::Record;
-use crate::{record, words};
 
 pub(crate) fn on_cancel(ctx: &mut Context, reply: ReplyId, id: StepId, grace: Option<Span>) {
     let answer = match ctx.state().step(&id) {
@@ -31,7 +32,7 @@ fn cancel(ctx: &mut Context, id: &StepId, state: StepState, grace: Option<Span>)
         StepState::Queued => ctx.record(Record::StepEnded(record::StepEnded {
             step: id.clone(),
             state: StepState::Cancelled,
-            reason: words::cancelled(),
+            reason: Why::Cancelled,
         })),
         StepState::Allocated
         | StepState::Starting

@@ -2,11 +2,12 @@
 
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
+use sluice_reasons::Why;
 
 use crate::attempts::queue_timeout::{await_units, patience_ends};
 use crate::context::Context;
+use crate::record;
 use crate::record::Record;
-use crate::{record, words};
 
 /// The timer came due; the step may run by now, or wait again since.
 pub(crate) fn on_queue_timer(ctx: &mut Context, id: &StepId) {
@@ -15,7 +16,7 @@ pub(crate) fn on_queue_timer(ctx: &mut Context, id: &StepId) {
             ctx.record(Record::StepEnded(record::StepEnded {
                 step: id.clone(),
                 state: StepState::Failed,
-                reason: words::waited_too_long(queue_timeout),
+                reason: Why::WaitedTooLong { queue_timeout },
             }))
         }
         Some(_) => await_units(ctx, id),

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::StepId;
 use sluice_common::step::StepSpec;
+use sluice_reasons::Why;
 use sluice_scheduler::Request;
 
 use crate::attempts::queue_timeout::await_units;
@@ -65,6 +66,7 @@ pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refus
             grounds,
         }),
         Admitted::Rejected { spec, reason } => {
+            let reason = Why::Said(reason);
             Record::StepRejected(record::StepRejected { step, spec, reason })
         }
     });

@@ -5,9 +5,9 @@ use alloc::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{PoolName, StepId};
-use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
 use sluice_common::step::{StepSpec, without_values};
+use sluice_reasons::Why;
 
 use crate::model::cluster::Home;
 use crate::model::template::Grounds;
@@ -42,7 +42,8 @@ pub struct StepRejected {
     #[serde(serialize_with = "without_values")]
     pub spec: StepSpec,
     /// Why, with the numbers.
-    pub reason: Reason,
+    #[cfg_attr(feature = "schema", schemars(with = "sluice_common::reason::Reason"))]
+    pub reason: Why,
 }
 
 /// A step came to a terminal state.
@@ -54,5 +55,6 @@ pub struct StepEnded {
     /// Which.
     pub state: StepState,
     /// Why.
-    pub reason: Reason,
+    #[cfg_attr(feature = "schema", schemars(with = "sluice_common::reason::Reason"))]
+    pub reason: Why,
 }

@@ -13,11 +13,11 @@ pub(super) use sluice_common::id::{
     ValidationName,
 };
 pub(super) use sluice_common::proof::Generation;
-pub(super) use sluice_common::reason::Reason;
 pub(super) use sluice_common::template::Template;
 pub(super) use sluice_common::time::{Span, Time};
 pub(super) use sluice_common::validation::ValidationTerms;
 
 pub(super) use crate::model::access::AccessChange;
 pub(super) use crate::model::recovery::{LogPoint, RecoveryEnd, RecoveryWhy};
+pub(super) use sluice_reasons::Why;
 pub(super) use sluice_scheduler::Nomination;

@@ -4,6 +4,7 @@
 
 mod admission;
 mod attempt;
+mod mismatch;
 mod node;
 mod pool;
 mod promise;
@@ -12,25 +13,27 @@ mod start;
 mod suspend;
 
 use alloc::collections::BTreeSet;
-use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
+
+pub use mismatch::Mismatch;
+use mismatch::Thing;
 
 use attempt::{attempt_mut, attempt_of, drop_oldest_attempt, follow_parts, part_in};
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
-use sluice_common::reason::{Reason, ReasonCode};
+use sluice_common::reason::ReasonCode;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::StepSpec;
 use sluice_common::time::{Span, Time};
+use sluice_reasons::Why;
 
 use crate::model::cluster::Home;
 use crate::model::pool::Pool;
 use crate::model::step::{Attempt, Broken, Finished, Part, PartPhase, Step};
 use crate::model::template::Grounds;
+use crate::record;
 use crate::record::{
     Allocated, Ended, Record, Stamped, Started, StepEnded, StepQueued, StepRejected, Stopping,
 };
-use crate::{record, words};
 
 use super::State;
 
@@ -41,11 +44,11 @@ pub struct Misfit {
     /// The record's number.
     pub seq: u64,
     /// What does not fit.
-    pub what: String,
+    pub what: Mismatch,
 }
 
-/// Why not, before the record's number is put to it.
-type Fit = Result<(), String>;
+/// Whether a record fits, before its number is put to it.
+type Fit = Result<(), Mismatch>;
 
 impl State {
     /// Makes one record part of the truth.
@@ -65,7 +68,9 @@ impl State {
             self.index.count(from, to);
             fit
         } else {
-            Err(format!("{} should come next", self.kept.seq + 1))
+            Err(Mismatch::Number {
+                next: self.kept.seq + 1,
+            })
         };
         fit.map_err(|what| Misfit { seq: *seq, what })
     }
@@ -136,7 +141,7 @@ impl State {
             Record::Unheld { step } => self.on_unheld(at, step),
             Record::AccessChanged { change } => {
                 let fits = self.kept.access.fold(at, self.kept.seq, change);
-                need(fits, || format!("{} is not there, or is", change.about()))
+                need(fits, || Mismatch::Access(change.about()))
             }
             Record::Audited { .. } | Record::NodeRefused { .. } => Ok(()),
             Record::JoinTokenMade(made) => self.on_join_token_made(at, made),
@@ -158,7 +163,7 @@ impl State {
             home,
             grounds,
         } = it;
-        let mut step = self.new_step(at, id, spec, StepState::Queued, words::submitted())?;
+        let mut step = self.new_step(at, id, spec, StepState::Queued, Why::Submitted)?;
         step.barred = barred.clone();
         step.home = home.clone();
         step.grounds = grounds.clone();
@@ -189,10 +194,10 @@ impl State {
         id: &StepId,
         spec: &StepSpec,
         state: StepState,
-        reason: Reason,
-    ) -> Result<Step, String> {
+        reason: Why,
+    ) -> Result<Step, Mismatch> {
         need(!self.kept.steps.contains_key(id), || {
-            format!("step `{id}` is there already")
+            Mismatch::There(Thing::Step(id.clone()))
         })?;
         Ok(Step {
             id: id.clone(),
@@ -225,7 +230,7 @@ impl State {
         let step = step_mut(&mut self.kept.steps, &id.step)?;
         let next = step.latest().map_or(1, |last| last.number + 1);
         need(step.state == StepState::Queued && id.number == next, || {
-            format!("attempt {id} of a step that is {}", step.state)
+            Mismatch::NotQueued(id.clone(), step.state)
         })?;
         self.index.dequeue(step);
         self.kept.nominations.remove(&step.id);
@@ -247,7 +252,9 @@ impl State {
             parts: placements.iter().map(Part::new).collect(),
         };
         step.state = StepState::Allocated;
-        step.reason = words::allocated(placements);
+        step.reason = Why::Allocated {
+            nodes: placements.iter().map(|it| it.node.clone()).collect(),
+        };
         self.index.hold(id, step, &attempt);
         step.attempts.push(attempt);
         drop_oldest_attempt(step);
@@ -294,9 +301,7 @@ impl State {
         let step = step_mut(&mut self.kept.steps, &id.step)?;
         let own = step.spec.grace;
         let attempt = attempt_mut(step, id)?;
-        need(!attempt.has_ended(), || {
-            format!("attempt {id} has ended already")
-        })?;
+        need(!attempt.has_ended(), || Mismatch::Ended(id.clone()))?;
         attempt.stopping = Some(why);
         attempt.on_told_to_stop(at, grace, own);
         attempt.preempted_by = by.clone().or(attempt
@@ -310,7 +315,7 @@ impl State {
         }
         self.index.market_mut().stop(id);
         step.state = StepState::Stopping;
-        step.reason = words::stopping(why);
+        step.reason = Why::Stopping { cause: why };
         Ok(())
     }
 
@@ -361,14 +366,14 @@ impl State {
         self.place_nodes(core::iter::once(node))
     }
 
-    fn on_requeued(&mut self, at: Time, id: &StepId, reason: &Reason) -> Fit {
+    fn on_requeued(&mut self, at: Time, id: &StepId, reason: &Why) -> Fit {
         let step = step_mut(&mut self.kept.steps, id)?;
         let over = step.latest().is_some_and(Attempt::has_ended);
         let open = !step.state.is_terminal() && step.state != StepState::Queued;
         need(over && open, || {
-            format!("step `{id}` is {} and cannot wait again", step.state)
+            Mismatch::CannotWait(id.clone(), step.state)
         })?;
-        if reason.code == ReasonCode::Retry {
+        if reason.code() == ReasonCode::Retry {
             step.retries_spent = step.retries_spent.saturating_add(1);
         }
         step.state = StepState::Queued;
@@ -391,7 +396,7 @@ impl State {
         let step = step_mut(&mut self.kept.steps, id)?;
         let open = !step.state.is_terminal() && step.live().is_none();
         need(open && end.is_terminal(), || {
-            format!("step `{id}` is {} and cannot become {end}", step.state)
+            Mismatch::CannotEnd(id.clone(), step.state, end)
         })?;
         if step.state == StepState::Queued {
             self.index.dequeue(step);
@@ -409,7 +414,7 @@ impl State {
         let step = step_mut(&mut self.kept.steps, id)?;
         let holds = step.holds_units();
         let finished = step.finished.filter(|_| !holds);
-        finished.ok_or_else(|| format!("step `{id}` is not over"))?;
+        finished.ok_or_else(|| Mismatch::NotOver(id.clone()))?;
         self.index.drop_finished(step);
         self.index.drop_submitted(step);
         self.kept.steps.remove(id);
@@ -417,14 +422,14 @@ impl State {
     }
 }
 
-fn need(holds: bool, what: impl FnOnce() -> String) -> Fit {
+fn need(holds: bool, what: impl FnOnce() -> Mismatch) -> Fit {
     if holds { Ok(()) } else { Err(what()) }
 }
 
 type Steps = alloc::collections::BTreeMap<StepId, Step>;
 type Pools = alloc::collections::BTreeMap<PoolName, Pool>;
 
-fn step_mut<'a>(steps: &'a mut Steps, id: &StepId) -> Result<&'a mut Step, String> {
+fn step_mut<'a>(steps: &'a mut Steps, id: &StepId) -> Result<&'a mut Step, Mismatch> {
     let step = steps.get_mut(id);
-    step.ok_or_else(|| format!("there is no step `{id}`"))
+    step.ok_or_else(|| Thing::Step(id.clone()).into())
 }

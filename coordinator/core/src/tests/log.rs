@@ -18,7 +18,7 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
     rig.submit("a", spec(1, 1000)).unwrap();
     rig.submit("q", spec(1, 1000)).unwrap();
     let (attempt, node) = (attempt("a.1"), node("n"));
-    let reason = rig.reason("a");
+    let reason = rig.step("a").reason.clone();
     let ended_step = |id, state| {
         Record::StepEnded(record::StepEnded {
             step: step(id),

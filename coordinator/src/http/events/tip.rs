@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use coordinator_core::record::{StepEnded, StepRejected};
 use coordinator_core::{AccessChange, Record};
 use sluice_common::access::TokenDigest;
+use sluice_reasons::Why;
 use tokio::sync::Mutex;
 
 use crate::store::{Event, ReadError, StoreReader};
@@ -20,6 +22,24 @@ fn hide_secrets(event: &mut Event) {
         return;
     };
     terms.digest = TokenDigest::hidden();
+    write_again(event);
+}
+
+/// The log keeps a code with its parameters; whoever reads of it is told the sentence.
+fn say_why(event: &mut Event) {
+    let (Record::StepRejected(StepRejected { reason, .. })
+    | Record::StepEnded(StepEnded { reason, .. })
+    | Record::Requeued { reason, .. }) = &mut event.record.record
+    else {
+        return;
+    };
+    if !matches!(reason, Why::Said(_)) {
+        *reason = Why::Said(reason.said());
+        write_again(event);
+    }
+}
+
+fn write_again(event: &mut Event) {
     event.json =
         serde_json::to_string(&event.record).expect("a record that was read can be written");
 }
@@ -79,6 +99,7 @@ async fn slice(
     let told = events.filter(|event| event.record.seq <= last);
     let hidden = told.map(|mut event| {
         hide_secrets(&mut event);
+        say_why(&mut event);
         Arc::new(event)
     });
     Ok(hidden.collect())

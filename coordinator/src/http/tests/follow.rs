@@ -98,11 +98,13 @@ fn a_follower_hears_of_one_step_and_of_what_happens_later() {
     let mut lines = rig.lines("/v1/events?follow=true&step=b");
     rig.submit("b");
     rig.post("/v1/steps/b:cancel", "");
-    let kinds: Vec<String> = said(&mut lines, 2)
-        .into_iter()
-        .map(|(_, kind, _)| kind)
-        .collect();
+    let events = said(&mut lines, 2);
+    let kinds: Vec<&str> = events.iter().map(|(_, kind, _)| kind.as_str()).collect();
     assert_eq!(kinds, ["step_queued", "step_ended"]);
+    // The log keeps no sentence; whoever hears of it is told the one that the step shows.
+    let reason = json!({"code": "cancelled", "message": "it was cancelled"});
+    assert_eq!(events[1].2["reason"], reason);
+    assert_eq!(rig.get("/v1/steps/b").1["reason"], reason);
 }
 
 #[test]

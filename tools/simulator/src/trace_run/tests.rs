@@ -92,7 +92,7 @@ impl Run {
                 return None;
             };
             let at = stamped.at.since(Time::default());
-            (step.as_str() == id).then(|| (*state, reason.code.as_str(), at))
+            (step.as_str() == id).then(|| (*state, reason.code().as_str(), at))
         })
     }
 
@@ -102,7 +102,7 @@ impl Run {
             else {
                 return None;
             };
-            (step.as_str() == id).then(|| reason.code.as_str())
+            (step.as_str() == id).then(|| reason.code().as_str())
         })
     }
 }

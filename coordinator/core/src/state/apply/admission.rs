@@ -1,8 +1,6 @@
 //! How tokens for joining and the access of nodes change.
 
 use alloc::collections::BTreeMap;
-use alloc::format;
-use alloc::string::String;
 
 use sluice_common::id::{JoinTokenId, NodeName};
 use sluice_common::proof::Generation;
@@ -12,7 +10,7 @@ use crate::model::admission::{JoinToken, TokenUse};
 use crate::record::{JoinTokenMade, JoinTokenUsed};
 use crate::state::State;
 
-use super::{Fit, need};
+use super::{Fit, Mismatch, Thing, need};
 
 impl State {
     pub(super) fn on_join_token_made(&mut self, at: Time, made: &JoinTokenMade) -> Fit {
@@ -41,7 +39,7 @@ impl State {
         };
         let before = self.kept.admission.tokens_mut().insert(token.clone(), made);
         need(before.is_none(), || {
-            format!("join token `{token}` is there already")
+            Mismatch::There(Thing::JoinToken(token.clone()))
         })
     }
 
@@ -69,7 +67,7 @@ impl State {
     pub(super) fn on_join_token_revoked(&mut self, at: Time, id: &JoinTokenId) -> Fit {
         let token = self.token_mut(id)?;
         let open = token.revoked_at.replace(at).is_none();
-        need(open, || format!("join token `{id}` was revoked before"))
+        need(open, || Mismatch::Revoked(id.clone()))
     }
 
     pub(super) fn on_join_refused(&mut self, id: &JoinTokenId) -> Fit {
@@ -85,12 +83,12 @@ impl State {
         access.admitted = false;
         access.labels.clear();
         need(generation > before, || {
-            format!("generation {generation} of node `{node}` after {before}")
+            Mismatch::Generation(node.clone(), generation, before)
         })
     }
 
-    fn token_mut(&mut self, id: &JoinTokenId) -> Result<&mut JoinToken, String> {
+    fn token_mut(&mut self, id: &JoinTokenId) -> Result<&mut JoinToken, Mismatch> {
         let token = self.kept.admission.tokens_mut().get_mut(id);
-        token.ok_or_else(|| format!("there is no join token `{id}`"))
+        token.ok_or_else(|| Thing::JoinToken(id.clone()).into())
     }
 }

@@ -1,28 +1,25 @@
 //! Attempts and their parts as records find them: which is meant, whether it is where it must be, and what follows for
 //! its step.
 
-use alloc::format;
-use alloc::string::String;
-
 use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::state::StepState;
+use sluice_reasons::Why;
 
 use crate::model::step::{Attempt, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
-use crate::words;
 
-use super::{Fit, need};
+use super::{Fit, Mismatch, Thing, need};
 
 pub(super) fn attempt_mut<'a>(
     step: &'a mut Step,
     id: &AttemptId,
-) -> Result<&'a mut Attempt, String> {
+) -> Result<&'a mut Attempt, Mismatch> {
     let attempt = step.attempts.iter_mut().find(|a| a.number == id.number);
-    attempt.ok_or_else(|| format!("there is no attempt {id}"))
+    attempt.ok_or_else(|| Thing::Attempt(id.clone()).into())
 }
 
-pub(super) fn attempt_of<'a>(step: &'a Step, id: &AttemptId) -> Result<&'a Attempt, String> {
+pub(super) fn attempt_of<'a>(step: &'a Step, id: &AttemptId) -> Result<&'a Attempt, Mismatch> {
     let attempt = step.attempt(id.number);
-    attempt.ok_or_else(|| format!("there is no attempt {id}"))
+    attempt.ok_or_else(|| Thing::Attempt(id.clone()).into())
 }
 
 /// The part of an attempt on a node, where it is in one of these phases.
@@ -31,12 +28,12 @@ pub(super) fn part_in<'a>(
     id: &AttemptId,
     node: &NodeName,
     phases: &[PartPhase],
-) -> Result<&'a mut Part, String> {
+) -> Result<&'a mut Part, Mismatch> {
     let attempt = attempt_mut(step, id)?;
     let part = attempt.parts.iter_mut().find(|part| part.node == *node);
-    let part = part.ok_or_else(|| format!("attempt {id} is not on node `{node}`"))?;
+    let part = part.ok_or_else(|| Mismatch::NotOn(id.clone(), node.clone()))?;
     need(phases.contains(&part.phase), || {
-        format!("attempt {id} on `{node}` is {:?} already", part.phase)
+        Mismatch::Phase(id.clone(), node.clone(), part.phase)
     })?;
     Ok(part)
 }
@@ -48,16 +45,30 @@ pub(super) fn follow_parts(step: &mut Step, id: &AttemptId, latest: &NodeName) -
     if attempt.has_ended() || step.state == StepState::Stopping || attempt.suspension.is_some() {
         return Ok(());
     }
-    let parts = attempt.parts.iter();
-    let (state, reason) = match parts.map(|part| part.phase).min() {
-        Some(PartPhase::Running) => (StepState::Running, words::running(attempt)),
-        Some(_) | None => (StepState::Starting, words::starting(latest)),
+    let runs = attempt
+        .parts
+        .iter()
+        .all(|part| part.phase >= PartPhase::Running);
+    let (state, reason) = match runs {
+        true => (StepState::Running, running(attempt)),
+        false => (StepState::Starting, starting(latest)),
     };
     if step.state != state {
         step.state = state;
         step.reason = reason;
     }
     Ok(())
+}
+
+fn starting(node: &NodeName) -> Why {
+    let node = node.clone();
+    Why::Starting { node }
+}
+
+pub(super) fn running(attempt: &Attempt) -> Why {
+    Why::Running {
+        nodes: attempt.parts.iter().map(|part| part.node.clone()).collect(),
+    }
 }
 
 /// Keeps the list of attempts within its bound. One whose units are not free stays, whatever its age.

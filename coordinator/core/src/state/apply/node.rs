@@ -1,7 +1,6 @@
 //! How nodes change: what their agents report, how they are heard, and what admins make of them.
 
 use alloc::collections::BTreeMap;
-use alloc::format;
 use alloc::string::{String, ToString};
 
 use sluice_common::gpu_state::GpuStates;
@@ -13,13 +12,13 @@ use crate::model::node::{Cordon, Drain, GpuCordon, Moves, Node};
 use crate::record::{GpusCordoned, NodeDraining, NodeLabelled, NodeReported};
 use crate::state::State;
 
-use super::{Fit, need};
+use super::{Fit, Mismatch, Thing, need};
 
 type Nodes = BTreeMap<NodeName, Node>;
 
-fn node_mut<'a>(nodes: &'a mut Nodes, name: &NodeName) -> Result<&'a mut Node, String> {
+fn node_mut<'a>(nodes: &'a mut Nodes, name: &NodeName) -> Result<&'a mut Node, Mismatch> {
     let node = nodes.get_mut(name);
-    node.ok_or_else(|| format!("there is no node `{name}`"))
+    node.ok_or_else(|| Thing::Node(name.clone()).into())
 }
 
 impl State {
@@ -49,7 +48,7 @@ impl State {
             None => self.pool_by_config(name, pool),
         };
         need(self.kept.pools.contains_key(&pool), || {
-            format!("there is no pool `{pool}`")
+            Thing::Pool(pool.clone()).into()
         })?;
         let before = self.kept.nodes.remove(name);
         if let Some(before) = &before {
@@ -87,7 +86,7 @@ impl State {
     pub(super) fn on_node(&mut self, at: Time, name: &NodeName, state: NodeState) -> Fit {
         let node = node_mut(&mut self.kept.nodes, name)?;
         need(node.state != state, || {
-            format!("node `{name}` is {state} already")
+            Mismatch::NodeState(name.clone(), state)
         })?;
         node.state = state;
         node.state_since = at;
@@ -116,7 +115,7 @@ impl State {
     pub(super) fn place_nodes<'a>(&mut self, names: impl Iterator<Item = &'a NodeName>) -> Fit {
         for name in names {
             let node = self.kept.nodes.get(name);
-            let node = node.ok_or_else(|| format!("there is no node `{name}`"))?;
+            let node = node.ok_or_else(|| Thing::Node(name.clone()))?;
             self.index.place_node(node);
         }
         Ok(())
@@ -152,7 +151,7 @@ impl State {
         let node = node_mut(&mut self.kept.nodes, name)?;
         let drain = node.cordon.as_mut().and_then(|c| c.drain.as_mut());
         let drain = drain.filter(|drain| empty && drain.empty_since.is_none());
-        let drain = drain.ok_or_else(|| format!("node `{name}` is not to become empty now"))?;
+        let drain = drain.ok_or_else(|| Mismatch::NotDraining(name.clone()))?;
         drain.empty_since = Some(at);
         Ok(())
     }
@@ -160,14 +159,14 @@ impl State {
     pub(super) fn on_node_uncordoned(&mut self, name: &NodeName) -> Fit {
         let node = node_mut(&mut self.kept.nodes, name)?;
         let closed = node.cordon.take().is_some();
-        need(closed, || format!("node `{name}` is not cordoned"))?;
+        need(closed, || Mismatch::NotCordoned(name.clone()))?;
         self.index.place_node(node);
         Ok(())
     }
 
     pub(super) fn on_node_moving(&mut self, at: Time, name: &NodeName, pool: &PoolName) -> Fit {
         need(self.kept.pools.contains_key(pool), || {
-            format!("there is no pool `{pool}`")
+            Thing::Pool(pool.clone()).into()
         })?;
         let node = node_mut(&mut self.kept.nodes, name)?;
         let reason = node.cordon.as_ref().map(|cordon| cordon.reason.clone());
@@ -185,7 +184,7 @@ impl State {
         let known = self.kept.pools.contains_key(pool);
         let node = node_mut(&mut self.kept.nodes, name)?;
         need(empty && known && node.moves_to() == Some(pool), || {
-            format!("node `{name}` is not to be in pool `{pool}` now")
+            Mismatch::NotMoving(name.clone(), pool.clone())
         })?;
         let config = node.configured_pool().clone();
         node.pool_of_config = Some(config).filter(|config| config != pool);
@@ -232,7 +231,7 @@ impl State {
         for gpu in gpus {
             let closed = node.gpu_cordons.remove(gpu).is_some();
             need(closed || node.gpus.faults.contains_key(gpu), || {
-                format!("GPU `{gpu}` of node `{name}` is neither cordoned nor unfit")
+                Mismatch::GpuIsFit(name.clone(), gpu.clone())
             })?;
         }
         self.index.place_node(node);
@@ -268,7 +267,7 @@ impl State {
             NodeState::Ready | NodeState::Reconciling | NodeState::Unsupervised => false,
         };
         need(away && !node.leaving, || {
-            format!("node `{name}` is {} and cannot leave", node.state)
+            Mismatch::CannotLeave(name.clone(), node.state)
         })?;
         node.leaving = true;
         self.index.place_node(node);
@@ -278,7 +277,7 @@ impl State {
     pub(super) fn on_node_deleted(&mut self, name: &NodeName) -> Fit {
         let node = node_mut(&mut self.kept.nodes, name)?;
         let empty = self.index.attempts_on(name).next().is_none();
-        need(empty, || format!("node `{name}` still holds steps"))?;
+        need(empty, || Mismatch::HoldsSteps(name.clone()))?;
         self.index.unsettle_node(node);
         self.kept.nodes.remove(name);
         self.index.market_mut().remove_host(name);

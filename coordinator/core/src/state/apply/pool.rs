@@ -1,7 +1,5 @@
 //! How a state changes by what is written of pools and policies.
 
-use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::cluster::ClusterTerms;
@@ -18,7 +16,7 @@ use crate::model::validation::Validation;
 use crate::record::{PlatformPut, PolicyPut, PoolPut};
 use crate::state::State;
 
-use super::{Fit, Pools, need};
+use super::{Fit, Mismatch, Pools, Thing, need};
 
 impl State {
     pub(super) fn on_pool_put(&mut self, it: &PoolPut) -> Fit {
@@ -86,7 +84,7 @@ impl State {
     pub(super) fn on_policy_deleted(&mut self, name: &PoolName, subject: &Subject) -> Fit {
         let pool = pool_mut(&mut self.kept.pools, name)?;
         let known = pool.policies.remove(subject).is_some();
-        need(known, || format!("`{subject}` has no policy in `{name}`"))?;
+        need(known, || Mismatch::NoPolicy(name.clone(), subject.clone()))?;
         self.index.market_mut().remove_policy(name, subject);
         Ok(())
     }
@@ -112,7 +110,7 @@ impl State {
         let pool = pool_mut(&mut self.kept.pools, name)?;
         let known = pool.platforms.remove(platform).is_some();
         need(known, || {
-            format!("pool `{name}` declares no platform `{platform}`")
+            Mismatch::NoPlatform(name.clone(), platform.clone())
         })?;
         self.index.put_terms(pool);
         self.sort_nodes_of(name);
@@ -121,9 +119,9 @@ impl State {
 
     pub(super) fn on_pool_deleted(&mut self, name: &PoolName) -> Fit {
         let hosts = self.nodes_of(name).next();
-        need(hosts.is_none(), || format!("pool `{name}` has nodes"))?;
+        need(hosts.is_none(), || Mismatch::PoolHasNodes(name.clone()))?;
         let known = self.kept.pools.remove(name).is_some();
-        need(known, || format!("there is no pool `{name}`"))?;
+        need(known, || Thing::Pool(name.clone()).into())?;
         let promised: Vec<StepId> = self.market().promised_in(name).cloned().collect();
         for step in &promised {
             self.kept.nominations.remove(step);
@@ -143,7 +141,7 @@ impl State {
 
     pub(super) fn on_template_deleted(&mut self, name: &TemplateName) -> Fit {
         let known = self.kept.templates.remove(name).is_some();
-        need(known, || format!("there is no template `{name}`"))
+        need(known, || Thing::Template(name.clone()).into())
     }
 
     pub(super) fn on_cluster_put(&mut self, terms: &ClusterTerms) -> Fit {
@@ -169,11 +167,11 @@ impl State {
 
     pub(super) fn on_validation_deleted(&mut self, name: &ValidationName) -> Fit {
         let known = self.kept.validations.remove(name).is_some();
-        need(known, || format!("there is no validation `{name}`"))
+        need(known, || Thing::Validation(name.clone()).into())
     }
 }
 
-fn pool_mut<'a>(pools: &'a mut Pools, name: &PoolName) -> Result<&'a mut Pool, String> {
+fn pool_mut<'a>(pools: &'a mut Pools, name: &PoolName) -> Result<&'a mut Pool, Mismatch> {
     let pool = pools.get_mut(name);
-    pool.ok_or_else(|| format!("there is no pool `{name}`"))
+    pool.ok_or_else(|| Thing::Pool(name.clone()).into())
 }

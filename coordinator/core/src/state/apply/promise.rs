@@ -1,14 +1,12 @@
 //! How a state changes by promises of places.
 
-use alloc::format;
-
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_scheduler::Nomination;
 
 use crate::state::State;
 
-use super::{Fit, need, step_mut};
+use super::{Fit, Mismatch, need, step_mut};
 
 impl State {
     pub(super) fn on_nominated(&mut self, step: &StepId, nomination: &Nomination) -> Fit {
@@ -17,7 +15,7 @@ impl State {
         // One that is frozen waits for its own host as others wait for any.
         let waits = state == StepState::Queued || state == StepState::Suspended;
         need(waits && !held, || {
-            format!("step `{step}` is {state} and is promised a place")
+            Mismatch::CannotPromise(step.clone(), state)
         })?;
         if !nomination.is_firm() {
             // A pool keeps one soft promise.
@@ -35,7 +33,7 @@ impl State {
 
     pub(super) fn on_withdrawn(&mut self, step: &StepId) -> Fit {
         let known = self.kept.nominations.remove(step).is_some();
-        need(known, || format!("step `{step}` is promised nothing"))?;
+        need(known, || Mismatch::NotPromised(step.clone()))?;
         self.index.market_mut().withdraw(step);
         Ok(())
     }

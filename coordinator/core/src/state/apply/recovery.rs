@@ -1,21 +1,19 @@
 //! How a state changes by a recovery: it begins and ends, and attempts are adopted.
 
 use alloc::collections::BTreeSet;
-use alloc::format;
-use alloc::string::{String, ToString};
 
 use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::state::StepState;
 use sluice_common::time::Time;
+use sluice_reasons::Why;
 
 use crate::model::recovery::{FrozenOnHost, LogPoint, Recovery, RecoveryWhy, Warrant};
 use crate::model::step::{Attempt, Part, PartPhase, Step, Suspension, SuspensionPhase};
 use crate::record::Adopted;
 use crate::state::State;
-use crate::words;
 
 use super::attempt::drop_oldest_attempt;
-use super::{Fit, need};
+use super::{Fit, Mismatch, Thing, need};
 
 impl State {
     pub(super) fn on_recovery_began(
@@ -30,7 +28,7 @@ impl State {
 
     pub(super) fn on_recovery_ended(&mut self) -> Fit {
         let was = self.kept.recovery.take();
-        need(was.is_some(), || "no recovery was under way".to_string())
+        need(was.is_some(), || Mismatch::NotRecovering)
     }
 
     /// The step is made known where it is not, and its attempt holds from now on what its host says it has.
@@ -43,7 +41,7 @@ impl State {
         } = it;
         let frozen = *frozen;
         need(self.kept.pools.contains_key(&warrant.pool), || {
-            format!("there is no pool `{}`", warrant.pool)
+            Thing::Pool(warrant.pool.clone()).into()
         })?;
         let mut step = self.take_out(at, id, warrant)?;
         let attempt = adopted(at, id, node, warrant, frozen);
@@ -51,11 +49,11 @@ impl State {
         match attempt.is_frozen() {
             true => {
                 step.state = StepState::Suspended;
-                step.reason = words::suspended();
+                step.reason = Why::Suspended;
             }
             false => {
                 step.state = StepState::Allocated;
-                step.reason = words::adopted(node);
+                step.reason = Why::Adopted { node: node.clone() };
             }
         }
         self.index.hold(id, &step, &attempt);
@@ -77,14 +75,14 @@ impl State {
     }
 
     /// The step, waiting no longer.
-    fn take_out(&mut self, at: Time, id: &AttemptId, warrant: &Warrant) -> Result<Step, String> {
+    fn take_out(&mut self, at: Time, id: &AttemptId, warrant: &Warrant) -> Result<Step, Mismatch> {
         let Some(step) = self.kept.steps.remove(&id.step) else {
             let mut step = self.new_step(
                 at,
                 &id.step,
                 &warrant.spec,
                 StepState::Queued,
-                words::submitted(),
+                Why::Submitted,
             )?;
             step.submitted_at = warrant.submitted_at;
             step.barred = warrant.barred.clone();
@@ -95,10 +93,7 @@ impl State {
         };
         let last = step.latest().map_or(0, |last| last.number);
         need(step.state == StepState::Queued && last < id.number, || {
-            format!(
-                "attempt {id} of a step that is {} at attempt {last}",
-                step.state
-            )
+            Mismatch::NotAdopted(id.clone(), step.state, last)
         })?;
         self.index.dequeue(&step);
         self.kept.nominations.remove(&step.id);

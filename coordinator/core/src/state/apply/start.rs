@@ -1,7 +1,5 @@
 //! Starts of coordinators: the epoch that each begins, and what a clock that was set ahead meanwhile did not let pass.
 
-use alloc::format;
-
 use sluice_common::epoch::MAX_EPOCH;
 use sluice_common::id::Epoch;
 use sluice_common::state::StepState;
@@ -9,7 +7,7 @@ use sluice_common::time::{Span, Time};
 
 use crate::state::State;
 
-use super::{Fit, need};
+use super::{Fit, Mismatch, need};
 
 impl State {
     pub(super) fn on_coordinator_started(
@@ -21,7 +19,10 @@ impl State {
         let before = self.epoch().map_or(0, |epoch| epoch.counter);
         // A number that hosts made up is too high to go on from: a repair begins below it.
         need(epoch.counter > before || before >= MAX_EPOCH, || {
-            format!("epoch {} after {before}", epoch.counter)
+            Mismatch::Epoch {
+                epoch: epoch.counter,
+                before,
+            }
         })?;
         self.kept.epoch = Some(epoch.clone());
         // The leases that earlier ones gave run on under their terms, even where ours are shorter.

@@ -1,20 +1,19 @@
 //! How a state changes by freezing and bringing back attempts, and by holding steps.
 
 use alloc::collections::BTreeSet;
-use alloc::format;
 
 use sluice_common::id::{AttemptId, StepId};
 use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::SuspendFailure;
+use sluice_reasons::Why;
 
 use crate::model::step::{Attempt, Suspension, SuspensionPhase};
 use crate::record::Suspending;
 use crate::state::State;
-use crate::words;
 
-use super::attempt::{attempt_mut, attempt_of};
-use super::{Fit, need, step_mut};
+use super::attempt::{attempt_mut, attempt_of, running};
+use super::{Fit, Mismatch, need, step_mut};
 
 impl State {
     pub(super) fn on_suspending(&mut self, at: Time, it: &Suspending) -> Fit {
@@ -25,8 +24,8 @@ impl State {
         } = it;
         let room_mb = *room_mb;
         let reason = match by {
-            Some(_) => words::suspending(),
-            None => words::held(),
+            Some(_) => Why::Suspending,
+            None => Why::Held,
         };
         let preempted_by = by.clone();
         // One that is being brought back may have to give way again before it has come.
@@ -62,8 +61,8 @@ impl State {
         step.not_waited = Span::ZERO;
         let held = step.held;
         let reason = match attempt_of(step, id)?.preempted_by {
-            Some(_) => words::suspended(),
-            None => words::held(),
+            Some(_) => Why::Suspended,
+            None => Why::Held,
         };
         if !held {
             self.index.market_mut().await_resumption(id);
@@ -89,14 +88,14 @@ impl State {
                 moved_mb: 0,
             });
         })?;
-        self.stand(id, StepState::Resuming, words::resuming())
+        self.stand(id, StepState::Resuming, Why::Resuming)
     }
 
     pub(super) fn on_resumed(&mut self, id: &AttemptId) -> Fit {
         let from = [Some(SuspensionPhase::Resuming)];
         self.change_suspension(id, &from, |attempt| attempt.suspension = None)?;
         let step = step_mut(&mut self.kept.steps, &id.step)?;
-        let reason = words::running(attempt_of(step, id)?);
+        let reason = running(attempt_of(step, id)?);
         self.stand(id, StepState::Running, reason)
     }
 
@@ -110,13 +109,14 @@ impl State {
             attempt.suspension = None;
             attempt.not_suspended = Some(why.clone());
         })?;
-        self.stand(id, StepState::Running, words::not_suspended(why))
+        let failure = why.clone();
+        self.stand(id, StepState::Running, Why::NotSuspended { failure })
     }
 
     pub(super) fn on_held(&mut self, id: &StepId) -> Fit {
         let step = step_mut(&mut self.kept.steps, id)?;
         need(!step.held && !step.state.is_terminal(), || {
-            format!("step `{id}` is {} or held already", step.state)
+            Mismatch::CannotHold(id.clone(), step.state)
         })?;
         step.held = true;
         self.kept.nominations.remove(id);
@@ -126,7 +126,7 @@ impl State {
 
     pub(super) fn on_unheld(&mut self, at: Time, id: &StepId) -> Fit {
         let step = step_mut(&mut self.kept.steps, id)?;
-        need(step.held, || format!("step `{id}` is not held"))?;
+        need(step.held, || Mismatch::NotHeld(id.clone()))?;
         step.held = false;
         if step.state == StepState::Queued {
             step.queued_again_at = Some(at);
@@ -157,7 +157,7 @@ impl State {
         let phase = attempt.suspension();
         let runs = attempt.stopping.is_none() && !attempt.has_ended();
         need(runs && from.contains(&phase), || {
-            format!("attempt {id} stands at {phase:?}")
+            Mismatch::Suspension(id.clone(), phase)
         })?;
         let before = attempt.clone();
         change(attempt);
@@ -167,12 +167,7 @@ impl State {
         self.place_nodes(nodes)
     }
 
-    fn stand(
-        &mut self,
-        id: &AttemptId,
-        state: StepState,
-        reason: sluice_common::reason::Reason,
-    ) -> Fit {
+    fn stand(&mut self, id: &AttemptId, state: StepState, reason: Why) -> Fit {
         let step = step_mut(&mut self.kept.steps, &id.step)?;
         step.state = state;
         step.reason = reason;

@@ -1,0 +1,117 @@
+//! In which way a record does not fit the state that it meets.
+
+use alloc::string::String;
+use core::fmt;
+
+use sluice_common::id::{
+    AttemptId, JoinTokenId, NodeName, PlatformName, PoolName, StepId, Subject, TemplateName,
+    ValidationName,
+};
+use sluice_common::proof::Generation;
+use sluice_common::state::{NodeState, StepState};
+
+use crate::model::step::{PartPhase, SuspensionPhase};
+
+/// In which way a record does not fit the state that it meets.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each sentence stands beside its variant")]
+pub enum Mismatch {
+    #[error("{next} should come next")]
+    Number { next: u64 },
+    #[error("there is no {0}")]
+    Missing(Thing),
+    #[error("{0} is there already")]
+    There(Thing),
+    #[error("{0} is not there, or is")]
+    Access(String),
+    #[error("epoch {epoch} after {before}")]
+    Epoch { epoch: u64, before: u64 },
+    #[error("no recovery was under way")]
+    NotRecovering,
+
+    #[error("attempt {0} of a step that is {1}")]
+    NotQueued(AttemptId, StepState),
+    #[error("attempt {0} of a step that is {1} at attempt {2}")]
+    NotAdopted(AttemptId, StepState, u32),
+    #[error("attempt {0} is not on node `{1}`")]
+    NotOn(AttemptId, NodeName),
+    #[error("attempt {0} on `{1}` is {2:?} already")]
+    Phase(AttemptId, NodeName, PartPhase),
+    #[error("attempt {0} stands at {1:?}")]
+    Suspension(AttemptId, Option<SuspensionPhase>),
+    #[error("attempt {0} has ended already")]
+    Ended(AttemptId),
+
+    #[error("step `{0}` is {1} and cannot wait again")]
+    CannotWait(StepId, StepState),
+    #[error("step `{0}` is {1} and cannot become {2}")]
+    CannotEnd(StepId, StepState, StepState),
+    #[error("step `{0}` is not over")]
+    NotOver(StepId),
+    #[error("step `{0}` is {1} or held already")]
+    CannotHold(StepId, StepState),
+    #[error("step `{0}` is not held")]
+    NotHeld(StepId),
+    #[error("step `{0}` is {1} and is promised a place")]
+    CannotPromise(StepId, StepState),
+    #[error("step `{0}` is promised nothing")]
+    NotPromised(StepId),
+
+    #[error("node `{0}` is {1} already")]
+    NodeState(NodeName, NodeState),
+    #[error("node `{0}` is {1} and cannot leave")]
+    CannotLeave(NodeName, NodeState),
+    #[error("node `{0}` is not to become empty now")]
+    NotDraining(NodeName),
+    #[error("node `{0}` is not cordoned")]
+    NotCordoned(NodeName),
+    #[error("node `{0}` is not to be in pool `{1}` now")]
+    NotMoving(NodeName, PoolName),
+    #[error("GPU `{1}` of node `{0}` is neither cordoned nor unfit")]
+    GpuIsFit(NodeName, String),
+    #[error("node `{0}` still holds steps")]
+    HoldsSteps(NodeName),
+    #[error("generation {1} of node `{0}` after {2}")]
+    Generation(NodeName, Generation, Generation),
+    #[error("join token `{0}` was revoked before")]
+    Revoked(JoinTokenId),
+
+    #[error("`{1}` has no policy in `{0}`")]
+    NoPolicy(PoolName, Subject),
+    #[error("pool `{0}` declares no platform `{1}`")]
+    NoPlatform(PoolName, PlatformName),
+    #[error("pool `{0}` has nodes")]
+    PoolHasNodes(PoolName),
+}
+
+/// What a record names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Thing {
+    Step(StepId),
+    Attempt(AttemptId),
+    Node(NodeName),
+    Pool(PoolName),
+    Template(TemplateName),
+    Validation(ValidationName),
+    JoinToken(JoinTokenId),
+}
+
+impl fmt::Display for Thing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Thing::Step(step) => write!(f, "step `{step}`"),
+            Thing::Attempt(attempt) => write!(f, "attempt {attempt}"),
+            Thing::Node(node) => write!(f, "node `{node}`"),
+            Thing::Pool(pool) => write!(f, "pool `{pool}`"),
+            Thing::Template(template) => write!(f, "template `{template}`"),
+            Thing::Validation(validation) => write!(f, "validation `{validation}`"),
+            Thing::JoinToken(token) => write!(f, "join token `{token}`"),
+        }
+    }
+}
+
+impl From<Thing> for Mismatch {
+    fn from(missing: Thing) -> Self {
+        Mismatch::Missing(missing)
+    }
+}

@@ -1,0 +1,151 @@
+//! Why a step came to where it is, in words.
+
+use alloc::format;
+use alloc::string::String;
+
+use sluice_common::id::NodeName;
+use sluice_common::reason::Reason;
+use sluice_common::time::Span;
+use sluice_common::wire::StopWhy;
+
+use super::exit::exited;
+use super::quoted;
+use super::suspension::not_suspended;
+use crate::Why;
+
+impl Why {
+    /// What people and programs read: the code, a sentence, and the numbers and names in it.
+    pub fn said(&self) -> Reason {
+        let code = self.code();
+        let of = |message: &str| Reason::new(code, message);
+        let on = |node: &NodeName, message: String| {
+            Reason::new(code, message).with("node", node.as_str())
+        };
+        match self {
+            Why::Submitted => of("accepted, and not looked at yet"),
+            Why::Allocated { nodes } => of_all(of(&allocated(nodes)), nodes),
+            Why::Adopted { node } => on(node, adopted(node)),
+            Why::Starting { node } => on(node, format!("`{node}` is making its process")),
+            Why::Running { nodes } => of_all(of(&running(nodes)), nodes),
+            Why::Stopping { cause } => of(stopping(*cause)),
+            Why::Suspending => of("it gives way to another step and is being frozen"),
+            Why::Suspended => of("it gave way to another step, frozen, and keeps its memory"),
+            Why::Held => of("somebody suspended it: `sluice resume` lets it go on"),
+            Why::Resuming => of("it was granted its place again and is being brought back"),
+            Why::NotSuspended { failure } => not_suspended(code, failure),
+            Why::Cancelled => of("it was cancelled"),
+            Why::TimedOut => of("it ran longer than its `timeout` and was stopped"),
+            Why::WaitedTooLong { queue_timeout } => {
+                let most = format!("{queue_timeout}");
+                of(&waited_too_long(*queue_timeout)).with("queue_timeout", most.as_str())
+            }
+            Why::Drained { node } => on(node, format!("its host `{node}` was drained")),
+            Why::Preempted => of("it gave way to another step"),
+            Why::GpuLost { node } => on(node, gpu_lost(node)),
+            Why::Requeued => of("somebody had it start anew"),
+            Why::SuspendedTooLong => {
+                of("it was frozen for longer than its `suspend_timeout` and was stopped")
+            }
+            Why::Superseded { node } => on(node, superseded(node)),
+            Why::HostLost { node } => on(node, host_lost(node)),
+            Why::LostTrack { node } => on(node, lost_track(node)),
+            Why::Exited { node, exit } => exited(code, node, exit),
+            Why::OfRank { rank, node, part } => of_rank(*rank, node, part.said()),
+            Why::Retry {
+                after,
+                spent,
+                allowed,
+            } => retry(after.said(), *spent, *allowed),
+            Why::Said(reason) => reason.clone(),
+        }
+    }
+}
+
+/// The host is named where it is one.
+fn of_all(reason: Reason, nodes: &[NodeName]) -> Reason {
+    match nodes {
+        [only] => reason.with("node", only.as_str()),
+        [] | [_, _, ..] => reason,
+    }
+}
+
+fn allocated(nodes: &[NodeName]) -> String {
+    let hosts = quoted(nodes);
+    format!("units were granted on {hosts}, which is being told")
+}
+
+fn adopted(node: &NodeName) -> String {
+    format!("`{node}` has it, and the coordinator was brought back from a time before it knew that")
+}
+
+fn running(nodes: &[NodeName]) -> String {
+    let hosts = quoted(nodes);
+    match nodes {
+        [_] => format!("its process runs on {hosts}"),
+        [] | [_, _, ..] => format!("its processes run on {hosts}"),
+    }
+}
+
+fn stopping(cause: StopWhy) -> &'static str {
+    match cause {
+        StopWhy::Cancelled => "it was cancelled and is stopping",
+        StopWhy::TimedOut => "it ran longer than its `timeout` and is stopping",
+        StopWhy::Drained => "its host is being drained, so it is stopping",
+        StopWhy::Preempted => "it gives way to another step and is stopping",
+        StopWhy::PeerEnded => {
+            "a part of it on another host has failed or was lost, so all of it is stopping"
+        }
+        StopWhy::GpuLost => "a GPU that it was given has fallen off the bus, so it is stopping",
+        StopWhy::Requeued => "somebody wants it to start anew, so it is stopping",
+        StopWhy::NotSuspended => {
+            "it was to be frozen or brought back, which could not be done, so it is stopping"
+        }
+        StopWhy::SuspendedTooLong => {
+            "it was frozen for longer than its `suspend_timeout`, so it is stopping"
+        }
+        StopWhy::Superseded => "its host was given up for lost, so it is stopping",
+    }
+}
+
+fn waited_too_long(queue_timeout: Span) -> String {
+    format!("it waited for its units for longer than its `queue_timeout` of {queue_timeout}")
+}
+
+fn gpu_lost(node: &NodeName) -> String {
+    format!("a GPU that it was given on `{node}` has fallen off the bus")
+}
+
+fn superseded(node: &NodeName) -> String {
+    format!("it was stopped on `{node}`, which had been given up for lost")
+}
+
+fn host_lost(node: &NodeName) -> String {
+    format!("its host `{node}` was silent for so long that it was given up for lost")
+}
+
+fn lost_track(node: &NodeName) -> String {
+    format!(
+        "the coordinator was brought back from an earlier time, and `{node}` does not know the attempt any more"
+    )
+}
+
+/// What became of one part of a gang, for the whole.
+fn of_rank(rank: u64, node: &NodeName, part: Reason) -> Reason {
+    let message = format!("rank {rank} on `{node}`: {}", part.message);
+    Reason { message, ..part }
+        .with("rank", rank)
+        .with("node", node.as_str())
+}
+
+/// A failure that is tried again; `spent` counts this retry.
+fn retry(failure: Reason, spent: u32, allowed: u32) -> Reason {
+    let message = format!("{}; this is retry {spent} of {allowed}", failure.message);
+    Reason {
+        code: sluice_common::reason::ReasonCode::Retry,
+        message,
+        detail: failure.detail,
+    }
+    .with("after", failure.code.as_str())
+    .with("retry", u64::from(spent))
+    .with("retries", u64::from(allowed))
+}

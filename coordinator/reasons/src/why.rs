@@ -1,0 +1,233 @@
+//! Why a step came to where it is, as the state and the log keep it. Its sentences are in `messages/why.rs`.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use sluice_common::id::NodeName;
+use sluice_common::reason::{Reason, ReasonCode};
+use sluice_common::supervision::Exit;
+use sluice_common::time::Span;
+use sluice_common::wire::{StopWhy, SuspendFailure};
+
+/// Why a step came to where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "why", rename_all = "snake_case")]
+pub enum Why {
+    /// It was accepted, and not looked at yet.
+    Submitted,
+    /// Units were granted to it.
+    Allocated {
+        /// The hosts, by rank.
+        nodes: Vec<NodeName>,
+    },
+    /// A host has it, and the store is of a time before that was known.
+    Adopted {
+        /// The host.
+        node: NodeName,
+    },
+    /// A host makes its process.
+    Starting {
+        /// The host that said so last.
+        node: NodeName,
+    },
+    /// All its processes run.
+    Running {
+        /// The hosts, by rank.
+        nodes: Vec<NodeName>,
+    },
+    /// It is being stopped.
+    Stopping {
+        /// For what.
+        cause: StopWhy,
+    },
+    /// It gives way to another step and is being frozen.
+    Suspending,
+    /// It gave way to another step, frozen.
+    Suspended,
+    /// Somebody suspended it, whether it runs or waits.
+    Held,
+    /// It was granted its place again and is being brought back.
+    Resuming,
+    /// It was to be frozen or brought back, which could not be done.
+    NotSuspended {
+        /// What stood in the way.
+        failure: SuspendFailure,
+    },
+    /// Somebody cancelled it.
+    Cancelled,
+    /// It ran longer than its `timeout`.
+    TimedOut,
+    /// It waited for its units for longer than it may.
+    WaitedTooLong {
+        /// How long it may.
+        queue_timeout: Span,
+    },
+    /// Its host was drained.
+    Drained {
+        /// The host.
+        node: NodeName,
+    },
+    /// It gave way to another step.
+    Preempted,
+    /// A GPU that it was given has fallen off the bus.
+    GpuLost {
+        /// Its host.
+        node: NodeName,
+    },
+    /// Somebody had it start anew.
+    Requeued,
+    /// It was frozen for longer than its `suspend_timeout`.
+    SuspendedTooLong,
+    /// It was stopped on a host that had been given up for lost.
+    Superseded {
+        /// The host.
+        node: NodeName,
+    },
+    /// Its host was given up for lost.
+    HostLost {
+        /// The host.
+        node: NodeName,
+    },
+    /// The store was put back, and the host does not know the attempt any more.
+    LostTrack {
+        /// The host.
+        node: NodeName,
+    },
+    /// Its attempt ended by itself.
+    Exited {
+        /// Its host.
+        node: NodeName,
+        /// How.
+        exit: Exit,
+    },
+    /// One part of a gang, for the whole.
+    OfRank {
+        /// Which part.
+        rank: u64,
+        /// Its host.
+        node: NodeName,
+        /// What became of it.
+        part: Box<Why>,
+    },
+    /// It failed and is tried again.
+    Retry {
+        /// How it failed.
+        after: Box<Why>,
+        /// How many of its retries are used up, this one included.
+        spent: u32,
+        /// How many it has.
+        allowed: u32,
+    },
+    /// A finished sentence, as logs and snapshots of earlier releases hold it.
+    #[serde(untagged)]
+    Said(Reason),
+}
+
+impl Why {
+    /// The code that programs read.
+    pub fn code(&self) -> ReasonCode {
+        match self {
+            Why::Submitted => ReasonCode::Submitted,
+            Why::Allocated { .. } | Why::Adopted { .. } => ReasonCode::Allocated,
+            Why::Starting { .. } => ReasonCode::Starting,
+            Why::Running { .. } => ReasonCode::Running,
+            Why::Stopping { cause } => of_stop(*cause),
+            Why::Suspending | Why::Suspended => ReasonCode::Suspended,
+            Why::Held => ReasonCode::Held,
+            Why::Resuming => ReasonCode::Resuming,
+            Why::NotSuspended { .. } => ReasonCode::NotSuspended,
+            Why::Cancelled => ReasonCode::Cancelled,
+            Why::TimedOut => ReasonCode::TimedOut,
+            Why::WaitedTooLong { .. } => ReasonCode::QueueTimeout,
+            Why::Drained { .. } => ReasonCode::Drained,
+            Why::Preempted => ReasonCode::Preempted,
+            Why::GpuLost { .. } => ReasonCode::GpuLost,
+            Why::Requeued => ReasonCode::Requeued,
+            Why::SuspendedTooLong => ReasonCode::SuspendTimeout,
+            Why::Superseded { .. } | Why::HostLost { .. } | Why::LostTrack { .. } => {
+                ReasonCode::HostLost
+            }
+            Why::Exited { exit, .. } => of_exit(exit),
+            Why::OfRank { part, .. } => part.code(),
+            Why::Retry { .. } => ReasonCode::Retry,
+            Why::Said(reason) => reason.code,
+        }
+    }
+}
+
+fn of_stop(cause: StopWhy) -> ReasonCode {
+    match cause {
+        StopWhy::Cancelled => ReasonCode::Cancelled,
+        StopWhy::TimedOut => ReasonCode::TimedOut,
+        StopWhy::Drained => ReasonCode::Drained,
+        StopWhy::Preempted => ReasonCode::Preempted,
+        StopWhy::PeerEnded => ReasonCode::PeerEnded,
+        StopWhy::GpuLost => ReasonCode::GpuLost,
+        StopWhy::Requeued => ReasonCode::Requeued,
+        StopWhy::NotSuspended => ReasonCode::NotSuspended,
+        StopWhy::SuspendedTooLong => ReasonCode::SuspendTimeout,
+        StopWhy::Superseded => ReasonCode::HostLost,
+    }
+}
+
+fn of_exit(exit: &Exit) -> ReasonCode {
+    match exit {
+        Exit::Code(0) => ReasonCode::Completed,
+        Exit::Code(_) => ReasonCode::NonZeroExit,
+        Exit::Signal(_) => ReasonCode::KilledBySignal,
+        Exit::StartFailed(_) => ReasonCode::StartFailed,
+        Exit::HostFailed(_) => ReasonCode::HostFailed,
+        Exit::PrologFailed(_) => ReasonCode::PrologFailed,
+        Exit::NotBegun(_) => ReasonCode::NotBegun,
+        Exit::LeaseExpired => ReasonCode::LeaseExpired,
+        Exit::HostRebooted => ReasonCode::HostRebooted,
+        Exit::OutOfMemory(_) => ReasonCode::OutOfMemory,
+        Exit::StorageExceeded(_) => ReasonCode::StorageExceeded,
+        Exit::Unknown => ReasonCode::ExitUnknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::String;
+
+    use super::*;
+
+    #[test]
+    fn the_log_keeps_a_code_and_parameters_and_no_sentence() {
+        let node: NodeName = "n".parse().expect("a name");
+        let exit = Exit::Code(3);
+        let why = Why::Retry {
+            after: Box::new(Why::Exited { node, exit }),
+            spent: 1,
+            allowed: 2,
+        };
+        let kept = r#"{"why":"retry","after":{"why":"exited","node":"n","exit":{"code":3}},"spent":1,"allowed":2}"#;
+        assert_eq!(serde_json::to_string(&why).expect("plain data"), kept);
+        assert_eq!(serde_json::from_str::<Why>(kept).expect("as written"), why);
+        let said = why.said();
+        assert_eq!(
+            said.message,
+            "its process exited with code 3; this is retry 1 of 2"
+        );
+        assert_eq!(
+            (said.code, why.code()),
+            (ReasonCode::Retry, ReasonCode::Retry)
+        );
+    }
+
+    #[test]
+    fn a_sentence_of_an_earlier_release_is_read_and_said_as_it_was() {
+        let kept =
+            r#"{"code":"retry","message":"it broke","detail":{"after":"non_zero_exit","retry":1}}"#;
+        let why: Why = serde_json::from_str(kept).expect("the form before");
+        assert!(matches!(why, Why::Said(_)), "{why:?}");
+        assert_eq!(why.code(), ReasonCode::Retry);
+        assert_eq!(why.said().message, String::from("it broke"));
+        assert_eq!(serde_json::to_string(&why).expect("plain data"), kept);
+        let neither: Result<Why, _> = serde_json::from_str(r#"{"why":"gone"}"#);
+        assert!(neither.is_err(), "{neither:?}");
+    }
+}
