@@ -11,4 +11,5 @@ extern crate alloc;
 mod messages;
 mod why;
 
+pub use messages::{HelloRefusal, NearPools};
 pub use why::Why;

@@ -1,8 +1,13 @@
 //! Every sentence about where a step is. Nothing here looks at a state: what a sentence names, its parameters hold.
 
 mod exit;
+mod hello;
+mod near;
 mod suspension;
 mod why;
+
+pub use hello::HelloRefusal;
+pub use near::NearPools;
 
 use alloc::format;
 use alloc::string::String;

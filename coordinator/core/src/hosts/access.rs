@@ -1,26 +1,20 @@
 //! Whether a node's certificate opens anything, and how its access ends.
 
-use crate::hosts::link::cut;
-use alloc::format;
-use alloc::string::String;
-
 use sluice_common::id::NodeName;
 use sluice_common::proof::Claim;
 use sluice_common::wire::Hello;
+use sluice_reasons::HelloRefusal;
 
 use crate::context::Context;
+use crate::hosts::link::cut;
 use crate::record::Record;
 
 /// Whether a node's certificate opens anything.
-pub(crate) fn check_claim(ctx: &Context, hello: &Hello, claim: &Claim) -> Result<(), String> {
-    let node = &hello.node;
-    let wanted = ctx.state().admission().generation(node);
+pub(crate) fn check_claim(ctx: &Context, hello: &Hello, claim: &Claim) -> Result<(), HelloRefusal> {
+    let wanted = ctx.state().admission().generation(&hello.node);
     if claim.generation < wanted {
-        return Err(format!(
-            "the access of node `{node}` was ended, or given to a host that joined later: where this host is to be let in, \
-             `sluice token create --node {node}` makes a line for `sluice-agent join`, and `sluice-coordinator issue-node {node} \
-             --generation {wanted}` a certificate"
-        ));
+        let node = hello.node.clone();
+        return Err(HelloRefusal::AccessEnded { node, wanted });
     }
     Ok(())
 }

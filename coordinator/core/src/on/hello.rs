@@ -11,8 +11,7 @@
 //! `reconciling`, a node whose agent says that the supervisor does not answer is `unsupervised` instead.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sluice_common::epoch::{MAX_EPOCH, SealedEpoch};
@@ -21,6 +20,7 @@ use sluice_common::id::{Epoch, NodeName, PoolName};
 use sluice_common::proof::Claim;
 use sluice_common::supervision::BootMillis;
 use sluice_common::wire::{Greeting, Hello, PROTOCOL_VERSION, Welcome};
+use sluice_reasons::{HelloRefusal, NearPools};
 
 use crate::contact::Contact;
 use crate::contact::hearing::{Hearing, Terms};
@@ -39,7 +39,6 @@ use crate::model::recovery::RecoveryWhy;
 use crate::record::Record;
 use crate::recovery::adoption::rule_again;
 use crate::recovery::{begin_recovery, know_pool};
-use crate::words::did_you_mean;
 
 /// `proven` tells whether the epoch that the hello shows bears the cluster's seal for this node.
 pub(crate) fn on_node_hello(
@@ -50,7 +49,8 @@ pub(crate) fn on_node_hello(
     proven: bool,
 ) {
     let checked = check_claim(ctx, &hello, claim);
-    if let Err(message) = checked.and_then(|()| check_hello(ctx, &hello, claim, proven)) {
+    if let Err(why) = checked.and_then(|()| check_hello(ctx, &hello, claim, proven)) {
+        let message = why.to_string();
         note_refusal(ctx, &hello.node, &message);
         return ctx.greet(session, Greeting::Refused { message });
     }
@@ -94,25 +94,26 @@ fn pool_of<'a>(ctx: &'a Context, hello: &'a Hello, claim: &'a Claim) -> &'a Pool
     known.or(claim.pool.as_ref()).unwrap_or(&hello.pool)
 }
 
-fn check_hello(ctx: &Context, hello: &Hello, claim: &Claim, proven: bool) -> Result<(), String> {
+fn check_hello(
+    ctx: &Context,
+    hello: &Hello,
+    claim: &Claim,
+    proven: bool,
+) -> Result<(), HelloRefusal> {
     if hello.protocol != PROTOCOL_VERSION {
-        return Err(format!(
-            "protocol {} of agent {} is not protocol {PROTOCOL_VERSION} of this coordinator: \
-             install the same release on both",
-            hello.protocol, hello.version
-        ));
+        return Err(HelloRefusal::OtherProtocol {
+            protocol: hello.protocol,
+            version: hello.version.clone(),
+        });
     }
     let pool = pool_of(ctx, hello, claim);
     let recovers = ctx.state().recovery().is_some();
     if !recovers && ctx.state().pool(pool).is_none() {
-        let way_out = match &claim.pool {
-            Some(_) => "have it join anew by a line of `sluice token create --pool POOL`",
-            None => "set `pool` in agent.toml",
-        };
-        return Err(format!(
-            "there is no pool `{pool}`{}: {way_out}",
-            did_you_mean(ctx.state().pools(), pool)
-        ));
+        return Err(HelloRefusal::NoPool {
+            pool: pool.clone(),
+            near: NearPools::to(pool, ctx.state().pools().keys()),
+            by_certificate: claim.pool.is_some(),
+        });
     }
     if let Some(highest) = &hello.highest_epoch {
         check_epoch(ctx, &hello.node, &highest.epoch, proven)?;
@@ -127,33 +128,24 @@ fn check_epoch(
     node: &NodeName,
     highest: &Epoch,
     proven: bool,
-) -> Result<(), String> {
+) -> Result<(), HelloRefusal> {
     let Epoch { cluster, counter } = ctx.epoch();
     if highest.cluster != *cluster {
-        return Err(format!(
-            "this host belongs to cluster `{}` and this coordinator to `{cluster}`: point the agent at its own \
-             cluster, or move it here by emptying its `state_dir` while nothing runs on it",
-            highest.cluster
-        ));
+        return Err(HelloRefusal::OtherCluster {
+            theirs: highest.cluster.clone(),
+            ours: cluster.clone(),
+        });
     }
     if !is_later(ctx, node, highest) {
         return Ok(());
     }
     let claimed = highest.counter;
     if claimed >= MAX_EPOCH {
-        return Err(format!(
-            "this host claims to have obeyed epoch {claimed}, which no coordinator can have reached: stop its agent, \
-             run `sluice-agent forget-epoch` there, and start it again"
-        ));
+        return Err(HelloRefusal::ImpossibleEpoch { claimed });
     }
     if !proven {
-        return Err(format!(
-            "this host claims to have obeyed epoch {claimed} without a proof, and this coordinator speaks with epoch \
-             {counter}: a later epoch counts only with the seal of this cluster's `warrants.key`. If the claim is wrong, \
-             stop the agent, run `sluice-agent forget-epoch` there, and start it again. If the coordinator has lost its \
-             store, stop it and put `warrants.key` of the cluster back, or, if that is lost as well, run \
-             `sluice-coordinator repair-epoch --above {claimed}`"
-        ));
+        let ours = *counter;
+        return Err(HelloRefusal::UnprovenEpoch { claimed, ours });
     }
     Ok(())
 }
