@@ -491,3 +491,26 @@ fn a_share_that_is_enough_for_one_is_taken_for_once() {
     assert!(running(&trial).contains(&asks[0]), "{}", trial.story);
     assert_eq!(trial.scheduler.requests().count(), 3, "{}", trial.story);
 }
+
+/// Two requests are alike but for what was started around the second, which it may take back and the first may not. It
+/// waits: the first would be promised that place.
+#[test]
+fn one_that_may_take_back_waits_behind_the_first_of_its_kind() {
+    let mut trial = trial(&[(GPU, 4)], &[5, 3, 2], false);
+    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 3)], &[]);
+    trial.put_policy(&pool(0), &subject("c"), 0, &[(GPU, 0)], &[]);
+    let other = submit(&mut trial, &wish("c", &[(MCPU, 1000)], false));
+    let held = submit(&mut trial, &wish("a", &[(GPU, 1)], false));
+    submit(&mut trial, &wish("a", &[(GPU, 2)], true));
+    submit(&mut trial, &wish("a", &[(GPU, 2)], true));
+    let around = submit(&mut trial, &wish("a", &[(GPU, 1)], true));
+    for host in [0, 1] {
+        trial.lose(&node(host));
+        settle(&mut trial);
+    }
+    let runs: Vec<_> = trial.scheduler.runs().map(|(id, _)| id.clone()).collect();
+    let held = runs.iter().find(|id| id.step == held);
+    trial.finish(held.expect("its host is left"));
+    settle(&mut trial);
+    assert_eq!(running(&trial), [other, around], "{}", trial.story);
+}

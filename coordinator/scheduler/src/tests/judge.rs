@@ -50,7 +50,7 @@ fn rule(name: &'static str, kept: bool, what: impl FnOnce() -> String) -> Verdic
 }
 
 /// Whoever asks for units, waiting or running.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Ask {
     pub(super) step: StepId,
     pub(super) subject: Subject,
@@ -64,6 +64,19 @@ pub(super) struct Ask {
     /// The frozen run for whose units it waits.
     pub(super) pin: Option<Pin>,
     pub(super) platforms: Vec<PlatformName>,
+}
+
+impl Ask {
+    /// Whether every rule but that of places treats another as it treats this one.
+    fn is_like(&self, other: &Self) -> bool {
+        let but_for_its_place = Self {
+            step: other.step.clone(),
+            place: other.place,
+            suspends: other.suspends,
+            ..self.clone()
+        };
+        but_for_its_place == *other
+    }
 }
 
 #[derive(Clone, Debug, Default)]

@@ -12,7 +12,7 @@ use super::victims::Taking;
 use super::{Ask, Judge, JudgedRun, Verdict, rule};
 
 /// A frozen run for whose units a request waits: "a request with one candidate: its own host and its own GPUs".
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(in crate::tests) struct Pin {
     pub(in crate::tests) attempt: AttemptId,
     pub(in crate::tests) node: NodeName,

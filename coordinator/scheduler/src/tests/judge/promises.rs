@@ -90,10 +90,20 @@ impl Judge {
         {
             return Ok(());
         }
+        // The first of several that are alike is promised its place only when somebody behind it could move: the others wait
+        // behind that place, whatever one of them might take back.
+        let mut ahead = self.ahead_of(pool, ask).into_iter();
+        if ahead.any(|other| other.is_like(ask) && !self.is_firm(other)) {
+            return Ok(());
+        }
         let help = self.some_victims_help_with(pool, ask, Self::promised_in_share);
         rule("in_share_does_not_wait_for_victims", help.is_none(), || {
             format!("{} could have {help:?} in {pool}", ask.step)
         })
+    }
+
+    fn is_firm(&self, ask: &Ask) -> bool {
+        self.promises.get(&ask.step).is_some_and(|it| it.firm)
     }
 
     /// What is promised to in-share requests that go before it.
