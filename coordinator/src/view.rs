@@ -59,7 +59,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         pool: pool.map(ToString::to_string),
         platform: spec.platform.clone(),
         state: step.state,
-        reason: core.reason(step),
+        reason: core.reason(step).said(),
         resources: spec.resources.clone(),
         request: spec.request.clone(),
         command: spec.command.clone(),

@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use sluice_common::id::{ClusterId, NodeName, PoolName, StepId};
-use sluice_common::reason::Reason;
 use sluice_common::time::Time;
+use sluice_reasons::Standing;
 use sluice_scheduler::Request;
 
 use crate::context::Context;
@@ -174,9 +174,8 @@ impl Core {
         self.ctx.contact(node)?.heard_at
     }
 
-    /// Why a step is where it is now. Of a step that waits again after an attempt, the code says why that attempt is
-    /// over, and the message and the detail `waiting` say for what it waits.
-    pub fn reason(&self, step: &Step) -> Reason {
+    /// Why a step is where it is now.
+    pub fn reason(&self, step: &Step) -> Standing {
         reason(&self.ctx, step)
     }
 

@@ -1,35 +1,28 @@
-//! What templates say of what steps may ask for, and the words for hosts that a step is kept off by it. Which hosts these
-//! are is the scheduler's to say.
+//! What templates say of what steps may ask for, and hosts that a step is kept off by it. Which hosts these are is the
+//! scheduler's to say.
 
-use alloc::format;
 use alloc::string::String;
 
 use sluice_common::id::PoolName;
 use sluice_common::template::Template;
+use sluice_reasons::rejection::ClosedHosts;
 use sluice_scheduler::{Denial, Pool, Request};
 
-/// Hosts that are large enough for a request and do not let it in, in words; `None` where there are none.
-pub(crate) fn kept_off(name: &PoolName, pool: &Pool, request: &Request) -> Option<String> {
+/// Hosts that are large enough for a request and do not let it in; `None` where there are none.
+pub(crate) fn kept_off(name: &PoolName, pool: &Pool, request: &Request) -> Option<ClosedHosts> {
     let nodes = pool.denying(name, request);
     let (node, why) = nodes.first_key_value()?;
-    let why = match why {
-        Denial::ByPlatform { platform, field } => {
-            format!("its platform `{platform}` does not allow `{field}`")
-        }
-        Denial::ByPool { field, platform } => {
-            let of = platform.map(|it| format!(" on its platform `{it}`"));
-            let of = of.unwrap_or_default();
-            format!("pool `{name}` does not allow `{field}`{of}")
-        }
+    let (field, platform, by_pool) = match why {
+        Denial::ByPlatform { platform, field } => (field, Some(*platform), None),
+        Denial::ByPool { field, platform } => (field, *platform, Some(name)),
     };
-    let others = match nodes.len() - 1 {
-        0 => String::new(),
-        1 => String::from(", and so is one more host"),
-        others => format!(", and so are {others} more hosts"),
-    };
-    Some(format!(
-        "`{node}` is large enough and closed to it, for {why}{others}"
-    ))
+    Some(ClosedHosts {
+        node: (*node).clone(),
+        field: String::from(*field),
+        platform: platform.cloned(),
+        by_pool: by_pool.cloned(),
+        others: nodes.len() as u64 - 1,
+    })
 }
 
 /// What templates say of what steps may ask for, one by one.

@@ -42,11 +42,10 @@ mod terms;
 #[cfg(test)]
 mod tests;
 mod unenforced;
-mod words;
 pub mod written;
 
 pub use crate::core::Core;
-pub use explain::{Awaited, Explanation, Holding, InPool, Past, Promised, Spare, WouldStart};
+pub use explain::{Awaited, Explanation, Holding, InPool, Past, Promised};
 pub use hosts::report::HELD_BACK;
 pub use input::{
     Bounds, Change, Input, NewJoinToken, NewStep, NodeChange, ReplyId, SessionId, Settings, Steer,
@@ -58,7 +57,7 @@ pub use model::admission::{
     Admission, JoinToken, MAX_JOIN_TOKENS, NodeAccess, TokenStanding, TokenUse,
 };
 pub use model::cluster::{Cluster, Home};
-pub use model::join::{JoinAsk, JoinRefusal, Joined};
+pub use model::join::{JoinAsk, Joined};
 pub use model::node::{Cordon, Drain, GpuCordon, Moves, Node};
 pub use model::placement::Placement;
 pub use model::pool::{Binding, Platform, Pool, PoolSpec};
@@ -70,8 +69,8 @@ pub use model::template::{Grounds, KeptTemplate};
 pub use model::validation::{Judged, Outcome as RuleOutcome, Validation};
 pub use output::preview::{Line, Passage, Preview, Previewed, Stage, StageReport};
 pub use output::{
-    Answer, Applied, Outcome, Output, QueueBound, QueueFull, Refusal, Refused, Submitted, Terms,
-    Use,
+    Answer, Applied, JoinRefusal, Outcome, Output, QueueBound, QueueFull, Refusal, Refused,
+    Submitted, Terms, Use,
 };
 pub use record::{About, ClockJump, JoinTokenMade, Record, Stamped};
 pub use state::book::Book;

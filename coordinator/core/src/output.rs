@@ -1,7 +1,6 @@
 //! What the core wants done. Closed: whoever drives it handles these kinds and no more.
 
 pub(crate) mod preview;
-mod refusal;
 
 use alloc::{boxed::Box, string::String, vec::Vec};
 
@@ -17,11 +16,11 @@ use sluice_scheduler::Policy;
 
 use crate::input::WantedPool;
 use crate::input::{ReplyId, SessionId, TimerKey};
-use crate::model::join::{JoinRefusal, Joined};
+use crate::model::join::Joined;
 use crate::output::preview::Preview;
 use crate::record::Stamped;
 
-pub use refusal::{QueueBound, QueueFull, Refusal, Use};
+pub use sluice_reasons::{JoinRefusal, QueueBound, QueueFull, Refusal, Use};
 
 /// One thing to be done, in the order of drains: all records first, then sends, replies and timers.
 #[expect(

@@ -20,16 +20,14 @@ use crate::record;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
-use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::state::NodeState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Time;
 use sluice_common::wire::StopWhy;
-use sluice_reasons::Why;
+use sluice_reasons::{Wait, Why};
 
 use crate::attempts::live::live_on;
 use crate::attempts::orders::{send_stops, stop_attempt};
@@ -41,10 +39,6 @@ use crate::input::TimerKey;
 use crate::model::recovery::{LogPoint, RecoveryWhy};
 use crate::model::step::{Attempt, PartPhase, Step, SuspensionPhase};
 use crate::record::Record;
-use crate::words;
-
-/// How many of the nodes that are waited for are named.
-const NAMED_NODES: usize = 5;
 
 /// From now on nothing new starts. What was granted up to `known` the store knows of.
 pub(crate) fn begin_recovery(ctx: &mut Context, why: RecoveryWhy, known: LogPoint) {
@@ -87,21 +81,11 @@ pub(super) fn has_told(ctx: &Context, node: &NodeName) -> bool {
 }
 
 /// Why nothing starts.
-pub(crate) fn recovering(ctx: &Context) -> Reason {
-    let nodes: Vec<String> = unreported(ctx).map(|node| format!("`{node}`")).collect();
-    let awaited = match nodes.is_empty() {
-        true => String::from("hosts that it does not remember may still run steps"),
-        false => format!(
-            "{} have not told what they run",
-            words::shortened(nodes, NAMED_NODES)
-        ),
-    };
-    let left = recovery_lasts_until(ctx).since(ctx.now());
-    let message = format!(
-        "the coordinator was brought back from an earlier time, and nothing starts yet: {awaited}; all of that is over \
-         in {left} at the latest, and `sluice recovery end` does not wait for it"
-    );
-    Reason::new(ReasonCode::Recovering, message)
+pub(crate) fn recovering(ctx: &Context) -> Wait {
+    Wait::Recovery {
+        unreported: unreported(ctx).cloned().collect(),
+        left: recovery_lasts_until(ctx).since(ctx.now()),
+    }
 }
 
 /// A host of a pool that the store does not know: others of the cluster made it after the time of the store.

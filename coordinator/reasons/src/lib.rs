@@ -1,15 +1,20 @@
 //! Why a step is where it is: codes with typed parameters, which the core decides with and the log keeps, and the one room
 //! of the sentences about them, `messages/`.
 //!
-//! A sentence is made of its parameters alone, when somebody reads it: no decision makes one, no state keeps one, and a
-//! sentence that is written anew changes nothing of what a log comes to.
+//! A sentence is made of its parameters alone, when somebody reads it: no decision about a step makes one, no step keeps
+//! one, and a sentence that is written anew changes nothing of what a log comes to. What is recorded of hosts that were not
+//! let in, or closed by the coordinator, is a text like those of admins (`messages/recorded.rs`).
 #![no_std]
 #![deny(clippy::wildcard_enum_match_arm)]
 
 extern crate alloc;
 
-mod messages;
+pub mod messages;
+pub mod rejection;
+pub mod standing;
 mod why;
 
-pub use messages::{HelloRefusal, NearPools};
+pub use messages::{HelloRefusal, JoinRefusal, NearPools, QueueBound, QueueFull, Refusal, Use};
+pub use rejection::{Barred, Rejection};
+pub use standing::{Standing, Wait};
 pub use why::Why;

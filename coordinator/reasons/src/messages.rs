@@ -1,21 +1,40 @@
 //! Every sentence about where a step is. Nothing here looks at a state: what a sentence names, its parameters hold.
 
 mod exit;
+pub mod explanation;
 mod hello;
+mod join;
 mod near;
+pub mod recorded;
+mod refusal;
+mod rejection;
+mod standing;
 mod suspension;
+mod wait;
 mod why;
 
 pub use hello::HelloRefusal;
+pub use join::JoinRefusal;
 pub use near::NearPools;
+pub use refusal::{QueueBound, QueueFull, Refusal, Use};
 
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Display;
 
+/// The first `most` of some names, and how many more there are.
+pub fn shortened(mut names: Vec<String>, most: usize) -> String {
+    let more = names.len().saturating_sub(most);
+    names.truncate(most);
+    match more {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
 /// Names in a sentence.
-fn quoted<T: Display>(names: &[T]) -> String {
+pub fn quoted<T: Display>(names: &[T]) -> String {
     let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     names.join(", ")
 }

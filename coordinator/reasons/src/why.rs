@@ -11,6 +11,8 @@ use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::{StopWhy, SuspendFailure};
 
+use crate::Rejection;
+
 /// Why a step came to where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
@@ -120,12 +122,27 @@ pub enum Why {
         /// How many it has.
         allowed: u32,
     },
+    /// It can never be granted.
+    Rejected {
+        /// For the most preferred pool.
+        first: Box<Rejection>,
+        /// For the others.
+        elsewhere: Vec<Rejection>,
+    },
     /// A finished sentence, as logs and snapshots of earlier releases hold it.
     #[serde(untagged)]
     Said(Reason),
 }
 
 impl Why {
+    /// A rejection for one reason.
+    pub fn rejected(why: Rejection) -> Self {
+        Why::Rejected {
+            first: Box::new(why),
+            elsewhere: Vec::new(),
+        }
+    }
+
     /// The code that programs read.
     pub fn code(&self) -> ReasonCode {
         match self {
@@ -152,6 +169,7 @@ impl Why {
             Why::Exited { exit, .. } => of_exit(exit),
             Why::OfRank { part, .. } => part.code(),
             Why::Retry { .. } => ReasonCode::Retry,
+            Why::Rejected { first, .. } => first.code(),
             Why::Said(reason) => reason.code,
         }
     }

@@ -1,47 +1,67 @@
 //! Explanations in the words of the API.
 
-use coordinator_core::{Awaited, Core, Holding, InPool, Past, Promised, Spare, WouldStart};
+use coordinator_core::{Attempt, Awaited, Core, Explanation, Holding, InPool, Past, Promised};
 use sluice_common::amount::Key;
 use sluice_common::api::{
     AwaitedView, BeyondView, ExplainPool, ExplainView, HolderView, HoldingView, KeyView,
     OutcomeView, PromiseView, RefusalView, RemedyChange, RemedyKind, RemedyView, timestamp,
 };
-use sluice_common::id::StepId;
-use sluice_scheduler::{Change, KeyTerms, Start};
+use sluice_common::id::{PoolName, StepId, Subject};
+use sluice_common::state::StepState;
+use sluice_reasons::messages::explanation;
+use sluice_scheduler::{Change, Holder, KeyTerms, Remedy, Request, Start};
+
+/// So many of the runs that hold what a step is short of are listed.
+const MAX_HOLDERS: usize = 16;
 
 /// Why a step is where it is, if it is remembered.
 pub fn explain(core: &Core, id: &StepId) -> Option<ExplainView> {
     let explained = core.explain(id)?;
-    let refused = explained.refused.into_iter();
+    let refused = refused(&explained).into_iter();
+    let subject = &explained.step.spec.subject;
     Some(ExplainView {
         id: id.to_string(),
         state: explained.step.state,
-        subject: explained.step.spec.subject.to_string(),
-        reason: explained.reason,
+        subject: subject.to_string(),
+        reason: explained.reason.said(),
         pools: explained.pools.into_iter().map(pool).collect(),
         refused: refused
             .map(|(pool, message)| RefusalView { pool, message })
             .collect(),
-        holding: explained.holding.map(holding),
+        holding: explained.holding.map(|it| holding(subject, it)),
         attempts: explained.past.into_iter().map(outcome).collect(),
     })
 }
 
+/// The pools that rejected a step, or whose rules keep one out that waits for others, each with why.
+fn refused(explained: &Explanation<'_>) -> Vec<(String, String)> {
+    if explained.step.state == StepState::Rejected {
+        return explained.step.reason.refusals();
+    }
+    let barred = explained.barred.iter();
+    let barred = barred.map(|(pool, why)| (pool.to_string(), why.said(pool)));
+    barred.collect()
+}
+
 fn pool(pool: InPool<'_>) -> ExplainPool {
+    let InPool { request, look, .. } = &pool;
+    let (ahead, waiting) = look.place;
+    let holders = look.holders.iter().take(MAX_HOLDERS);
+    let remedies = pool.would_start_if.iter();
     ExplainPool {
-        pool: pool.pool.to_string(),
-        priority: pool.priority,
-        in_share: pool.in_share,
-        reason: pool.reason,
-        place: pool.ahead as u64 + 1,
-        waiting: pool.waiting as u64,
-        behind: pool.behind.map(ToString::to_string),
-        keys: pool.keys.iter().filter_map(key).collect(),
+        pool: look.pool.to_string(),
+        priority: look.priority,
+        in_share: look.in_share,
+        reason: pool.reason.said(),
+        place: ahead as u64 + 1,
+        waiting: waiting as u64,
+        behind: look.behind.map(ToString::to_string),
+        keys: look.keys.iter().filter_map(key).collect(),
+        preemption: explanation::stops(request, look),
+        holders: holders.map(|it| holder(request, it)).collect(),
+        holders_total: look.holders.len() as u64,
+        would_start_if: remedies.map(|it| remedy(request, look.pool, it)).collect(),
         promised: pool.promised.map(promise),
-        preemption: pool.stops,
-        holders: pool.spares.into_iter().map(holder).collect(),
-        holders_total: pool.holders as u64,
-        would_start_if: pool.would_start_if.into_iter().map(remedy).collect(),
     }
 }
 
@@ -78,24 +98,25 @@ fn awaited(awaited: &Awaited<'_>) -> AwaitedView {
     }
 }
 
-fn holder(spare: Spare<'_>) -> HolderView {
+fn holder(request: &Request, holder: &Holder<'_>) -> HolderView {
+    let spared = holder.spared;
     HolderView {
-        step: spare.attempt.step.to_string(),
-        attempt: spare.attempt.number,
-        subject: spare.subject.to_string(),
-        spared: spare.why,
+        step: holder.attempt.step.to_string(),
+        attempt: holder.attempt.number,
+        subject: holder.subject.to_string(),
+        spared: spared.map(|why| explanation::spared(request, why)),
     }
 }
 
-fn remedy(would: WouldStart) -> RemedyView {
+fn remedy(request: &Request, pool: &PoolName, remedy: &Remedy) -> RemedyView {
     RemedyView {
-        message: would.message,
-        changes: would.remedy.changes.into_iter().map(change).collect(),
-        stops: match would.remedy.start {
+        message: explanation::remedy(request, pool, remedy),
+        changes: remedy.changes.iter().cloned().map(change).collect(),
+        stops: match remedy.start {
             Start::AtOnce => 0,
             Start::AfterStops(stops) => stops as u64,
         },
-        after_others: would.remedy.after_others,
+        after_others: remedy.after_others,
     }
 }
 
@@ -123,16 +144,17 @@ fn change(change: Change) -> RemedyChange {
     }
 }
 
-fn holding(holding: Holding<'_>) -> HoldingView {
-    let view = super::attempt(holding.attempt);
-    let beyond = holding.beyond.iter();
+fn holding(subject: &Subject, holding: Holding<'_>) -> HoldingView {
+    let (attempt, exposure) = (holding.attempt, &holding.exposure);
+    let view = super::attempt(attempt);
+    let beyond = exposure.beyond.iter();
     HoldingView {
         attempt: view.number,
-        pool: holding.attempt.pool.to_string(),
+        pool: attempt.pool.to_string(),
         placements: view.placements,
         since: view.allocated_at,
         started_at: view.started_at,
-        in_share: holding.in_share,
+        in_share: exposure.in_share,
         beyond_share: beyond
             .map(|(key, used, reserved)| BeyondView {
                 key: (*key).to_owned(),
@@ -140,22 +162,25 @@ fn holding(holding: Holding<'_>) -> HoldingView {
                 reserved: *reserved,
             })
             .collect(),
-        backfill_to: holding
-            .attempt
-            .backfill
-            .iter()
-            .map(ToString::to_string)
-            .collect(),
-        exposed: holding.exposed,
-        spared_until: holding.spared_until.map(timestamp),
-        exposure: holding.exposure,
-        stopping_since: holding.attempt.stopping_at.map(timestamp),
-        gives_way_to: holding
-            .attempt
-            .preempted_by
-            .as_ref()
-            .map(ToString::to_string),
+        backfill_to: attempt.backfill.iter().map(ToString::to_string).collect(),
+        exposed: holding.is_exposed(),
+        spared_until: holding.spared_until().map(timestamp),
+        exposure: exposed(subject, &holding),
+        stopping_since: attempt.stopping_at.map(timestamp),
+        gives_way_to: attempt.preempted_by.as_ref().map(ToString::to_string),
         grace_ends_at: holding.grace_ends.map(timestamp),
+    }
+}
+
+/// By whom it could be made to give way, or is, in words.
+fn exposed(subject: &Subject, holding: &Holding<'_>) -> Vec<String> {
+    let Attempt { stopping, pool, .. } = holding.attempt;
+    match (stopping, holding.gives_way) {
+        (None, _) => explanation::exposure(subject, pool, &holding.exposure),
+        (Some(_), by) => {
+            let by = by.map(|(by, waits)| explanation::gives_way(by, waits));
+            by.into_iter().collect()
+        }
     }
 }
 
@@ -167,7 +192,7 @@ fn outcome(past: Past<'_>) -> OutcomeView {
         nodes: view.placements.into_iter().map(|part| part.node).collect(),
         allocated_at: view.allocated_at,
         ended_at: view.ended_at,
-        reason: past.outcome,
+        reason: past.outcome.map(|why| why.said()),
         exit: view.exit,
         preempted_by: past.attempt.preempted_by.as_ref().map(ToString::to_string),
     }

@@ -30,7 +30,7 @@ pub fn preview(core: &Core, preview: Preview) -> PreviewView {
 fn step(core: &Core, previewed: &Previewed) -> StepView {
     StepView {
         pool: previewed.pool.as_ref().map(ToString::to_string),
-        reason: previewed.reason.clone(),
+        reason: previewed.reason.said(),
         ..super::step(core, &previewed.step)
     }
 }

@@ -24,7 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sluice-log", &["sluice-common"]),
     ("sluice-transport", &["sluice-codec", "sluice-common"]),
     ("sluice-scheduler", &["sluice-common"]),
-    ("sluice-reasons", &["sluice-common"]),
+    ("sluice-reasons", &["sluice-common", "sluice-scheduler"]),
     (
         "coordinator-core",
         &["sluice-common", "sluice-reasons", "sluice-scheduler"],
@@ -103,6 +103,11 @@ const OWNED_WORDS: &[(&str, &str, &str)] = &[
         "quinn::",
         "common/transport/src/",
         "nobody else sees a socket of the link",
+    ),
+    (
+        "Reason::new",
+        "coordinator/reasons/src/messages/",
+        "every sentence about a step is made in one room",
     ),
     (
         "nvml_wrapper::",

@@ -5,6 +5,7 @@ use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::supervision::Exit;
 use sluice_common::usage::Usage;
 use sluice_common::wire::{AttemptEnd, Started, StopWhy};
+use sluice_reasons::messages::recorded::closed_for;
 
 use crate::attempts::live::{live_on, phase_on};
 use crate::attempts::orders::{send_stops, stop_attempt};
@@ -13,8 +14,8 @@ use crate::attempts::retry_policy::{Verdict, verdict};
 use crate::context::Context;
 use crate::hosts::drain::note_empty;
 use crate::model::step::{Attempt, PartPhase};
+use crate::record;
 use crate::record::Record;
-use crate::{record, words};
 
 /// Ends an attempt of which nothing is left, by our own clock and word.
 pub(crate) fn vanish(ctx: &mut Context, node: &NodeName, id: &AttemptId, exit: Exit) {
@@ -127,7 +128,7 @@ pub(crate) fn close_failing(ctx: &mut Context, node: &NodeName, step: &StepId, s
     if open {
         ctx.record(Record::NodeCordoned {
             node: node.clone(),
-            reason: words::closed_for(step, sentence),
+            reason: closed_for(step, sentence),
         });
     }
 }

@@ -1,32 +1,15 @@
-//! A step that cannot move on because its host cannot act: it is silent, or has no supervisor. The sentence names the host,
-//! and when the wait ends at the latest.
+//! A step that cannot move on because its host cannot act: it is silent, or has no supervisor.
 
-use alloc::format;
-use alloc::string::String;
-
-use sluice_common::reason::Reason;
 use sluice_common::state::{NodeState, StepState};
+use sluice_reasons::standing::{HeldUp, HoldUp};
 
 use crate::context::Context;
 use crate::hosts::link::lost_at;
 use crate::model::node::Node;
 use crate::model::step::Step;
 
-/// The reason of a step that holds units, with the host that holds it up where there is one.
-pub(crate) fn reason_on_host(ctx: &Context, step: &Step) -> Reason {
-    let reason = step.reason.said();
-    match held_up(ctx, step) {
-        None => reason,
-        Some((node, why)) => Reason {
-            message: format!("{}; {why}", reason.message),
-            ..reason
-        }
-        .with("waits_for", node.name.as_str()),
-    }
-}
-
 /// The first host that does not do what the step waits for, and why. What runs waits for nothing.
-fn held_up<'a>(ctx: &'a Context, step: &Step) -> Option<(&'a Node, String)> {
+pub(crate) fn held_up(ctx: &Context, step: &Step) -> Option<HeldUp> {
     match step.state {
         StepState::Allocated
         | StepState::Starting
@@ -46,26 +29,25 @@ fn held_up<'a>(ctx: &'a Context, step: &Step) -> Option<(&'a Node, String)> {
     let hosts = attempt
         .unended()
         .filter_map(|part| ctx.state().node(&part.node));
-    let mut held_up = hosts.filter_map(|node| Some((node, cannot_act(ctx, node)?)));
+    let mut held_up = hosts.filter_map(|node| {
+        Some(HeldUp {
+            cause: cannot_act(ctx, node)?,
+            node: node.name.clone(),
+        })
+    });
     held_up.next()
 }
 
-fn cannot_act(ctx: &Context, node: &Node) -> Option<String> {
-    let name = &node.name;
+fn cannot_act(ctx: &Context, node: &Node) -> Option<HoldUp> {
     match node.state {
         NodeState::Ready | NodeState::Reconciling | NodeState::Lost => None,
         NodeState::Unsupervised => {
-            let why = node.unsupervised.as_deref().unwrap_or_default();
-            Some(format!(
-                "`{name}` has no supervisor, which alone can tell whether a process of it runs, so this waits until the \
-                 supervisor answers: {why}"
-            ))
+            let why = node.unsupervised.clone().unwrap_or_default();
+            Some(HoldUp::Unsupervised(why))
         }
         NodeState::Unreachable => {
-            let lost_in = lost_at(ctx, name)?.since(ctx.now());
-            Some(format!(
-                "`{name}` is silent, so this waits until it is heard again, or is given up for lost in {lost_in}"
-            ))
+            let lost_at = lost_at(ctx, &node.name)?;
+            Some(HoldUp::Silent(lost_at.since(ctx.now())))
         }
     }
 }

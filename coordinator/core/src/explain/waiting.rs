@@ -3,18 +3,14 @@
 use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, PoolName, StepId};
-use sluice_common::reason::{Reason, ReasonCode};
-use sluice_scheduler::{Holder, Inspection, Request};
+use sluice_reasons::Wait;
+use sluice_scheduler::{Inspection, Request};
 
 use crate::context::Context;
-use crate::explain::in_words;
+use crate::explain::wait_for;
 use crate::model::step::{Attempt, Step};
 
-use super::answer::{Awaited, InPool, Promised, Spare, WouldStart};
-use super::sentences;
-
-/// So many of the runs that hold what it is short of are listed.
-const MAX_SPARES: usize = 16;
+use super::answer::{Awaited, InPool, Promised};
 
 /// The step in every pool in which it waits.
 pub(crate) fn in_pools<'a>(ctx: &'a Context, step: &Step) -> Vec<InPool<'a>> {
@@ -27,34 +23,18 @@ pub(crate) fn in_pools<'a>(ctx: &'a Context, step: &Step) -> Vec<InPool<'a>> {
     looks.map(|look| in_pool(ctx, request, look)).collect()
 }
 
-fn in_pool<'a>(ctx: &'a Context, request: &Request, look: Inspection<'a>) -> InPool<'a> {
+fn in_pool<'a>(ctx: &'a Context, request: &'a Request, look: Inspection<'a>) -> InPool<'a> {
     let market = ctx.state().market();
-    let (ahead, waiting) = look.place;
     let reason = match &look.block {
-        Some(block) => in_words(ctx, look.pool, request, block.clone()),
+        Some(block) => wait_for(ctx, look.pool, request, block.clone()),
         None => next(look.pool),
     };
-    let remedies = market.remedies(&request.step, look.pool, ctx.now());
     InPool {
-        pool: look.pool,
-        priority: look.priority,
-        in_share: look.in_share,
+        request,
         reason,
-        ahead,
-        waiting,
-        behind: look.behind,
         promised: promised(ctx, &request.step, look.pool),
-        stops: sentences::stops(request, &look),
-        holders: look.holders.len(),
-        spares: spares(request, &look.holders),
-        would_start_if: remedies
-            .into_iter()
-            .map(|remedy| WouldStart {
-                message: sentences::remedy(request, look.pool, &remedy),
-                remedy,
-            })
-            .collect(),
-        keys: look.keys,
+        would_start_if: market.remedies(&request.step, look.pool, ctx.now()),
+        look,
     }
 }
 
@@ -91,19 +71,8 @@ pub(crate) fn grace_ends(step: &Step, attempt: &Attempt) -> Option<sluice_common
     attempt.grace_ends(step).filter(|_| !attempt.has_ended())
 }
 
-fn spares<'a>(request: &Request, holders: &[Holder<'a>]) -> Vec<Spare<'a>> {
-    let first = holders.iter().take(MAX_SPARES);
-    first
-        .map(|holder| Spare {
-            attempt: holder.attempt,
-            subject: holder.subject,
-            why: holder.spared.map(|why| sentences::spared(request, why)),
-        })
-        .collect()
-}
-
 /// That nothing keeps a step waiting any longer.
-pub(crate) fn next(pool: &PoolName) -> Reason {
-    let message = alloc::format!("it is next in pool `{pool}`");
-    Reason::new(ReasonCode::WaitingForUnits, message).with("pool", pool.as_str())
+pub(crate) fn next(pool: &PoolName) -> Wait {
+    let pool = pool.clone();
+    Wait::Next { pool }
 }

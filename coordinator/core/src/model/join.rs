@@ -1,9 +1,7 @@
-//! What a host shows to be let in, and what it is told.
+//! What a host shows to be let in, and what its certificate is to say.
 
-use alloc::string::String;
-use sluice_common::id::{JoinTokenId, NodeName, PoolName};
+use sluice_common::id::{NodeName, PoolName};
 use sluice_common::proof::{Claim, Fingerprint, SecretHash};
-use sluice_common::time::Span;
 
 /// A host that shows the secret of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,105 +23,4 @@ pub struct Joined {
     pub node: NodeName,
     /// What else.
     pub claim: Claim,
-}
-
-/// Why a host is not let in.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JoinRefusal {
-    /// No token has this secret.
-    #[error(
-        "no join token has this secret: make one with `sluice token create`, and paste its line whole"
-    )]
-    Unknown,
-    /// Its time is over.
-    #[error("join token `{token}` expired {ago} ago: make another with `sluice token create`")]
-    Expired {
-        /// The token.
-        token: JoinTokenId,
-        /// How long ago.
-        ago: Span,
-    },
-    /// It has let in as many hosts as it may.
-    #[error(
-        "join token `{token}` is used up, it was for {uses}: make another with `sluice token create`"
-    )]
-    UsedUp {
-        /// The token.
-        token: JoinTokenId,
-        /// How many.
-        uses: u32,
-    },
-    /// An admin has taken it back.
-    #[error("join token `{token}` was revoked: ask whoever gave it to you")]
-    Revoked {
-        /// The token.
-        token: JoinTokenId,
-    },
-    /// It is for another node.
-    #[error(
-        "join token `{token}` is for node `{only}` alone and this host calls itself `{node}`: set `node` in agent.toml, or make \
-         a token for it"
-    )]
-    OtherNode {
-        /// The token.
-        token: JoinTokenId,
-        /// For whom it is.
-        only: NodeName,
-        /// Who wants in.
-        node: NodeName,
-    },
-    /// It is for another pool.
-    #[error(
-        "join token `{token}` is for pool `{only}` and the agent's config says pool `{pool}`: leave `pool` out of agent.toml, or \
-         make a token by `sluice token create --pool {pool}`"
-    )]
-    OtherPool {
-        /// The token.
-        token: JoinTokenId,
-        /// For which it is.
-        only: PoolName,
-        /// Which the config names.
-        pool: PoolName,
-    },
-    /// A host has this name.
-    #[error(
-        "node `{node}` is there already: give this host another name (`node` in agent.toml); where it is the same host, \
-         `sluice token create --node {node}` makes a token that lets it in anew"
-    )]
-    NodeTaken {
-        /// The name.
-        node: NodeName,
-    },
-    /// The access that this use had given was ended.
-    #[error(
-        "the access of node `{node}` was ended since it joined with this token: make another with `sluice token create`"
-    )]
-    Ended {
-        /// The node.
-        node: NodeName,
-    },
-    /// Its pool was deleted.
-    #[error(
-        "join token `{token}` is for pool `{pool}`, which is not there any more: make a token for another pool by \
-         `sluice token create --pool POOL`"
-    )]
-    NoPool {
-        /// The token.
-        token: JoinTokenId,
-        /// Its pool.
-        pool: PoolName,
-    },
-    /// It leaves the pool to the host, and there is none of that name.
-    #[error(
-        "join token `{token}` leaves the pool to the host, and there is no pool `{pool}`{hint}: set `pool` in agent.toml, or \
-         make a token by `sluice token create --pool POOL`"
-    )]
-    NoSuchPool {
-        /// The token.
-        token: JoinTokenId,
-        /// What the host wants.
-        pool: PoolName,
-        /// What it may have meant.
-        hint: String,
-    },
 }

@@ -14,7 +14,6 @@ use alloc::vec::Vec;
 use sluice_common::amount::{GPU, Key};
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::state::StepState;
-use sluice_reasons::Why;
 use sluice_scheduler::{Claims, Kind, Policy};
 
 use crate::context::Context;
@@ -360,7 +359,7 @@ fn reject_what_never_starts(
                 ctx.record(Record::StepEnded(record::StepEnded {
                     step: id.clone(),
                     state: StepState::Rejected,
-                    reason: Why::Said(reason),
+                    reason,
                 }));
                 rejected.insert(id);
             }

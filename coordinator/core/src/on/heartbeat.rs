@@ -5,6 +5,7 @@ use alloc::borrow::ToOwned;
 use sluice_common::id::NodeName;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::Heartbeat;
+use sluice_reasons::messages::recorded::ORDER_RAN_OUT;
 
 use crate::attempts::live::live_on;
 use crate::attempts::progress::vanish;
@@ -13,7 +14,6 @@ use crate::context::Context;
 use crate::hosts::link::{call_unreachable, on_heard};
 use crate::input::SessionId;
 use crate::model::step::PartPhase;
-use crate::words;
 
 pub(crate) fn on_heartbeat(
     ctx: &mut Context,
@@ -34,12 +34,7 @@ pub(crate) fn on_heartbeat(
     for id in void {
         let live = live_on(ctx, node, &id);
         if live.is_some_and(|(_, _, part)| part.phase == PartPhase::Allocated) {
-            vanish(
-                ctx,
-                node,
-                &id,
-                Exit::NotBegun(words::ORDER_RAN_OUT.to_owned()),
-            );
+            vanish(ctx, node, &id, Exit::NotBegun(ORDER_RAN_OUT.to_owned()));
         }
     }
 }

@@ -8,18 +8,18 @@ use alloc::string::ToString;
 
 use sluice_common::id::{JoinTokenId, NodeName, PoolName};
 use sluice_common::proof::{Claim, Generation};
+use sluice_reasons::{JoinRefusal, NearPools};
 
 use crate::context::Context;
 use crate::hosts::labels::label_as_joined;
 use crate::hosts::link::cut;
 use crate::input::{NewJoinToken, ReplyId};
-use crate::model::admission::{JoinToken, MAX_REFUSALS, TokenStanding};
-use crate::model::join::{JoinAsk, JoinRefusal, Joined};
+use crate::model::admission::{JoinToken, MAX_JOIN_TOKENS, MAX_REFUSALS, TokenStanding};
+use crate::model::join::{JoinAsk, Joined};
 use crate::model::step::default_pool;
 use crate::output::{Answer, Refusal};
 use crate::record;
 use crate::record::{JoinTokenMade, Record};
-use crate::words::did_you_mean;
 
 pub(crate) fn on_make_join_token(ctx: &mut Context, reply: ReplyId, token: NewJoinToken) {
     let made = make_join_token(ctx, token);
@@ -40,7 +40,9 @@ fn make_join_token(ctx: &mut Context, token: NewJoinToken) -> Result<(), Refusal
         return Err(Refusal::UnknownPool { pool });
     }
     if !ctx.state().admission().has_room(ctx.now()) {
-        return Err(Refusal::TooManyJoinTokens);
+        return Err(Refusal::TooManyJoinTokens {
+            limit: MAX_JOIN_TOKENS,
+        });
     }
     let expires_at = ctx.now() + ttl;
     ctx.record(Record::JoinTokenMade(JoinTokenMade {
@@ -136,7 +138,7 @@ fn judge(ctx: &Context, token: &JoinToken, ask: &JoinAsk) -> Result<Known, JoinR
             Some(_) => JoinRefusal::NoPool { token: id, pool },
             None => JoinRefusal::NoSuchPool {
                 token: id,
-                hint: did_you_mean(ctx.state().pools(), &pool),
+                near: NearPools::to(&pool, ctx.state().pools().keys()),
                 pool,
             },
         });

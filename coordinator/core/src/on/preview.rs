@@ -14,8 +14,11 @@ use alloc::vec::Vec;
 
 use filled::Filled;
 use sluice_common::id::{PoolName, StepId};
+use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
+use sluice_reasons::Rejection;
+use sluice_reasons::messages::shortened;
 use sluice_scheduler::{Infeasible, Pool, Request};
 
 use crate::context::Context;
@@ -30,11 +33,10 @@ use crate::output::{Answer, Refusal};
 use crate::record::Record;
 use crate::schedule::schedule;
 use crate::submit::effective_spec::{MergedStep, would_merge};
-use crate::submit::feasible::{admit_pool, never_in, no_policy};
+use crate::submit::feasible::{never_in, no_policy, unknown_pool};
 use crate::submit::route::home_of;
 use crate::submit::rules::broken_rule;
 use crate::submit::validation::judged_in;
-use crate::words::shortened;
 
 /// How many hosts a line names.
 const NAMED_HOSTS: usize = 10;
@@ -104,12 +106,9 @@ fn asked_pools(ctx: &Context, new: &NewStep) -> InPool {
 }
 
 fn why_nowhere(ctx: &Context, request: &Request) -> String {
-    let unknown = request.pool.as_ref().map(|pool| admit_pool(ctx, pool));
-    let reason = match unknown {
-        Some(Err(reason)) => reason,
-        Some(Ok(())) | None => no_policy(request),
-    };
-    reason.message
+    let unknown = unknown_pool(ctx, request.pool.as_ref());
+    let why = unknown.unwrap_or_else(|| no_policy(request));
+    why.said().message
 }
 
 /// One pool, stage by stage, up to the first that does not let it through.
@@ -134,7 +133,7 @@ fn asked(
     let merge = settings.into_iter().chain(filled::layers(merged));
     lines.extend(merge.map(|it| (Stage::Merge, merge_line(name, it))));
     let broken = broken_rule(ctx, name, spec);
-    let broken = broken.map(|it| failed(Some(name.clone()), it.code.as_str(), it.message));
+    let broken = broken.map(|it| rejected(name, &it));
     let judged = judged_in(ctx, name, request, filled).into_iter();
     let judged = judged.map(|it| assertion(name, it));
     let checks: Vec<Line> = broken.into_iter().chain(judged).collect();
@@ -153,15 +152,8 @@ fn asked(
                 | Infeasible::ExceedsLimit { .. }
                 | Infeasible::ExceedsReserved { .. } => Stage::Queue,
             };
-            let reason = never_in(ctx, name, request, never);
-            (
-                Some(stage),
-                Some(failed(
-                    Some(name.clone()),
-                    reason.code.as_str(),
-                    reason.message,
-                )),
-            )
+            let never = never_in(ctx, name, request, never);
+            (Some(stage), Some(rejected(name, &never)))
         }
         None => (None, None),
     };
@@ -233,9 +225,10 @@ fn previewed(ctx: &Context, id: &StepId, mark: u64) -> Option<Previewed> {
 fn queue_lines(ctx: &Context, it: &Previewed) -> (Passage, Vec<Line>) {
     let Previewed { step, reason, .. } = it;
     let pool = it.pool.clone();
+    let reason = reason.said();
     let about = reason.code.as_str();
     if step.state == StepState::Rejected {
-        let line = failed(pool, about, reason.message.clone());
+        let line = failed(pool, about, reason.message);
         return (Passage::Failed, Vec::from([line]));
     }
     let line = |message| Line {
@@ -256,16 +249,12 @@ fn queue_lines(ctx: &Context, it: &Previewed) -> (Passage, Vec<Line>) {
 fn places(ctx: &Context, it: &Previewed) -> Vec<Line> {
     let explained = explain(ctx, &it.step.id);
     let pools = explained.map_or_else(Vec::new, |explained| explained.pools);
-    let place = |pool: crate::explain::InPool<'_>| Line {
-        pool: Some(pool.pool.clone()),
-        about: pool.reason.code.as_str().to_string(),
-        passage: Passage::Passed,
-        message: format!(
-            "it waits at place {} of {}: {}",
-            pool.ahead + 1,
-            pool.waiting,
-            pool.reason.message
-        ),
+    let place = |pool: crate::explain::InPool<'_>| {
+        let (ahead, waiting) = pool.look.place;
+        let Reason { code, message, .. } = pool.reason.said();
+        let place = ahead + 1;
+        let message = format!("it waits at place {place} of {waiting}: {message}");
+        passed(pool.look.pool, code.as_str(), message)
     };
     pools.into_iter().map(place).collect()
 }
@@ -315,6 +304,11 @@ fn passed(pool: &PoolName, about: &str, message: String) -> Line {
 
 fn failed(pool: Option<PoolName>, about: &str, message: String) -> Line {
     line(pool, about, Passage::Failed, message)
+}
+
+fn rejected(pool: &PoolName, never: &Rejection) -> Line {
+    let Reason { code, message, .. } = never.said();
+    failed(Some(pool.clone()), code.as_str(), message)
 }
 
 fn merge_line(pool: &PoolName, Filled { field, value, from }: Filled) -> Line {

@@ -3,7 +3,6 @@
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_common::wire::StopWhy;
-use sluice_reasons::Why;
 
 use crate::attempts::orders::stop_attempt;
 use crate::attempts::queue_timeout::await_units;
@@ -73,7 +72,7 @@ pub(crate) fn judge_again(ctx: &mut Context, id: &StepId) {
         ctx.record(Record::StepEnded(record::StepEnded {
             step: id.clone(),
             state: StepState::Rejected,
-            reason: Why::Said(reason),
+            reason,
         }));
     }
 }

@@ -16,7 +16,7 @@ use crate::output::{Answer, Refusal, Submitted};
 use crate::record::{self, Record};
 use crate::submit::bounds::over_bounds;
 use crate::submit::difference::first_difference;
-use crate::submit::feasible::admit_at_all;
+use crate::submit::feasible::unknown_pool;
 use crate::submit::route::home_of;
 use crate::submit::rules::{Admitted, admit_by_rules};
 
@@ -66,7 +66,6 @@ pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refus
             grounds,
         }),
         Admitted::Rejected { spec, reason } => {
-            let reason = Why::Said(reason);
             Record::StepRejected(record::StepRejected { step, spec, reason })
         }
     });
@@ -84,12 +83,11 @@ pub(crate) fn admit(
     spec: StepSpec,
     past_maintenance: bool,
 ) -> Result<Admitted, Refusal> {
-    match admit_at_all(ctx, &spec) {
-        Ok(()) => {
-            let home = home_of(ctx, &spec);
-            let request = home.send(Request::of(step.clone(), 0, &spec));
-            admit_by_rules(ctx, &request, home, spec, past_maintenance)
-        }
-        Err(reason) => Ok(Admitted::Rejected { spec, reason }),
+    if let Some(unknown) = unknown_pool(ctx, spec.pool.as_ref()) {
+        let reason = Why::rejected(unknown);
+        return Ok(Admitted::Rejected { spec, reason });
     }
+    let home = home_of(ctx, &spec);
+    let request = home.send(Request::of(step.clone(), 0, &spec));
+    admit_by_rules(ctx, &request, home, spec, past_maintenance)
 }

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::{PoolName, StepId};
-use sluice_common::reason::Reason;
+use sluice_reasons::Standing;
 
 use super::Refusal;
 use crate::model::step::Step;
@@ -85,7 +85,7 @@ pub struct Previewed {
     /// The step.
     pub step: Step,
     /// Why it would be there.
-    pub reason: Reason,
+    pub reason: Standing,
     /// Where it would run, wait or prefer to.
     pub pool: Option<PoolName>,
     /// Steps that would give way to it at once.

@@ -8,18 +8,18 @@
 //! ```
 
 use alloc::collections::BTreeSet;
-use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::PoolName;
 use sluice_common::inventory::Capability;
 use sluice_common::processors::CpuMode;
-use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::rules::Setting;
-use sluice_common::step::{OnPreempt, StepSpec};
+use sluice_common::step::StepSpec;
 use sluice_common::template::check::Forbidden;
 use sluice_common::time::Span;
+use sluice_reasons::rejection::{Breach, Extent};
+use sluice_reasons::{Barred, Rejection, Why};
 use sluice_scheduler::Request;
 
 use crate::context::Context;
@@ -30,7 +30,7 @@ use crate::model::template::Grounds;
 use crate::output::Refusal;
 use crate::state::request;
 use crate::submit::effective_spec::would_merge;
-use crate::submit::feasible::{foremost, never_in, no_policy};
+use crate::submit::feasible::{never_in, rejected};
 use crate::submit::fill::fill;
 use crate::submit::layers::{grounds, standing_on};
 use crate::submit::origins::of_settings;
@@ -55,40 +55,16 @@ pub(crate) enum Admitted {
         /// As it was written.
         spec: StepSpec,
         /// Why.
-        reason: Reason,
+        reason: Why,
     },
 }
 
 /// Why a candidate does not take a step.
 enum Obstacle {
-    /// The market could never grant it there.
-    Never(Reason),
-    /// A rule of the pool.
-    Rule(Breach),
-    /// A document of assertions of the pool.
-    Invalid(Reason),
+    /// It could never be granted there, or a rule of the pool or its assertions do not let it in.
+    Never(Rejection),
     /// It would take it, and takes nothing now.
     Maintenance(String),
-}
-
-/// A rule that a step breaks by what it says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Breach {
-    /// It says more than it may.
-    Above {
-        setting: Setting,
-        asked: String,
-        most: String,
-    },
-    /// It would give way in a mode that is not allowed.
-    Mode {
-        asked: OnPreempt,
-        allowed: BTreeSet<OnPreempt>,
-    },
-    /// It is to have processors of its own, and the pool does not see to it that its hosts can give them.
-    NotPinned,
-    /// It asks for what the pool's templates do not let be.
-    Template(Forbidden),
 }
 
 /// Judges a step by the rules of pools, and by the market in those that they leave. `request` is the step as
@@ -115,16 +91,14 @@ pub(crate) fn admit_by_rules(
         }
         let market = ctx.state().market();
         let never = market.never(pool, &asks, spec.allow_pending);
-        let invalid = || invalid_as_filled(ctx, terms, &asks, &spec).map(Obstacle::Invalid);
-        let never = || never.map(|never| Obstacle::Never(never_in(ctx, name, &asks, never)));
-        let broken = || {
-            let rule = breach(terms, &spec);
-            let rule = rule.or_else(|| forbidden.map(Breach::Template));
-            rule.map(Obstacle::Rule)
-        };
+        let invalid = || invalid_as_filled(ctx, terms, &asks, &spec);
+        let never = || never.map(|never| never_in(ctx, name, &asks, never));
+        let broken = || breach(terms, &spec).or_else(|| forbidden.map(by_template));
+        let broken = || broken().map(|breach| breaks_rule(name, breach));
         let closed = || closed(terms).filter(|_| !past_maintenance);
         // What is judged first is what the step is, then whether it could ever be granted.
-        match invalid().or_else(never).or_else(broken).or_else(closed) {
+        let never = invalid().or_else(never).or_else(broken);
+        match never.map(Obstacle::Never).or_else(closed) {
             None => {
                 let there = there.into_owned();
                 return Ok(queued_under(
@@ -148,7 +122,7 @@ fn invalid_as_filled(
     pool: &Pool,
     request: &Request,
     spec: &StepSpec,
-) -> Option<Reason> {
+) -> Option<Rejection> {
     let mut platforms = pool.platforms.values();
     if pool.spec.rules.validations.is_empty() && platforms.all(|it| it.terms.validations.is_empty())
     {
@@ -166,13 +140,13 @@ pub(crate) fn as_filled(ctx: &Context, pool: &PoolName, spec: &StepSpec) -> Step
 }
 
 /// The first rule of a pool that a step breaks by what it says.
-pub(crate) fn broken_rule(ctx: &Context, pool: &PoolName, spec: &StepSpec) -> Option<Reason> {
+pub(crate) fn broken_rule(ctx: &Context, pool: &PoolName, spec: &StepSpec) -> Option<Rejection> {
     let terms = ctx.state().pool(pool)?;
     let request = Request::of(crate::submit::effective_spec::nobody(), 0, spec);
     let layers = ctx.state().layers_of(terms, &request);
     let broken = breach(terms, spec);
-    let broken = broken.or_else(|| layers.forbid(pool, spec).map(Breach::Template));
-    broken.map(|breach| breach.reason(pool))
+    let broken = broken.or_else(|| layers.forbid(pool, spec).map(by_template));
+    broken.map(|breach| breaks_rule(pool, breach))
 }
 
 /// What holds is what the most preferred pool says that could grant it; pools that would not have it so are barred.
@@ -220,7 +194,7 @@ fn queued_under(
 
 /// The pools that do not let a step in that waits for others, each with why. Rules may have changed since it was
 /// submitted; what held then holds for it.
-pub(crate) fn barred_from(ctx: &Context, step: &Step) -> Vec<(PoolName, String)> {
+pub(crate) fn barred_from(ctx: &Context, step: &Step) -> Vec<(PoolName, Barred)> {
     let as_said = StepSpec {
         unsaid: BTreeSet::new(),
         ..step.spec.clone()
@@ -238,29 +212,21 @@ pub(crate) fn barred_from(ctx: &Context, step: &Step) -> Vec<(PoolName, String)>
     });
     let why = bound.map(|(name, pool)| {
         if request.is_older_than(pool.made) {
-            return (name.clone(), made_after(name));
+            return (name.clone(), Barred::MadeAfter);
         }
         let invalid = || invalid_in(ctx, name, &request, &as_said);
         let layers = ctx.state().layers_of(pool, &request);
         let forbidden = || layers.forbid(name, &as_said);
-        let rule = breach(pool, &as_said).or_else(|| forbidden().map(Breach::Template));
-        let rule = rule.map(|breach| breach.reason(name));
+        let rule = breach(pool, &as_said).or_else(|| forbidden().map(by_template));
+        let rule = rule.map(|breach| breaks_rule(name, breach));
         let why = match (rule.or_else(invalid), &pool.spec.rules.maintenance) {
-            (Some(reason), _) => reason.message,
-            (None, Some(message)) => {
-                format!("pool `{name}` takes no new steps: {message}")
-            }
-            (None, None) => format!(
-                "a rule of pool `{name}` kept it out when it was submitted: submit it again to have it considered"
-            ),
+            (Some(never), _) => Barred::Never(never),
+            (None, Some(message)) => Barred::Maintenance(message.clone()),
+            (None, None) => Barred::BeforeChange,
         };
         (name.clone(), why)
     });
     why.collect()
-}
-
-fn made_after(pool: &PoolName) -> String {
-    format!("pool `{pool}` was made after it was submitted: submit it again to have it considered")
 }
 
 fn closed(pool: &Pool) -> Option<Obstacle> {
@@ -278,12 +244,10 @@ fn admitted_nowhere(
     spec: StepSpec,
     obstacles: Vec<(PoolName, Obstacle)>,
 ) -> Result<Admitted, Refusal> {
-    let mut reasons = Vec::new();
+    let mut never = Vec::new();
     for (pool, obstacle) in obstacles {
-        reasons.push(match obstacle {
-            Obstacle::Never(reason) => (reason, pool),
-            Obstacle::Rule(breach) => (breach.reason(&pool), pool),
-            Obstacle::Invalid(reason) => (reason, pool),
+        match obstacle {
+            Obstacle::Never(why) => never.push(why),
             Obstacle::Maintenance(message) => {
                 let named = spec.pool.is_some();
                 return Err(Refusal::PoolInMaintenance {
@@ -292,60 +256,22 @@ fn admitted_nowhere(
                     named,
                 });
             }
-        });
+        }
     }
-    let reason = foremost(reasons.into_iter()).unwrap_or_else(|| no_policy(request));
+    let reason = rejected(never.into_iter(), request);
     Ok(Admitted::Rejected { spec, reason })
 }
 
-impl Breach {
-    fn reason(&self, pool: &PoolName) -> Reason {
-        let reason = match self {
-            Breach::Above {
-                setting,
-                asked,
-                most,
-            } => {
-                let message =
-                    format!("its `{setting}` is {asked}, and pool `{pool}` allows {most} at most");
-                let reason = Reason::new(ReasonCode::ExceedsMaximum, message);
-                let reason = reason.with("field", setting.as_str());
-                reason
-                    .with("asked", asked.as_str())
-                    .with("maximum", most.as_str())
-            }
-            Breach::Mode { asked, allowed } => {
-                let asked = asked.as_str();
-                let words: Vec<&str> = allowed.iter().map(|mode| mode.as_str()).collect();
-                let message = format!(
-                    "its `on_preempt` is `{asked}`, and pool `{pool}` allows `{}`",
-                    words.join("`, `")
-                );
-                let reason = Reason::new(ReasonCode::OnPreemptNotAllowed, message);
-                let reason = reason.with("field", Setting::OnPreempt.as_str());
-                reason
-                    .with("asked", asked)
-                    .with("allowed", words.join(",").as_str())
-            }
-            Breach::NotPinned => {
-                let message = format!(
-                    "it is to have processors of its own, and pool `{pool}` does not require `cpuset` of its hosts, so that \
-                     some may not be able to give them: take another pool, or write `require: [cpuset]` for this one"
-                );
-                let reason = Reason::new(ReasonCode::CpuModeNotAllowed, message);
-                let reason = reason.with("field", "cpu_mode");
-                reason.with("asked", CpuMode::Pinned.as_str())
-            }
-            Breach::Template(Forbidden {
-                code,
-                field,
-                message,
-            }) => {
-                let message = format!("pool `{pool}`: {message}");
-                Reason::new(*code, message).with("field", field.as_str())
-            }
-        };
-        reason.with("pool", pool.as_str())
+fn breaks_rule(pool: &PoolName, breach: Breach) -> Rejection {
+    let pool = pool.clone();
+    Rejection::BreaksRule { pool, breach }
+}
+
+fn by_template(forbidden: Forbidden) -> Breach {
+    Breach::Template {
+        code: forbidden.code,
+        field: forbidden.field,
+        what: forbidden.message,
     }
 }
 
@@ -364,10 +290,10 @@ fn breach(pool: &Pool, spec: &StepSpec) -> Option<Breach> {
     let long = spans.find_map(|(setting, asked, most)| above_span(setting, asked, most?));
     let often = || {
         let most = max.retries.filter(|most| spec.retries > *most)?;
-        says(Setting::Retries).then(|| Breach::Above {
+        says(Setting::Retries).then_some(Breach::Above {
             setting: Setting::Retries,
-            asked: spec.retries.to_string(),
-            most: most.to_string(),
+            asked: Extent::Times(spec.retries),
+            most: Extent::Times(most),
         })
     };
     let mode = || {
@@ -385,15 +311,12 @@ fn breach(pool: &Pool, spec: &StepSpec) -> Option<Breach> {
 }
 
 fn above_span(setting: Setting, asked: Option<Span>, most: Span) -> Option<Breach> {
-    let asked = match asked {
-        Some(asked) if asked <= most => return None,
-        Some(asked) => asked.to_string(),
-        None => String::from("without bound"),
-    };
-    let most = most.to_string();
+    if asked.is_some_and(|asked| asked <= most) {
+        return None;
+    }
     Some(Breach::Above {
         setting,
-        asked,
-        most,
+        asked: asked.map_or(Extent::Unbounded, Extent::Lasting),
+        most: Extent::Lasting(most),
     })
 }

@@ -13,9 +13,10 @@ use sluice_common::amount::MCPU;
 use sluice_common::id::{PlatformName, PoolName, ValidationName};
 use sluice_common::inventory::Gpu;
 use sluice_common::platform::{self, terms};
-use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::step::StepSpec;
 use sluice_common::validation::{Asserted, Failure, NodeFacts, On, StepFacts, Verdict};
+use sluice_reasons::Rejection;
+use sluice_reasons::rejection::{BreakingHost, Judge, Unkept};
 use sluice_scheduler::Request;
 
 use crate::context::Context;
@@ -57,7 +58,7 @@ pub(crate) fn invalid_in(
     pool: &PoolName,
     request: &Request,
     spec: &StepSpec,
-) -> Option<Reason> {
+) -> Option<Rejection> {
     let known = ctx.state().pool(pool)?;
     let mut courts = courts(ctx, known, request).into_iter();
     courts.find_map(|court| invalid_before(ctx, &court, known, StepFacts(spec)))
@@ -69,7 +70,7 @@ pub(crate) fn invalid_before(
     court: &Court<'_>,
     pool: &Pool,
     step: StepFacts<'_>,
-) -> Option<Reason> {
+) -> Option<Rejection> {
     let mut rules = rules_of(ctx, pool, court.platform());
     if court.platform.is_some() && rules.iter().any(|rule| rule.asserted.is_about_hosts()) {
         // One host of the platform is to keep all of them.
@@ -84,7 +85,9 @@ pub(crate) fn invalid_before(
         .iter()
         .find_map(|rule| Some((rule, failure(rule.asserted.judge(&step))?)));
     if let Some((rule, failure)) = broken {
-        return Some(rule.broken_by(&failure, court));
+        let assert = rule.asserted.written.assert.clone();
+        let found = failure.found;
+        return Some(court.rejects(rule, Unkept::Step { assert, found }));
     }
     no_host_keeps(ctx, court, pool, step, &about_hosts)
 }
@@ -168,7 +171,7 @@ pub(crate) fn no_host_keeps(
     pool: &Pool,
     step: StepFacts<'_>,
     rules: &[Rule],
-) -> Option<Reason> {
+) -> Option<Rejection> {
     if rules.is_empty() {
         return None;
     }
@@ -185,7 +188,7 @@ pub(crate) fn no_host_keeps(
         });
     }
     short.sort_by_key(Short::distance);
-    (!short.is_empty()).then(|| told(court, &short))
+    told(court, &short)
 }
 
 impl Court<'_> {
@@ -193,45 +196,19 @@ impl Court<'_> {
         self.platform.map(|(name, _)| name)
     }
 
-    /// As messages call it.
-    fn name(&self) -> String {
-        let pool = self.pool;
-        match self.platform {
-            None => format!("pool `{pool}`"),
-            Some((name, false)) => format!("platform `{name}` of pool `{pool}`"),
-            Some((name, true)) => format!(
-                "platform `{name}` of pool `{pool}`, which it may be granted as it takes any"
-            ),
+    /// `rule` is the one that is told of.
+    fn rejects(&self, rule: &Rule, unkept: Unkept) -> Rejection {
+        Rejection::Invalid {
+            pool: self.pool.clone(),
+            judge: match self.platform {
+                None => Judge::Pool,
+                Some((name, false)) => Judge::Platform(name.clone()),
+                Some((name, true)) => Judge::AnyPlatform(name.clone()),
+            },
+            validation: rule.document.clone(),
+            advice: rule.asserted.written.message.clone(),
+            unkept,
         }
-    }
-
-    fn reason(&self, message: String) -> Reason {
-        let reason = Reason::new(ReasonCode::ValidationFailed, message);
-        let reason = reason.with("pool", self.pool.as_str());
-        match self.platform() {
-            Some(platform) => reason.with("platform", platform.as_str()),
-            None => reason,
-        }
-    }
-}
-
-impl Rule {
-    /// Of a step that does not keep it.
-    fn broken_by(&self, failure: &Failure, court: &Court<'_>) -> Reason {
-        let written = &self.asserted.written;
-        let message = format!(
-            "{} (validation `{}` of {}: {}; {})",
-            written.message,
-            self.document,
-            court.name(),
-            written.assert,
-            failure.found
-        );
-        let reason = court.reason(message);
-        reason
-            .with("validation", self.document.as_str())
-            .with("assert", written.assert.as_str())
-            .with("found", failure.found.as_str())
     }
 }
 
@@ -242,41 +219,29 @@ impl Short<'_> {
         (self.broken.len(), gaps.sum(), self.node.to_string())
     }
 
-    fn shown(&self) -> String {
+    fn told(&self) -> BreakingHost {
         let broken = self.broken.iter();
-        let broken: Vec<String> = broken
-            .map(|(rule, failure)| format!("{} ({})", rule.asserted.written.assert, failure.found))
-            .collect();
-        format!("`{}`: {}", self.node, broken.join("; "))
+        let broken = broken.map(|(rule, failure)| {
+            let assert = rule.asserted.written.assert.clone();
+            (assert, failure.found.clone())
+        });
+        BreakingHost {
+            node: String::from(self.node),
+            broken: broken.collect(),
+        }
     }
 }
 
-/// That no host keeps all assertions about hosts, with the nearest. The message is that of the first assertion that the
+/// That no host keeps all assertions about hosts, with the nearest. The rule that is told of is the first that the
 /// nearest host breaks.
-pub(crate) fn told(court: &Court<'_>, short: &[Short<'_>]) -> Reason {
-    let hosts: Vec<String> = short.iter().take(TOLD_HOSTS).map(Short::shown).collect();
-    let first = short.first().and_then(|host| host.broken.first());
-    let (advice, document) = first.map_or(("", ""), |(rule, _)| {
-        let advice = rule.asserted.written.message.as_str();
-        (advice, rule.document.as_str())
-    });
-    let more = match short.len() - hosts.len() {
-        0 => String::new(),
-        more => format!("; and {more} more"),
+fn told(court: &Court<'_>, short: &[Short<'_>]) -> Option<Rejection> {
+    let (rule, _) = short.first()?.broken.first()?;
+    let nearest = short.iter().take(TOLD_HOSTS).map(Short::told);
+    let unkept = Unkept::Hosts {
+        asked: short.len() as u64,
+        nearest: nearest.collect(),
     };
-    let message = format!(
-        "{advice} (no host of {} keeps all of its validations: {}{more})",
-        court.name(),
-        hosts.join("; ")
-    );
-    let reason = court.reason(message);
-    let reason = reason
-        .with("validation", document)
-        .with("hosts", short.len() as u64);
-    // Names of details are in the order of their bytes, so numbers of two digits keep the order of the hosts.
-    (1..).zip(hosts).fold(reason, |reason, (at, host)| {
-        reason.with(&format!("host {at:02}"), host.as_str())
-    })
+    Some(court.rejects(rule, unkept))
 }
 
 pub(crate) fn failure(verdict: Verdict) -> Option<Failure> {

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use sluice_common::id::{PlatformName, PoolName, StepId};
 use sluice_common::platform;
 use sluice_common::platform::terms::{Declared, MAX_PLATFORMS, PlatformTerms};
-use sluice_common::reason::Reason;
+use sluice_reasons::Rejection;
 use sluice_scheduler::{self, Infeasible};
 
 use crate::context::Context;
@@ -199,7 +199,7 @@ pub(crate) fn bereft_of_platform(
     ctx: &Context,
     id: &StepId,
     changed: &[&Wanted],
-) -> Option<Reason> {
+) -> Option<Rejection> {
     let market = ctx.state().market();
     let request = market.request(id)?;
     let bereft = |(name, pool): &(&PoolName, &sluice_scheduler::Pool)| {

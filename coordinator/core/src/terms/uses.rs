@@ -7,15 +7,15 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::quantity::figure;
-use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
+use sluice_reasons::Why;
 use sluice_scheduler::{Policy, Table};
 
 use crate::context::Context;
 use crate::input::Wanted;
 use crate::output::Use;
 use crate::state::State;
-use crate::submit::feasible::admit_by_terms;
+use crate::submit::feasible::never_by_terms;
 use crate::terms::platforms::bereft_of_platform;
 
 /// Who uses what a change takes away.
@@ -138,12 +138,13 @@ pub(crate) fn waiting(rejected: &[StepId]) -> Use {
 }
 
 /// Why a step that waits could never start.
-pub(crate) fn never_starts(ctx: &Context, id: &StepId, changed: &[&Wanted]) -> Option<Reason> {
+pub(crate) fn never_starts(ctx: &Context, id: &StepId, changed: &[&Wanted]) -> Option<Why> {
     let step = ctx.state().step(id);
     let step = step.filter(|step| step.state == StepState::Queued)?;
     let bereft = || {
         let waits = step.spec.allow_pending;
-        bereft_of_platform(ctx, id, changed).filter(|_| !waits)
+        let bereft = bereft_of_platform(ctx, id, changed).filter(|_| !waits);
+        bereft.map(Why::rejected)
     };
-    admit_by_terms(ctx, step).err().or_else(bereft)
+    never_by_terms(ctx, step).or_else(bereft)
 }

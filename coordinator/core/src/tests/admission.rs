@@ -343,7 +343,9 @@ fn tokens_are_bounded_and_open_ones_are_not_dropped() {
     for number in 0..most {
         make(&mut rig, token(number)).unwrap();
     }
-    assert_eq!(make(&mut rig, token(most)), Err(Refusal::TooManyJoinTokens));
+    let limit = MAX_JOIN_TOKENS;
+    let refused = make(&mut rig, token(most));
+    assert_eq!(refused, Err(Refusal::TooManyJoinTokens { limit }));
     rig.feed(Input::RevokeJoinToken {
         reply: ReplyId(9),
         token: token_id(5),

@@ -13,6 +13,7 @@ use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, StopWhy};
+use sluice_reasons::messages::explanation;
 use sluice_scheduler::Policy;
 
 use super::rig::*;
@@ -66,7 +67,27 @@ fn pool<'a>(rig: &'a Rig, id: &str) -> InPool<'a> {
 /// What would let a step start, as it is said.
 fn would(pool: &InPool<'_>) -> Vec<String> {
     let would = pool.would_start_if.iter();
-    would.map(|would| would.message.clone()).collect()
+    let said = would.map(|remedy| explanation::remedy(pool.request, pool.look.pool, remedy));
+    said.collect()
+}
+
+/// Whom a step would stop, or why nobody is stopped for it, as it is said.
+fn stops(pool: &InPool<'_>) -> String {
+    explanation::stops(pool.request, &pool.look)
+}
+
+/// Why the first of those that hold what a step is short of is spared, as it is said.
+fn spared(pool: &InPool<'_>) -> String {
+    let why = pool.look.holders[0].spared.expect("it is spared");
+    explanation::spared(pool.request, why)
+}
+
+/// By whom a step could be made to give way, as it is said.
+fn exposure(step: &str, rig: &Rig) -> Vec<String> {
+    let explained = explained(rig, step);
+    let holding = explained.holding.unwrap();
+    let subject = &explained.step.spec.subject;
+    explanation::exposure(subject, &holding.attempt.pool, &holding.exposure)
 }
 
 fn gone_by_preemption(rig: &mut Rig, attempt: &str) {
@@ -82,9 +103,9 @@ fn what_others_of_a_subject_are_promised_of_its_share_is_told() {
     rig.submit("one", of("a", 1)).unwrap();
     rig.submit("two", of("a", 1)).unwrap();
     let waits = pool(&rig, "two");
-    let gpu = waits.keys.iter().find(|key| key.key == "gpu").unwrap();
+    let gpu = waits.look.keys.iter().find(|key| key.key == "gpu").unwrap();
     assert_eq!((gpu.used, gpu.promised, gpu.reserved), (0, 1, Some(1)));
-    assert!(!waits.in_share);
+    assert!(!waits.look.in_share);
 }
 
 #[test]
@@ -93,15 +114,15 @@ fn a_limit_that_is_used_up_is_named_and_raising_it_helps() {
     rig.submit("one", of("a", 2)).unwrap();
     rig.submit("two", of("a", 1)).unwrap();
     let waits = pool(&rig, "two");
-    assert_eq!(waits.reason.code, ReasonCode::WaitingForLimit);
-    let gpu = waits.keys.iter().find(|key| key.key == "gpu").unwrap();
+    assert_eq!(waits.reason.code(), ReasonCode::WaitingForLimit);
+    let gpu = waits.look.keys.iter().find(|key| key.key == "gpu").unwrap();
     assert_eq!((gpu.asked, gpu.used, gpu.limit), (1, 2, Some(2)));
     assert_eq!((gpu.reserved, gpu.most_free.unwrap().1), (Some(0), 2));
-    assert_eq!((waits.ahead, waits.waiting, waits.behind), (0, 1, None));
+    assert_eq!((waits.look.place, waits.look.behind), ((0, 1), None));
     assert_eq!(would(&waits), ["limit.gpu of `a` in pool `default` were 3"]);
-    let held_by = &waits.spares[0];
-    assert_eq!((held_by.attempt, waits.holders), (&attempt("one.1"), 1));
-    assert_eq!(held_by.why.as_deref(), Some("of `a` itself"));
+    let holders = &waits.look.holders;
+    assert_eq!((holders[0].attempt, holders.len()), (&attempt("one.1"), 1));
+    assert_eq!(spared(&waits), "of `a` itself");
     rig.put_policy("default", "a", terms(1, &[], &[("gpu", 3)]));
     assert_eq!(rig.state("two"), StepState::Allocated);
 }
@@ -112,13 +133,13 @@ fn a_reservation_that_is_used_up_is_named_and_raising_it_helps() {
     rig.submit("one", firm(of("a", 2))).unwrap();
     rig.submit("two", firm(of("a", 2))).unwrap();
     let waits = pool(&rig, "two");
-    assert_eq!(waits.reason.code, ReasonCode::WaitingForReserved);
+    assert_eq!(waits.reason.code(), ReasonCode::WaitingForReserved);
     assert!(
-        waits.stops.contains("not inside its reserved share"),
+        stops(&waits).contains("not inside its reserved share"),
         "{}",
-        waits.stops
+        stops(&waits)
     );
-    assert!(!waits.in_share);
+    assert!(!waits.look.in_share);
     // What reserves for `mcpu` nothing does not count it.
     assert_eq!(
         would(&waits),
@@ -137,13 +158,13 @@ fn a_step_that_borrows_may_not_stop_its_equals_and_is_told_what_would_help() {
     rig.submit("runs", of("a", 3)).unwrap();
     rig.submit("waits", of("b", 2)).unwrap();
     let waits = pool(&rig, "waits");
-    assert_eq!(waits.reason.code, ReasonCode::WaitingForUnits);
+    assert_eq!(waits.reason.code(), ReasonCode::WaitingForUnits);
     assert!(
-        waits.stops.starts_with("there is nobody that it may stop"),
+        stops(&waits).starts_with("there is nobody that it may stop"),
         "{}",
-        waits.stops
+        stops(&waits)
     );
-    let why = waits.spares[0].why.as_deref().unwrap();
+    let why = spared(&waits);
     assert!(
         why.contains("priority 1, which is not below its own"),
         "{why}"
@@ -181,13 +202,10 @@ fn who_is_inside_its_share_is_spared_by_that_and_says_so_itself() {
     rig.submit("runs", of("a", 4)).unwrap();
     rig.submit("waits", of("b", 1)).unwrap();
     let waits = pool(&rig, "waits");
-    assert_eq!(
-        waits.spares[0].why.as_deref(),
-        Some("inside its subject's reserved share")
-    );
+    assert_eq!(spared(&waits), "inside its subject's reserved share");
     let runs = explained(&rig, "runs").holding.unwrap();
     assert!(
-        runs.in_share && !runs.beyond.iter().any(|(key, ..)| *key == "gpu"),
+        runs.exposure.in_share && !runs.exposure.beyond.iter().any(|(key, ..)| *key == "gpu"),
         "{runs:?}"
     );
 }
@@ -204,8 +222,8 @@ fn a_key_that_does_not_count_exposes_nobody_who_is_inside_its_share() {
     rig.submit("runs", cores("a", 2)).unwrap();
     rig.run("runs.1");
     let runs = explained(&rig, "runs").holding.unwrap();
-    assert!(runs.in_share && !runs.exposed, "{runs:?}");
-    assert_eq!(runs.beyond, []);
+    assert!(runs.exposure.in_share && !runs.is_exposed(), "{runs:?}");
+    assert_eq!(runs.exposure.beyond, []);
     rig.submit("waits", cores("b", 0)).unwrap();
     assert_eq!(rig.state("runs"), StepState::Running);
     // Where it borrows a GPU, what it holds beside that may be taken too.
@@ -219,12 +237,12 @@ fn a_victim_and_its_waiter_each_tell_of_the_other() {
     rig.submit("victim", of("a", 4)).unwrap();
     rig.run("victim.1");
     let before = explained(&rig, "victim").holding.unwrap();
-    assert!(before.exposed && !before.in_share);
-    let said = before.exposure.join("\n");
+    assert!(before.is_exposed() && !before.exposure.in_share);
+    let said = exposure("victim", &rig).join("\n");
     assert!(said.contains("or is of `b` (priority 5)"), "{said}");
     rig.submit("waiter", of("b", 2)).unwrap();
     let waits = pool(&rig, "waiter");
-    assert_eq!(waits.reason.code, ReasonCode::WaitingForRelease);
+    assert_eq!(waits.reason.code(), ReasonCode::WaitingForRelease);
     assert!(waits.would_start_if.is_empty());
     let promised = waits.promised.unwrap();
     assert!(promised.firm);
@@ -238,16 +256,17 @@ fn a_victim_and_its_waiter_each_tell_of_the_other() {
         (Some(rig.now), Some(rig.now + GRACE))
     );
     let victim = explained(&rig, "victim").holding.unwrap();
+    let (by, waits) = victim.gives_way.unwrap();
     assert_eq!(
-        victim.exposure,
-        ["it gives way to `waiter`, which waits for what it holds"]
+        explanation::gives_way(by, waits),
+        "it gives way to `waiter`, which waits for what it holds"
     );
     assert_eq!(victim.grace_ends, Some(rig.now + GRACE));
     gone_by_preemption(&mut rig, "victim.1");
     assert_eq!(rig.state("waiter"), StepState::Allocated);
     let again = explained(&rig, "victim");
     assert_eq!(
-        again.past[0].outcome.as_ref().unwrap().code,
+        again.past[0].outcome.as_ref().unwrap().code(),
         ReasonCode::Preempted
     );
     assert_eq!(again.pools.len(), 1);
@@ -260,12 +279,9 @@ fn what_runs_around_a_head_knows_that_it_may_be_taken_back() {
     rig.submit("head", of("a", 4)).unwrap();
     rig.submit("around", of("a", 1)).unwrap();
     let around = explained(&rig, "around").holding.unwrap();
-    assert!(around.exposed);
-    assert!(
-        around.exposure[0].contains("started around `head`"),
-        "{:?}",
-        around.exposure
-    );
+    assert!(around.is_exposed());
+    let said = exposure("around", &rig);
+    assert!(said[0].contains("started around `head`"), "{said:?}");
     let head = pool(&rig, "head");
     let promised = head.promised.as_ref().unwrap();
     assert!(!promised.firm);
@@ -282,11 +298,10 @@ fn one_behind_another_is_told_who_is_ahead_and_what_is_left_for_it() {
     rig.submit("ahead", of("a", 2)).unwrap();
     rig.submit("waits", of("b", 2)).unwrap();
     let waits = pool(&rig, "waits");
-    assert_eq!((waits.ahead, waits.waiting), (1, 2));
-    assert_eq!(waits.behind, Some(&step("ahead")));
+    assert_eq!(waits.look.place, (1, 2));
+    assert_eq!(waits.look.behind, Some(&step("ahead")));
     // One more is what the head takes.
-    let first = &waits.would_start_if[0];
-    assert_eq!(first.message, "3 more gpu were free on `n`");
+    assert_eq!(would(&waits)[0], "3 more gpu were free on `n`");
     rig.hello(holding(hello("n", 7, 8), vec![status("runs.1", running())]));
     assert_eq!(rig.state("ahead"), StepState::Allocated);
     assert_eq!(rig.state("waits"), StepState::Allocated);
@@ -299,7 +314,7 @@ fn a_closed_host_is_named_and_opening_it_helps() {
     rig.change("n", NodeChange::Cordon { reason });
     rig.submit("waits", of("a", 1)).unwrap();
     let waits = pool(&rig, "waits");
-    assert_eq!(waits.reason.code, ReasonCode::NoLiveHost);
+    assert_eq!(waits.reason.code(), ReasonCode::NoLiveHost);
     assert_eq!(would(&waits), ["`n` took work"]);
     rig.change("n", NodeChange::Uncordon);
     assert_eq!(rig.state("waits"), StepState::Allocated);
@@ -312,7 +327,7 @@ fn one_that_is_too_large_is_told_how_much_would_do() {
     spec.allow_pending = true;
     rig.submit("waits", spec).unwrap();
     let waits = pool(&rig, "waits");
-    assert_eq!(waits.reason.code, ReasonCode::ExceedsPoolCapacity);
+    assert_eq!(waits.reason.code(), ReasonCode::ExceedsPoolCapacity);
     assert_eq!(would(&waits), ["it asked for 4 gpu"]);
 }
 
@@ -331,10 +346,10 @@ fn min_runtime_spares_until_a_time_that_is_told_to_both() {
     rig.submit("waits", of("b", 4)).unwrap();
     let waits = pool(&rig, "waits");
     let told = sluice_common::api::timestamp(until).to_string();
-    assert!(waits.stops.contains(&told), "{}", waits.stops);
-    assert!(waits.spares[0].why.as_ref().unwrap().contains(&told));
+    assert!(stops(&waits).contains(&told), "{}", stops(&waits));
+    assert!(spared(&waits).contains(&told));
     let runs = explained(&rig, "runs").holding.unwrap();
-    assert_eq!(runs.spared_until, Some(until));
+    assert_eq!(runs.spared_until(), Some(until));
     rig.pass(11);
     assert_eq!(rig.state("runs"), StepState::Stopping);
 }
@@ -357,7 +372,7 @@ fn a_gang_is_told_what_each_of_its_hosts_lacks() {
         said.contains(&"it asked for 1 gpu on each host".to_string()),
         "{said:?}"
     );
-    let gpu = waits.keys.iter().find(|key| key.key == "gpu").unwrap();
+    let gpu = waits.look.keys.iter().find(|key| key.key == "gpu").unwrap();
     assert_eq!(gpu.asked, 4);
 }
 
@@ -373,7 +388,7 @@ fn every_pool_in_which_a_step_waits_is_told_the_preferred_first() {
     let pools = explained(&rig, "waits").pools;
     let told: Vec<_> = pools
         .iter()
-        .map(|p| (p.pool.as_str(), p.reason.code))
+        .map(|p| (p.look.pool.as_str(), p.reason.code()))
         .collect();
     assert_eq!(
         told,
@@ -393,12 +408,9 @@ fn one_that_nobody_could_ever_run_is_told_by_every_pool() {
     rig.put_policy("other", "a", terms(7, &[], &[("gpu", 5)]));
     rig.submit("never", of("a", 9)).unwrap();
     let never = explained(&rig, "never");
-    assert_eq!(never.reason.code, ReasonCode::ExceedsLimit);
-    let pools: Vec<_> = never
-        .refused
-        .iter()
-        .map(|(pool, _)| pool.as_str())
-        .collect();
+    assert_eq!(never.reason.code(), ReasonCode::ExceedsLimit);
+    let refusals = never.step.reason.refusals();
+    let pools: Vec<_> = refusals.iter().map(|(pool, _)| pool.as_str()).collect();
     assert_eq!(pools, ["other", "default"]);
     assert!(never.pools.is_empty() && never.holding.is_none());
 }
@@ -414,7 +426,7 @@ fn one_that_is_over_tells_how_each_attempt_ended() {
     let told: Vec<_> = over
         .past
         .iter()
-        .map(|past| past.outcome.as_ref().unwrap().code)
+        .map(|past| past.outcome.as_ref().unwrap().code())
         .collect();
     assert_eq!(told, [ReasonCode::NonZeroExit, ReasonCode::KilledBySignal]);
     assert!(over.holding.is_none() && over.pools.is_empty());
@@ -426,12 +438,9 @@ fn one_that_cannot_give_way_is_exposed_to_nobody() {
     rig.submit("runs", firm(of("a", 2))).unwrap();
     rig.status("n", "runs.1", AttemptPhase::Starting);
     let runs = explained(&rig, "runs").holding.unwrap();
-    assert!(!runs.exposed && runs.spared_until.is_none());
-    assert!(
-        runs.exposure[0].contains("not preemptible"),
-        "{:?}",
-        runs.exposure
-    );
+    assert!(!runs.is_exposed() && runs.spared_until().is_none());
+    let said = exposure("runs", &rig);
+    assert!(said[0].contains("not preemptible"), "{said:?}");
 }
 
 #[test]
@@ -443,9 +452,9 @@ fn nobody_is_stopped_where_it_would_be_taken_back_at_once() {
     rig.submit("y", of("b", 4)).unwrap();
     let waits = pool(&rig, "y");
     assert!(
-        waits.stops.contains("taken back at once"),
+        stops(&waits).contains("taken back at once"),
         "{}",
-        waits.stops
+        stops(&waits)
     );
     assert_eq!(rig.state("x"), StepState::Allocated);
 }
@@ -458,6 +467,6 @@ fn nobody_is_stopped_in_vain() {
     }
     rig.submit("waits", of("b", 3)).unwrap();
     let waits = pool(&rig, "waits");
-    assert!(waits.stops.contains("in vain"), "{}", waits.stops);
+    assert!(stops(&waits).contains("in vain"), "{}", stops(&waits));
     assert_eq!(would(&waits)[0], "2 more gpu were free on `n`");
 }

@@ -141,11 +141,11 @@ fn what_holds_and_is_free_on_hosts_of_other_platforms_is_not_told_to_one_that_wa
     rig.submit("in-its-way", on(2, "h100")).unwrap();
     rig.submit("w", on(1, "h100")).unwrap();
     let explained = rig.core.explain(&step("w")).unwrap();
-    let look = &explained.pools[0];
+    let look = &explained.pools[0].look;
     let gpu = look.keys.iter().find(|terms| terms.key == "gpu").unwrap();
     assert_eq!(gpu.most_free, Some((&node("h"), 0)));
-    assert_eq!(look.holders, 1, "{look:?}");
-    assert_eq!(format!("{}", look.spares[0].attempt), "in-its-way.1");
+    assert_eq!(look.holders.len(), 1, "{look:?}");
+    assert_eq!(format!("{}", look.holders[0].attempt), "in-its-way.1");
 }
 
 #[test]

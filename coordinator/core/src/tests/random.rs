@@ -20,6 +20,7 @@ use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode, StopWhy, SuspendFailure, ToNode};
+use sluice_reasons::messages::explanation;
 use sluice_scheduler::{Policy, Table};
 
 use super::rig::*;
@@ -625,15 +626,17 @@ proptest! {
         for event in events {
             play(&mut rig, event);
             for step in rig.core.state().steps().values() {
-                prop_assert!(!rig.core.reason(step).message.is_empty());
+                prop_assert!(!rig.core.reason(step).said().message.is_empty());
                 let explained = rig.core.explain(&step.id).unwrap();
                 let frozen = step.state == StepState::Suspended;
                 let bound = has_a_pool(&rig, step);
                 let waits = (step.state == StepState::Queued || frozen) && bound && !step.held;
                 prop_assert_eq!(waits, !explained.pools.is_empty(), "{:?}", step);
                 for pool in explained.pools {
-                    prop_assert!(!pool.reason.message.is_empty() && !pool.stops.is_empty());
-                    prop_assert!(pool.ahead < pool.waiting && pool.behind.is_some() == (pool.ahead > 0));
+                    let stops = explanation::stops(pool.request, &pool.look);
+                    prop_assert!(!pool.reason.said().message.is_empty() && !stops.is_empty());
+                    let (ahead, waiting) = pool.look.place;
+                    prop_assert!(ahead < waiting && pool.look.behind.is_some() == (ahead > 0));
                 }
             }
         }

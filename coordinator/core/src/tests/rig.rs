@@ -123,6 +123,14 @@ fn told(stamped: &Stamped) -> Stamped {
     told
 }
 
+/// The pools whose rules keep a step out that waits, each with why, as it is said.
+pub(super) fn barred(rig: &Rig, id: &str) -> Vec<(String, String)> {
+    let explained = rig.core.explain(&step(id)).expect("it is remembered");
+    let barred = explained.barred.iter();
+    let barred = barred.map(|(pool, why)| (pool.to_string(), why.said(pool)));
+    barred.collect()
+}
+
 impl Rig {
     /// A cluster with the pool `default` and no node.
     pub(super) fn new() -> Self {
@@ -517,7 +525,7 @@ impl Rig {
     }
 
     pub(super) fn reason(&self, id: &str) -> Reason {
-        self.core.reason(self.step(id))
+        self.core.reason(self.step(id)).said()
     }
 
     pub(super) fn node_state(&self, name: &str) -> NodeState {

@@ -119,7 +119,7 @@ fn a_step_that_waits_is_told_which_pools_keep_it_out_and_why() {
     };
     rig.submit("filler", filler).unwrap();
     rig.submit("waits", silent()).unwrap();
-    let kept_out = |rig: &Rig| rig.core.explain(&step("waits")).unwrap().refused;
+    let kept_out = |rig: &Rig| barred(rig, "waits");
     let best = |why: &str| vec![("best".into(), String::from(why))];
     assert_eq!(
         kept_out(&rig),
@@ -135,7 +135,7 @@ fn a_step_that_waits_is_told_which_pools_keep_it_out_and_why() {
     let longer = saying(Setting::Retries, |spec| spec.retries = 9);
     rig.apply(vec![ruled("best", strict())]);
     rig.submit("often", longer).unwrap();
-    let often = rig.core.explain(&step("often")).unwrap().refused;
+    let often = barred(&rig, "often");
     assert!(often[0].1.contains("pool `best` allows"), "{often:?}");
     rig.run("filler.1");
     rig.status(

@@ -352,8 +352,9 @@ fn a_step_runs_in_no_pool_that_was_made_after_it_was_submitted() {
     let mut rig = waits_while_a_pool_is_made(false);
     assert_eq!(rig.state("x"), StepState::Queued);
     let later = |rig: &Rig| {
-        let refused = rig.core.explain(&step("x")).unwrap().refused;
-        refused.into_iter().find(|(pool, _)| pool == "later")
+        barred(rig, "x")
+            .into_iter()
+            .find(|(pool, _)| pool == "later")
     };
     let why = "pool `later` was made after it was submitted: submit it again to have it considered";
     assert_eq!(later(&rig).unwrap().1, why);

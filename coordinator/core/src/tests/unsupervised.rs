@@ -30,7 +30,7 @@ fn node_state(rig: &Rig) -> NodeState {
 }
 
 fn message(rig: &Rig, id: &str) -> String {
-    rig.core.reason(rig.step(id)).message
+    rig.reason(id).message
 }
 
 fn not_begun() -> AttemptPhase {

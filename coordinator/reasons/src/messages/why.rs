@@ -10,6 +10,7 @@ use sluice_common::wire::StopWhy;
 
 use super::exit::exited;
 use super::quoted;
+use super::rejection::rejected;
 use super::suspension::not_suspended;
 use crate::Why;
 
@@ -56,6 +57,7 @@ impl Why {
                 spent,
                 allowed,
             } => retry(after.said(), *spent, *allowed),
+            Why::Rejected { first, elsewhere } => rejected(first, elsewhere),
             Why::Said(reason) => reason.clone(),
         }
     }

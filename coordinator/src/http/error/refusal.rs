@@ -41,7 +41,7 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::UnknownTemplate { .. } => C::UnknownTemplate,
         Refusal::PoolNamesTemplate { .. } => C::PoolNamesTemplate,
         Refusal::UnknownJoinToken { .. } => C::UnknownJoinToken,
-        Refusal::TooManyJoinTokens => C::TooManyJoinTokens,
+        Refusal::TooManyJoinTokens { .. } => C::TooManyJoinTokens,
         Refusal::UnknownValidation { .. } => C::UnknownValidation,
         Refusal::PoolNamesValidation { .. } => C::PoolNamesValidation,
         Refusal::UnknownRole { .. } => C::UnknownRole,
@@ -126,7 +126,7 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
             ("version", Detail::Number(*version)),
         ],
         Refusal::UnknownJoinToken { token } => vec![("token", text(token.as_str()))],
-        Refusal::TooManyJoinTokens | Refusal::NotRecovering => Vec::new(),
+        Refusal::TooManyJoinTokens { .. } | Refusal::NotRecovering => Vec::new(),
         Refusal::Twice { first, .. } => vec![("first", number(*first))],
         Refusal::InUse { uses } => {
             let steps = uses.iter().flat_map(|it| &it.steps).take(NAMED_STEPS);

@@ -12,13 +12,13 @@ use sluice_scheduler::{
     Change, Exposure, Holder, Inspection, NoPreemption, Protected, Remedy, Request, Start, Stops,
 };
 
-use crate::words;
+use super::shortened;
 
 /// Names of a list that are written out.
 const MAX_NAMED: usize = 3;
 
 /// After "would start if".
-pub(super) fn remedy(request: &Request, pool: &PoolName, remedy: &Remedy) -> String {
+pub fn remedy(request: &Request, pool: &PoolName, remedy: &Remedy) -> String {
     let changes: Vec<String> = remedy
         .changes
         .iter()
@@ -67,7 +67,7 @@ fn change(request: &Request, pool: &PoolName, change: &Change) -> String {
 }
 
 /// Whom a step would stop, or why nobody is stopped for it.
-pub(super) fn stops(request: &Request, look: &Inspection<'_>) -> String {
+pub fn stops(request: &Request, look: &Inspection<'_>) -> String {
     match &look.stops {
         Stops::UnderWay => String::from("what is in its way was told to go"),
         Stops::Would(victims) => {
@@ -125,7 +125,7 @@ fn counted(request: &Request, holders: &[Holder<'_>]) -> Vec<String> {
 }
 
 /// After the name of a run: why it is spared.
-pub(super) fn spared(request: &Request, why: Protected) -> String {
+pub fn spared(request: &Request, why: Protected) -> String {
     match why {
         Protected::NotPreemptible => String::from("not preemptible"),
         Protected::Leaving => String::from("being stopped already"),
@@ -140,7 +140,7 @@ pub(super) fn spared(request: &Request, why: Protected) -> String {
 }
 
 /// What a run that is being stopped makes room for.
-pub(super) fn gives_way(by: &StepId, waits: bool) -> String {
+pub fn gives_way(by: &StepId, waits: bool) -> String {
     if waits {
         format!("it gives way to `{by}`, which waits for what it holds")
     } else {
@@ -149,7 +149,7 @@ pub(super) fn gives_way(by: &StepId, waits: bool) -> String {
 }
 
 /// By whom a run could be made to give way.
-pub(super) fn exposure(subject: &Subject, pool: &PoolName, exposure: &Exposure<'_>) -> Vec<String> {
+pub fn exposure(subject: &Subject, pool: &PoolName, exposure: &Exposure<'_>) -> Vec<String> {
     if !exposure.preemptible {
         return Vec::from([String::from(
             "nobody may stop it for a step of theirs: it is not preemptible",
@@ -205,5 +205,5 @@ fn beyond(subject: &Subject, pool: &PoolName, exposure: &Exposure<'_>) -> String
 }
 
 fn listed(names: Vec<String>) -> String {
-    words::shortened(names, MAX_NAMED)
+    shortened(names, MAX_NAMED)
 }

@@ -7,13 +7,14 @@ use alloc::vec::Vec;
 use sluice_common::amount::show_memory;
 
 use super::*;
+use crate::messages::shortened;
 
 /// How many steps a message names.
 const NAMED_STEPS: usize = 5;
 
 pub(super) fn named(steps: &[StepId]) -> String {
     let names = steps.iter().map(|step| format!("`{step}`"));
-    words::shortened(names.collect(), NAMED_STEPS)
+    shortened(names.collect(), NAMED_STEPS)
 }
 
 pub(super) fn hosts(nodes: &[NodeName]) -> String {

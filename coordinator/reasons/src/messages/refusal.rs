@@ -12,9 +12,7 @@ use sluice_common::platform::terms::MAX_PLATFORMS;
 use sluice_common::state::StepState;
 use sluice_scheduler::BadPolicy;
 
-use crate::model::admission::MAX_JOIN_TOKENS;
-use crate::words;
-use crate::words::quoted;
+use super::quoted;
 
 use said::{
     declared, elsewhere, gpus_of, hosts, in_use, instead, named, of_platform, queue_full, standing,
@@ -313,9 +311,12 @@ pub enum Refusal {
     },
     /// As many tokens are open as may be.
     #[error(
-        "{MAX_JOIN_TOKENS} join tokens are open: revoke some with `sluice token revoke`, or wait until some expire"
+        "{limit} join tokens are open: revoke some with `sluice token revoke`, or wait until some expire"
     )]
-    TooManyJoinTokens,
+    TooManyJoinTokens {
+        /// The most.
+        limit: usize,
+    },
     /// A node has more labels than one may have.
     #[error(
         "node `{node}` would have {count} labels that an admin set: {limit} are the most, remove some"

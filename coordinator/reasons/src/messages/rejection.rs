@@ -1,0 +1,159 @@
+//! Why a step can never be granted, in words, with the numbers.
+
+mod breach;
+pub(super) mod hosts;
+mod invalid;
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::amount::Key;
+use sluice_common::id::{PoolName, Subject};
+use sluice_common::nearest::nearest;
+use sluice_common::quantity::{figure, quantity};
+use sluice_common::reason::{Detail, Reason};
+use sluice_scheduler::HOST_KEYS;
+
+use crate::Why;
+use crate::rejection::{Barred, Bound, Rejection};
+
+impl Rejection {
+    /// What people and programs read.
+    pub fn said(&self) -> Reason {
+        let of = |message: String| Reason::new(self.code(), message);
+        let reason = match self {
+            Rejection::UnknownPool { pool, near } => of(format!("there is no pool `{pool}`{near}")),
+            Rejection::NoPolicy { subject, pool } => {
+                of(no_policy(subject, pool.as_ref())).with("subject", subject.as_str())
+            }
+            Rejection::UnknownResource { pool, key, asked } => {
+                let reason = of(unknown_resource(pool, key, *asked));
+                reason.with("key", key.as_str()).with("asked", *asked)
+            }
+            Rejection::TooMuch {
+                pool,
+                key,
+                asked,
+                most,
+                bound,
+            } => {
+                let (name, message) = too_much(pool, key, (*asked, *most), bound);
+                let reason = of(message).with("key", key.as_str());
+                reason.with("asked", *asked).with(name, *most)
+            }
+            Rejection::NoHostFits { pool, hosts } => hosts.said(pool),
+            Rejection::BreaksRule { pool, breach } => breach.said(self.code(), pool),
+            Rejection::Invalid {
+                pool,
+                judge,
+                validation,
+                advice,
+                unkept,
+            } => {
+                let reason = unkept.said(&judge.named(pool), validation, advice);
+                judge.noted(reason).with("validation", validation.as_str())
+            }
+        };
+        match self.pool() {
+            Some(pool) => reason.with("pool", pool.as_str()),
+            None => reason,
+        }
+    }
+}
+
+impl Barred {
+    /// What people read.
+    pub fn said(&self, pool: &PoolName) -> String {
+        match self {
+            Barred::MadeAfter => format!(
+                "pool `{pool}` was made after it was submitted: submit it again to have it considered"
+            ),
+            Barred::Never(never) => never.said().message,
+            Barred::Maintenance(message) => format!("pool `{pool}` takes no new steps: {message}"),
+            Barred::BeforeChange => format!(
+                "a rule of pool `{pool}` kept it out when it was submitted: submit it again to have it considered"
+            ),
+        }
+    }
+}
+
+/// The reason of the most preferred pool, with those of the others listed.
+pub(super) fn rejected(first: &Rejection, elsewhere: &[Rejection]) -> Reason {
+    let others = elsewhere.iter().filter_map(|other| {
+        let pool = other.pool()?;
+        Some((format!("in {pool}"), other.said().message))
+    });
+    others.fold(first.said(), |reason, (pool, message)| {
+        reason.with(&pool, message.as_str())
+    })
+}
+
+impl Why {
+    /// Of a step that was rejected: each pool that refused it, and why.
+    pub fn refusals(&self) -> Vec<(String, String)> {
+        let reason = self.said();
+        let text = |detail: &Detail| match detail {
+            Detail::Text(text) => Some(text.clone()),
+            Detail::Number(_) => None,
+        };
+        let first = reason.detail.get("pool").and_then(text);
+        let first = first.map(|pool| (pool, reason.message.clone()));
+        let others = reason.detail.iter().filter_map(|(name, detail)| {
+            let pool = name.strip_prefix("in ")?;
+            Some((String::from(pool), text(detail)?))
+        });
+        first.into_iter().chain(others).collect()
+    }
+}
+
+fn no_policy(subject: &Subject, named: Option<&PoolName>) -> String {
+    let (place, pool, whose) = match named {
+        Some(pool) => (format!("pool `{pool}`"), pool.as_str(), "it"),
+        None => (String::from("any pool"), "POOL", "one"),
+    };
+    format!(
+        "`{subject}` has no policy in {place}: whoever leads {whose} gives it one by `echo '{{kind: policy, pool: {pool}, \
+         subject: {subject}}}' | sluice apply -f -`"
+    )
+}
+
+/// Keys that hosts do not count must be declared.
+fn unknown_resource(pool: &PoolName, key: &Key, asked: u64) -> String {
+    let hint = match nearest(key.as_str(), HOST_KEYS) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!(
+            "there are `{}`, and what a pool declares",
+            HOST_KEYS.join("`, `")
+        ),
+    };
+    format!("pool `{pool}` does not count `{key}`, of which it asks for {asked}: {hint}")
+}
+
+/// The name of the bound, and the sentence.
+fn too_much(
+    pool: &PoolName,
+    key: &Key,
+    (asked, most): (u64, u64),
+    bound: &Bound,
+) -> (&'static str, String) {
+    let asked = quantity(key.as_str(), asked);
+    let most = figure(key.as_str(), most);
+    match bound {
+        Bound::Capacity => (
+            "capacity",
+            format!("it asks for {asked}, and pool `{pool}` has {most}"),
+        ),
+        Bound::Limit(subject) => (
+            "limit",
+            format!("it asks for {asked}, and the limit of `{subject}` in pool `{pool}` is {most}"),
+        ),
+        Bound::Reserved(subject) => (
+            "reserved",
+            format!(
+                "it is not preemptible and asks for {asked}, and `{subject}` has {most} reserved in pool `{pool}`: ask for \
+                 less, or let it be preemptible"
+            ),
+        ),
+    }
+}

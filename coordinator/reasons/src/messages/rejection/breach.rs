@@ -1,0 +1,66 @@
+//! Which rule of a pool a step breaks by what it says, in words.
+
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use core::fmt;
+
+use sluice_common::id::PoolName;
+use sluice_common::processors::CpuMode;
+use sluice_common::reason::{Reason, ReasonCode};
+use sluice_common::rules::Setting;
+
+use crate::rejection::{Breach, Extent};
+
+impl Breach {
+    pub(super) fn said(&self, code: ReasonCode, pool: &PoolName) -> Reason {
+        match self {
+            Breach::Above {
+                setting,
+                asked,
+                most,
+            } => {
+                let message =
+                    format!("its `{setting}` is {asked}, and pool `{pool}` allows {most} at most");
+                Reason::new(code, message)
+                    .with("field", setting.as_str())
+                    .with("asked", asked.to_string().as_str())
+                    .with("maximum", most.to_string().as_str())
+            }
+            Breach::Mode { asked, allowed } => {
+                let asked = asked.as_str();
+                let words: Vec<&str> = allowed.iter().map(|mode| mode.as_str()).collect();
+                let message = format!(
+                    "its `on_preempt` is `{asked}`, and pool `{pool}` allows `{}`",
+                    words.join("`, `")
+                );
+                Reason::new(code, message)
+                    .with("field", Setting::OnPreempt.as_str())
+                    .with("asked", asked)
+                    .with("allowed", words.join(",").as_str())
+            }
+            Breach::NotPinned => {
+                let message = format!(
+                    "it is to have processors of its own, and pool `{pool}` does not require `cpuset` of its hosts, so that \
+                     some may not be able to give them: take another pool, or write `require: [cpuset]` for this one"
+                );
+                Reason::new(code, message)
+                    .with("field", Setting::CpuMode.as_str())
+                    .with("asked", CpuMode::Pinned.as_str())
+            }
+            Breach::Template { field, what, .. } => {
+                Reason::new(code, format!("pool `{pool}`: {what}")).with("field", field.as_str())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Extent::Lasting(span) => write!(f, "{span}"),
+            Extent::Unbounded => f.write_str("without bound"),
+            Extent::Times(times) => write!(f, "{times}"),
+        }
+    }
+}

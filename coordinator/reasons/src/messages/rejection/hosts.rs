@@ -1,0 +1,134 @@
+//! Why too few hosts of a pool could hold a step, in words.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use sluice_common::id::{PlatformName, PoolName};
+use sluice_common::quantity::{figure, quantity};
+use sluice_common::reason::{Reason, ReasonCode};
+
+use crate::messages::quoted;
+use crate::rejection::{ClosedHosts, Hosts, Shortage};
+
+impl Hosts {
+    pub(super) fn said(&self, pool: &PoolName) -> Reason {
+        let of = |message: String| Reason::new(ReasonCode::NoHostFits, message);
+        match self {
+            Hosts::TooFew {
+                asked,
+                large,
+                of_one_platform,
+                closed,
+            } => {
+                let message = too_few(pool, *asked, *large, *of_one_platform);
+                let closed = closed.as_ref().map(|it| format!("; {it}"));
+                of(message + &closed.unwrap_or_default())
+                    .with("key", "nodes")
+                    .with("asked", u64::from(*asked))
+                    .with("available", *large)
+            }
+            Hosts::OfNoPlatform {
+                asked,
+                declared,
+                by_default,
+                there,
+            } => {
+                let message = format!(
+                    "no host of pool `{pool}` is of {}{}{}",
+                    spoken(asked),
+                    matching_none(declared, *by_default),
+                    way_out(there),
+                );
+                let names: Vec<&str> = asked.iter().map(PlatformName::as_str).collect();
+                of(message).with("platform", names.join(",").as_str())
+            }
+            Hosts::Closed(closed) => of(format!("no host of pool `{pool}` lets it in: {closed}")),
+            Hosts::TooSmall(None) => of(format!("no host of pool `{pool}` is large enough")),
+            Hosts::TooSmall(Some(closest)) => of(too_small(pool, closest))
+                .with("node", closest.node.as_str())
+                .with("key", closest.key.as_str())
+                .with("asked", closest.asked)
+                .with("available", closest.has),
+        }
+    }
+}
+
+/// Of the platform that has most of them where there are several.
+fn too_few(pool: &PoolName, asked: u32, large: u64, of_one_platform: bool) -> String {
+    let are = if large == 1 { "is" } else { "are" };
+    let message = format!(
+        "it asks for {asked} hosts at once, and {large} of pool `{pool}` {are} large enough"
+    );
+    match of_one_platform {
+        false => message,
+        true => {
+            format!("{message} among those of any one platform, which all its hosts must be of")
+        }
+    }
+}
+
+fn too_small(pool: &PoolName, closest: &Shortage) -> String {
+    let Shortage {
+        node,
+        key,
+        asked,
+        has,
+    } = closest;
+    format!(
+        "no host of pool `{pool}` could hold it even when empty: it asks for {}, and `{node}`, which comes closest, has {}",
+        quantity(key, *asked),
+        figure(key, *has)
+    )
+}
+
+fn spoken(asked: &[PlatformName]) -> String {
+    match asked {
+        [one] => format!("platform `{one}`"),
+        several => format!("the platforms {}", quoted(several)),
+    }
+}
+
+fn matching_none(declared: &[PlatformName], by_default: bool) -> String {
+    match (declared, by_default) {
+        ([], false) => String::new(),
+        ([], true) => String::from(", the pool's default"),
+        (_, true) => String::from(", the pool's default, whose selector means none of them"),
+        ([_], false) => String::from(", whose selector means none of them"),
+        (several, false) => format!(" (the selectors of {} mean none)", quoted(several)),
+    }
+}
+
+fn way_out(there: &[PlatformName]) -> String {
+    match there {
+        [] => String::from(": say `allow_pending: true` to wait for one"),
+        there => format!(
+            ": ask for {} or `any`, or say `allow_pending: true` to wait for one",
+            quoted(there)
+        ),
+    }
+}
+
+impl fmt::Display for ClosedHosts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (node, field) = (&self.node, &self.field);
+        write!(f, "`{node}` is large enough and closed to it, for ")?;
+        match (&self.by_pool, &self.platform) {
+            (Some(pool), None) => write!(f, "pool `{pool}` does not allow `{field}`")?,
+            (Some(pool), Some(platform)) => write!(
+                f,
+                "pool `{pool}` does not allow `{field}` on its platform `{platform}`"
+            )?,
+            (None, platform) => {
+                let platform = platform.as_ref().map_or("", PlatformName::as_str);
+                write!(f, "its platform `{platform}` does not allow `{field}`")?;
+            }
+        }
+        match self.others {
+            0 => Ok(()),
+            1 => f.write_str(", and so is one more host"),
+            others => write!(f, ", and so are {others} more hosts"),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Which assertions a step does not keep, or no host for it, in words.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::id::{PoolName, ValidationName};
+use sluice_common::reason::{Reason, ReasonCode};
+
+use crate::rejection::{BreakingHost, Judge, Unkept};
+
+impl Judge {
+    /// As messages call it.
+    pub(super) fn named(&self, pool: &PoolName) -> String {
+        match self {
+            Judge::Pool => format!("pool `{pool}`"),
+            Judge::Platform(name) => format!("platform `{name}` of pool `{pool}`"),
+            Judge::AnyPlatform(name) => format!(
+                "platform `{name}` of pool `{pool}`, which it may be granted as it takes any"
+            ),
+        }
+    }
+
+    pub(super) fn noted(&self, reason: Reason) -> Reason {
+        match self {
+            Judge::Pool => reason,
+            Judge::Platform(name) | Judge::AnyPlatform(name) => {
+                reason.with("platform", name.as_str())
+            }
+        }
+    }
+}
+
+impl Unkept {
+    /// `judge` is whose assertions they are.
+    pub(super) fn said(&self, judge: &str, validation: &ValidationName, advice: &str) -> Reason {
+        let of = |message: String| Reason::new(ReasonCode::ValidationFailed, message);
+        match self {
+            Unkept::Step { assert, found } => of(format!(
+                "{advice} (validation `{validation}` of {judge}: {assert}; {found})"
+            ))
+            .with("assert", assert.as_str())
+            .with("found", found.as_str()),
+            Unkept::Hosts { asked, nearest } => {
+                let hosts: Vec<String> = nearest.iter().map(shown).collect();
+                let more = match asked.saturating_sub(hosts.len() as u64) {
+                    0 => String::new(),
+                    more => format!("; and {more} more"),
+                };
+                let reason = of(format!(
+                    "{advice} (no host of {judge} keeps all of its validations: {}{more})",
+                    hosts.join("; ")
+                ));
+                // Names of details are in the order of their bytes, so numbers of two digits keep the order of the hosts.
+                (1..)
+                    .zip(hosts)
+                    .fold(reason.with("hosts", *asked), |reason, (at, host)| {
+                        reason.with(&format!("host {at:02}"), host.as_str())
+                    })
+            }
+        }
+    }
+}
+
+fn shown(host: &BreakingHost) -> String {
+    let broken = host.broken.iter();
+    let broken: Vec<String> = broken
+        .map(|(assert, found)| format!("{assert} ({found})"))
+        .collect();
+    format!("`{}`: {}", host.node, broken.join("; "))
+}

@@ -1,0 +1,276 @@
+//! What keeps a step from starting, in words.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use sluice_common::amount::STEP_RUN;
+use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+use sluice_common::inventory::Capability;
+use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::quantity::{figure, quantity};
+use sluice_common::reason::Reason;
+use sluice_common::time::Span;
+
+use super::{quoted, shortened};
+use crate::rejection::{ClosedHosts, Shortage};
+use crate::standing::{Idle, UnfitGpus, Used, Wait, Wanted};
+
+/// How many of the nodes that are waited for are named.
+const NAMED_NODES: usize = 5;
+
+impl Wait {
+    /// What people and programs read.
+    pub fn said(&self) -> Reason {
+        let of = |message: String| Reason::new(self.code(), message);
+        let in_pool = |pool: &PoolName, message| of(message).with("pool", pool.as_str());
+        match self {
+            Wait::Recovery { unreported, left } => of(recovering(unreported, *left)),
+            Wait::Unlisted { why } => why.said(),
+            Wait::NoPolicy { subject } => of(lost_policy(subject)),
+            Wait::Next { pool } => in_pool(pool, format!("it is next in pool `{pool}`")),
+            Wait::PoolEmpty { pool } => in_pool(pool, pool_empty(pool)),
+            Wait::Infeasible { why } => {
+                let mut reason = why.said();
+                reason.message.push_str("; it waits and holds nobody up");
+                reason
+            }
+            Wait::Release { pool, runs } => in_pool(pool, release(pool, *runs)).with("runs", *runs),
+            Wait::Limit {
+                pool,
+                subject,
+                amount,
+            } => amount.noted(in_pool(pool, limit(pool, subject, amount)), "limit"),
+            Wait::Reserved {
+                pool,
+                subject,
+                amount,
+            } => amount.noted(in_pool(pool, reserved(pool, subject, amount)), "reserved"),
+            Wait::NoOpenHost {
+                pool,
+                wanted,
+                nearest,
+                why,
+                closed,
+            } => {
+                let message = no_open_host(pool, wanted, nearest, why);
+                in_pool(pool, with_closed(message, closed)).with("node", nearest.as_str())
+            }
+            Wait::Turn { pool, behind } => {
+                in_pool(pool, turn(pool, behind)).with("behind", behind.as_str())
+            }
+            Wait::Pool {
+                pool,
+                key,
+                asked,
+                free,
+            } => {
+                let message = format!(
+                    "it asks for {}, and pool `{pool}` has {} free",
+                    quantity(key, *asked),
+                    figure(key, *free)
+                );
+                let reason = in_pool(pool, message).with("key", key.as_str());
+                reason.with("asked", *asked).with("free", *free)
+            }
+            Wait::Hosts {
+                pool,
+                wanted,
+                closest,
+                unfit,
+                closed,
+            } => {
+                let message = hosts(pool, wanted, closest.as_ref(), unfit.as_ref());
+                let reason = in_pool(pool, with_closed(message, closed));
+                closest.iter().fold(reason, noted_closest)
+            }
+        }
+    }
+}
+
+fn recovering(unreported: &[NodeName], left: Span) -> String {
+    let nodes: Vec<String> = unreported.iter().map(|node| format!("`{node}`")).collect();
+    let awaited = match nodes.is_empty() {
+        true => String::from("hosts that it does not remember may still run steps"),
+        false => format!(
+            "{} have not told what they run",
+            shortened(nodes, NAMED_NODES)
+        ),
+    };
+    format!(
+        "the coordinator was brought back from an earlier time, and nothing starts yet: {awaited}; all of that is over \
+         in {left} at the latest, and `sluice recovery end` does not wait for it"
+    )
+}
+
+fn lost_policy(subject: &Subject) -> String {
+    format!("`{subject}` has no policy any more in any pool that it may run in: it waits for one")
+}
+
+fn pool_empty(pool: &PoolName) -> String {
+    format!(
+        "pool `{pool}` has no host yet: have one join by `sluice token create --pool {pool}`, or move one by `sluice move \
+         node NODE --pool {pool}`"
+    )
+}
+
+fn release(pool: &PoolName, runs: u64) -> String {
+    format!(
+        "its place in pool `{pool}` is being made free: {runs} running {} told to give way",
+        if runs == 1 { "step was" } else { "steps were" }
+    )
+}
+
+fn limit(pool: &PoolName, subject: &Subject, amount: &Used) -> String {
+    let key = &amount.key;
+    format!(
+        "`{subject}` uses {} of pool `{pool}`, its limit is {}, and it asks for {} more",
+        quantity(key, amount.used),
+        figure(key, amount.most),
+        figure(key, amount.asked)
+    )
+}
+
+fn reserved(pool: &PoolName, subject: &Subject, amount: &Used) -> String {
+    let key = &amount.key;
+    format!(
+        "it is not preemptible: `{subject}` has {} reserved in pool `{pool}`, of which such steps use {}, and it asks for \
+         {} more",
+        quantity(key, amount.most),
+        figure(key, amount.used),
+        figure(key, amount.asked)
+    )
+}
+
+impl Used {
+    fn noted(&self, reason: Reason, most: &str) -> Reason {
+        reason
+            .with("key", self.key.as_str())
+            .with("asked", self.asked)
+            .with("used", self.used)
+            .with(most, self.most)
+    }
+}
+
+fn no_open_host(pool: &PoolName, wanted: &Wanted, nearest: &NodeName, why: &Idle) -> String {
+    let (fewer, verb) = match wanted.hosts {
+        1 => (String::from("no host"), "takes"),
+        hosts => (format!("fewer than {hosts} hosts"), "take"),
+    };
+    format!(
+        "{fewer} of pool `{pool}`{} that could hold it {verb} work now: `{nearest}` {why}",
+        of_platforms(wanted)
+    )
+}
+
+fn turn(pool: &PoolName, behind: &StepId) -> String {
+    format!("`{behind}` goes before it in pool `{pool}` and waits for the same units")
+}
+
+fn hosts(
+    pool: &PoolName,
+    wanted: &Wanted,
+    closest: Option<&Shortage>,
+    unfit: Option<&UnfitGpus>,
+) -> String {
+    match closest {
+        None => format!(
+            "it starts in pool `{pool}` when enough is free {}",
+            on(wanted)
+        ),
+        Some(Shortage { node, key, .. }) if key == STEP_RUN => format!(
+            "it starts in pool `{pool}` when a host holds fewer than {MAX_ATTEMPTS_PER_NODE} steps, the most that one may: \
+             `{node}` holds as many"
+        ),
+        Some(Shortage {
+            node,
+            key,
+            asked,
+            has,
+        }) => format!(
+            "it starts in pool `{pool}` when enough is free {}: it asks {}for {}, and `{node}`, which comes closest, has {} \
+             free{}",
+            on(wanted),
+            if wanted.hosts > 1 { "each " } else { "" },
+            quantity(key, *asked),
+            figure(key, *has),
+            unfit.map_or(String::new(), |unfit| format!(", and {unfit}")),
+        ),
+    }
+}
+
+fn noted_closest(reason: Reason, closest: &Shortage) -> Reason {
+    let reason = reason
+        .with("key", closest.key.as_str())
+        .with("node", closest.node.as_str());
+    match closest.key == STEP_RUN {
+        true => reason,
+        false => reason
+            .with("asked", closest.asked)
+            .with("free", closest.has),
+    }
+}
+
+fn with_closed(message: String, closed: &Option<ClosedHosts>) -> String {
+    match closed {
+        Some(closed) => format!("{message}; {closed}"),
+        None => message,
+    }
+}
+
+/// On how many hosts it must find room, and of which platforms.
+fn on(wanted: &Wanted) -> String {
+    let of = of_platforms(wanted);
+    match wanted.hosts {
+        1 => format!("on one host{of}"),
+        hosts => format!("on {hosts} hosts{of} at once"),
+    }
+}
+
+fn of_platforms(wanted: &Wanted) -> String {
+    match wanted.platforms.as_slice() {
+        [] => String::new(),
+        [one] => format!(" of platform `{one}`"),
+        several => format!(" of one of the platforms {}", quoted(several)),
+    }
+}
+
+impl fmt::Display for Idle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Idle::Gone => f.write_str("is gone"),
+            Idle::Lacks(capabilities) => f.write_str(&lacks(capabilities)),
+            Idle::Cordoned(reason) if reason.is_empty() => f.write_str("is cordoned"),
+            Idle::Cordoned(reason) => write!(f, "is cordoned ({reason})"),
+            Idle::Drained(reason) if reason.is_empty() => f.write_str("is drained"),
+            Idle::Drained(reason) => write!(f, "is drained ({reason})"),
+            Idle::ShortOfGpus(unfit) => write!(f, "is short of GPUs, for {unfit}"),
+            Idle::State(state, None) => write!(f, "is {state}"),
+            Idle::State(state, Some(why)) => write!(f, "is {state} ({why})"),
+        }
+    }
+}
+
+fn lacks(capabilities: &BTreeSet<Capability>) -> String {
+    let names: Vec<&str> = capabilities.iter().map(|it| it.as_str()).collect();
+    let noun = match names.len() {
+        1 => "capability",
+        _ => "capabilities",
+    };
+    format!("lacks {noun} {}, which the pool requires", names.join(", "))
+}
+
+impl fmt::Display for UnfitGpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let UnfitGpus { count, gpu, why } = self;
+        match count {
+            1 => write!(f, "1 of its GPUs is granted to nobody (`{gpu}` is {why})"),
+            _ => write!(
+                f,
+                "{count} of its GPUs are granted to nobody (the first is `{gpu}`, {why})"
+            ),
+        }
+    }
+}

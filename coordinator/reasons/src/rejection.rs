@@ -1,0 +1,247 @@
+//! Why a step can never be granted in a pool. The sentences are in `messages/rejection/`.
+
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use sluice_common::amount::Key;
+use sluice_common::id::{NodeName, PlatformName, PoolName, Subject, ValidationName};
+use sluice_common::reason::ReasonCode;
+use sluice_common::rules::Setting;
+use sluice_common::step::OnPreempt;
+use sluice_common::time::Span;
+
+use crate::NearPools;
+
+/// Why a step can never be granted in a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "rejection", rename_all = "snake_case")]
+#[expect(missing_docs, reason = "fields are called what they are")]
+pub enum Rejection {
+    /// The pool that it names is not there.
+    UnknownPool { pool: PoolName, near: NearPools },
+    /// Its subject has no policy in the pool that it names, or in any.
+    NoPolicy {
+        subject: Subject,
+        pool: Option<PoolName>,
+    },
+    /// Nobody counts the key.
+    UnknownResource {
+        pool: PoolName,
+        key: Key,
+        asked: u64,
+    },
+    /// It asks for more than there can be.
+    TooMuch {
+        pool: PoolName,
+        key: Key,
+        asked: u64,
+        most: u64,
+        bound: Bound,
+    },
+    /// Too few hosts could hold it, even when empty.
+    NoHostFits { pool: PoolName, hosts: Hosts },
+    /// It breaks a rule of the pool by what it says.
+    BreaksRule { pool: PoolName, breach: Breach },
+    /// It does not keep the assertions of the pool's validations, or no host does for it.
+    Invalid {
+        pool: PoolName,
+        judge: Judge,
+        /// The document of the assertion.
+        validation: ValidationName,
+        /// In the words of who wrote the assertion.
+        advice: String,
+        unkept: Unkept,
+    },
+}
+
+/// Why a pool does not take a step that waits for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Barred {
+    /// The pool was made after the step was submitted.
+    MadeAfter,
+    /// It would reject the step now.
+    Never(Rejection),
+    /// It takes no new steps: why, in an admin's words.
+    Maintenance(String),
+    /// A rule kept the step out that is there no more.
+    BeforeChange,
+}
+
+/// What bounds an amount.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// What the pool has.
+    Capacity,
+    /// What its subject may ever use there.
+    Limit(Subject),
+    /// What is reserved for its subject there, since it cannot be made to give way.
+    Reserved(Subject),
+}
+
+/// Why too few hosts of a pool could hold a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "fields are called what they are")]
+pub enum Hosts {
+    /// Some are large enough, fewer than it asks for.
+    TooFew {
+        asked: u32,
+        large: u64,
+        /// Whether hosts of one platform alone may be taken together.
+        of_one_platform: bool,
+        closed: Option<ClosedHosts>,
+    },
+    /// None is of a platform that it asks for.
+    OfNoPlatform {
+        asked: Vec<PlatformName>,
+        /// Those of them that the pool declares.
+        declared: Vec<PlatformName>,
+        /// Whether it asks for them because they are the pool's default.
+        by_default: bool,
+        /// Those that hosts are of.
+        there: Vec<PlatformName>,
+    },
+    /// Those that are large enough do not let it in.
+    Closed(ClosedHosts),
+    /// None is large enough; the one that comes closest.
+    TooSmall(Option<Shortage>),
+}
+
+/// Hosts that are large enough for a step and do not let it in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosedHosts {
+    /// One of them.
+    pub node: NodeName,
+    /// What is not allowed there.
+    pub field: String,
+    /// The platform of it that counts.
+    pub platform: Option<PlatformName>,
+    /// The pool that does not allow it; `None` where the platform itself does not.
+    pub by_pool: Option<PoolName>,
+    /// How many others there are.
+    pub others: u64,
+}
+
+/// A host, and what it has too little of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "fields are called what they are")]
+pub struct Shortage {
+    pub node: NodeName,
+    pub key: String,
+    pub asked: u64,
+    pub has: u64,
+}
+
+/// A rule of a pool that a step breaks by what it says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "fields are called what they are")]
+pub enum Breach {
+    /// It says more than it may.
+    Above {
+        setting: Setting,
+        asked: Extent,
+        most: Extent,
+    },
+    /// It would give way in a mode that is not allowed.
+    Mode {
+        asked: OnPreempt,
+        allowed: BTreeSet<OnPreempt>,
+    },
+    /// It is to have processors of its own, and the pool does not see to it that its hosts can give them.
+    NotPinned,
+    /// It asks for what the pool's templates do not let be.
+    Template {
+        code: ReasonCode,
+        field: String,
+        what: String,
+    },
+}
+
+/// How much a setting is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Extent {
+    /// A time.
+    Lasting(Span),
+    /// For ever.
+    Unbounded,
+    /// How often.
+    Times(u32),
+}
+
+/// Whose assertions judge a step together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Judge {
+    /// The pool's.
+    Pool,
+    /// The pool's and those of a platform that it names.
+    Platform(PlatformName),
+    /// The pool's and those of a platform that it may be granted because it takes any.
+    AnyPlatform(PlatformName),
+}
+
+/// How a step fails assertions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "fields are called what they are")]
+pub enum Unkept {
+    /// By itself.
+    Step { assert: String, found: String },
+    /// No host keeps all of them for it: how many were asked, and those that come closest.
+    Hosts {
+        asked: u64,
+        nearest: Vec<BreakingHost>,
+    },
+}
+
+/// A host that breaks assertions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BreakingHost {
+    /// Its name.
+    pub node: String,
+    /// Each assertion, and what was found instead.
+    pub broken: Vec<(String, String)>,
+}
+
+impl Rejection {
+    /// The code that programs read.
+    pub fn code(&self) -> ReasonCode {
+        match self {
+            Rejection::UnknownPool { .. } => ReasonCode::UnknownPool,
+            Rejection::NoPolicy { .. } => ReasonCode::NoPolicy,
+            Rejection::UnknownResource { .. } => ReasonCode::UnknownResource,
+            Rejection::TooMuch { bound, .. } => match bound {
+                Bound::Capacity => ReasonCode::ExceedsPoolCapacity,
+                Bound::Limit(_) => ReasonCode::ExceedsLimit,
+                Bound::Reserved(_) => ReasonCode::ExceedsReserved,
+            },
+            Rejection::NoHostFits { .. } => ReasonCode::NoHostFits,
+            Rejection::BreaksRule { breach, .. } => match breach {
+                Breach::Above { .. } => ReasonCode::ExceedsMaximum,
+                Breach::Mode { .. } => ReasonCode::OnPreemptNotAllowed,
+                Breach::NotPinned => ReasonCode::CpuModeNotAllowed,
+                Breach::Template { code, .. } => *code,
+            },
+            Rejection::Invalid { .. } => ReasonCode::ValidationFailed,
+        }
+    }
+
+    /// The pool that rejects it; `None` where none is named.
+    pub fn pool(&self) -> Option<&PoolName> {
+        match self {
+            Rejection::NoPolicy { pool, .. } => pool.as_ref(),
+            Rejection::UnknownPool { pool, .. }
+            | Rejection::UnknownResource { pool, .. }
+            | Rejection::TooMuch { pool, .. }
+            | Rejection::NoHostFits { pool, .. }
+            | Rejection::BreaksRule { pool, .. }
+            | Rejection::Invalid { pool, .. } => Some(pool),
+        }
+    }
+}

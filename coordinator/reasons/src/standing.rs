@@ -1,0 +1,197 @@
+//! Why a step is where it is now. The sentences are in `messages/standing.rs` and `messages/wait.rs`.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::id::{NodeName, PlatformName, PoolName, StepId, Subject};
+use sluice_common::inventory::Capability;
+use sluice_common::reason::ReasonCode;
+use sluice_common::state::NodeState;
+use sluice_common::time::Span;
+
+use crate::Why;
+use crate::rejection::{ClosedHosts, Rejection, Shortage};
+
+/// Why a step is where it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It waits for nothing that the scheduler could give.
+    Came {
+        /// How it came there.
+        why: Why,
+        /// The host that holds it up.
+        held_up: Option<HeldUp>,
+    },
+    /// It waits for the scheduler.
+    Waits {
+        /// Why the attempt before is over, where it waits again.
+        after: Option<Why>,
+        /// For what.
+        wait: Box<Wait>,
+    },
+}
+
+/// A host that does not do what a step waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldUp {
+    /// The host.
+    pub node: NodeName,
+    /// Why it does not.
+    pub cause: HoldUp,
+}
+
+/// Why a host does not act.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HoldUp {
+    /// It has no supervisor: why, in its agent's words.
+    Unsupervised(String),
+    /// It is silent, and is given up for lost after this time.
+    Silent(Span),
+}
+
+/// What keeps a step from starting in a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "fields are called what they are")]
+pub enum Wait {
+    /// The coordinator was brought back from an earlier time.
+    Recovery {
+        /// Nodes that have not told what they run.
+        unreported: Vec<NodeName>,
+        /// After so long it is over at the latest.
+        left: Span,
+    },
+    /// The scheduler does not have it: it is where it came, and that says why.
+    Unlisted { why: Why },
+    /// Its subject has a policy no longer in any pool that it may run in.
+    NoPolicy { subject: Subject },
+    /// Nothing.
+    Next { pool: PoolName },
+    /// The pool has no host yet.
+    PoolEmpty { pool: PoolName },
+    /// It could never be granted as things are. It was accepted all the same, because it may wait for a larger host or
+    /// because hosts or terms were others then.
+    Infeasible { why: Rejection },
+    /// Its place is being made free.
+    Release { pool: PoolName, runs: u64 },
+    /// Its subject's limit is used up.
+    Limit {
+        pool: PoolName,
+        subject: Subject,
+        amount: Used,
+    },
+    /// It cannot be made to give way, and what is reserved for such is used up.
+    Reserved {
+        pool: PoolName,
+        subject: Subject,
+        amount: Used,
+    },
+    /// Every host that could hold it takes no work now.
+    NoOpenHost {
+        pool: PoolName,
+        wanted: Wanted,
+        nearest: NodeName,
+        why: Idle,
+        closed: Option<ClosedHosts>,
+    },
+    /// Another goes before it.
+    Turn { pool: PoolName, behind: StepId },
+    /// Too little of a declared key is free.
+    Pool {
+        pool: PoolName,
+        key: String,
+        asked: u64,
+        free: u64,
+    },
+    /// Too little is free on its hosts.
+    Hosts {
+        pool: PoolName,
+        wanted: Wanted,
+        /// The host that lacks least, and what is free of it. `None` where a gang finds some hosts and not enough.
+        closest: Option<Shortage>,
+        /// GPUs of that host which are granted to nobody, where it is short of GPUs.
+        unfit: Option<UnfitGpus>,
+        closed: Option<ClosedHosts>,
+    },
+}
+
+/// How much of a key is used of what may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "fields are called what they are")]
+pub struct Used {
+    pub key: String,
+    pub asked: u64,
+    pub used: u64,
+    pub most: u64,
+}
+
+/// On how many hosts a step must find room, and of which platforms; of any where none is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "fields are called what they are")]
+pub struct Wanted {
+    pub hosts: u32,
+    pub platforms: Vec<PlatformName>,
+}
+
+/// Why a host takes no work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// It is not remembered.
+    Gone,
+    /// It lacks what its pool requires.
+    Lacks(BTreeSet<Capability>),
+    /// An admin closed it, in these words.
+    Cordoned(String),
+    /// An admin wants it empty, in these words.
+    Drained(String),
+    /// GPUs of it are granted to nobody.
+    ShortOfGpus(UnfitGpus),
+    /// It is in this state; why, in its agent's words, where it has no supervisor.
+    State(NodeState, Option<String>),
+}
+
+/// GPUs of a host that are granted to nobody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnfitGpus {
+    /// How many.
+    pub count: u64,
+    /// The first of them.
+    pub gpu: String,
+    /// Why it is not granted.
+    pub why: String,
+}
+
+impl Standing {
+    /// The code that programs read.
+    pub fn code(&self) -> ReasonCode {
+        match self {
+            Standing::Came { why, .. }
+            | Standing::Waits {
+                after: Some(why), ..
+            } => why.code(),
+            Standing::Waits { after: None, wait } => wait.code(),
+        }
+    }
+}
+
+impl Wait {
+    /// The code that programs read.
+    pub fn code(&self) -> ReasonCode {
+        match self {
+            Wait::Recovery { .. } => ReasonCode::Recovering,
+            Wait::Unlisted { why } => why.code(),
+            Wait::NoPolicy { .. } => ReasonCode::NoPolicy,
+            Wait::PoolEmpty { .. } => ReasonCode::PoolEmpty,
+            Wait::Infeasible { why } => why.code(),
+            Wait::Release { .. } => ReasonCode::WaitingForRelease,
+            Wait::Limit { .. } => ReasonCode::WaitingForLimit,
+            Wait::Reserved { .. } => ReasonCode::WaitingForReserved,
+            Wait::NoOpenHost { .. } => ReasonCode::NoLiveHost,
+            Wait::Turn { .. } => ReasonCode::WaitingForTurn,
+            Wait::Next { .. } | Wait::Pool { .. } | Wait::Hosts { .. } => {
+                ReasonCode::WaitingForUnits
+            }
+        }
+    }
+}
