@@ -5,6 +5,7 @@
 mod cycles;
 mod functions;
 mod map;
+mod pages;
 mod privileged;
 mod tree;
 
