@@ -17,7 +17,9 @@ pub const WRITE_OUTPUT: &str = "write-output";
 
 /// The mode that reads the supervisor's config.
 pub const READ_CONFIG: &str = "read-config";
-/// The mode that prints it.
+/// The mode that finds out who steps run as.
+pub const FIND_USERS: &str = "find-users";
+/// The mode that prints the config.
 pub const SHOW_CONFIG: &str = "show-config";
 
 /// Option of [`CHECKPOINT`]: replaces the loader's choice of the driver's library.

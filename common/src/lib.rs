@@ -50,6 +50,7 @@ pub mod supervision;
 pub mod supervisor_config;
 pub mod template;
 pub mod time;
+pub mod uid_range;
 pub mod usage;
 pub mod validation;
 pub mod warrant;

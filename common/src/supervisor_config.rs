@@ -1,4 +1,4 @@
-//! What `supervisor.toml` says. `sluice-helper` reads the file and the supervisor obeys it; both are of one installation, so
+//! What `supervisor.toml` says, and whom it means on a host. `sluice-helper` finds it out and the supervisor obeys it; both are of one installation, so
 //! nothing here is kept for an older one.
 //!
 //! What the helper has understood is checked again by the supervisor where a promise hangs on it.
@@ -15,6 +15,7 @@ use crate::id::{Subject, UserName};
 use crate::inventory::Mechanism;
 use crate::lease::LeaseKey;
 use crate::time::Span;
+use crate::uid_range::{RangeError, Uids};
 
 /// Most bytes of an answer of the helper: thousands of users, each with the longest name.
 pub const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
@@ -150,6 +151,20 @@ pub enum UidRange {
     Nothing,
 }
 
+impl UidRange {
+    /// The range; `None` where no attempt gets a user id of its own.
+    ///
+    /// # Errors
+    /// Where the bounds are no range.
+    pub fn uids(self) -> Result<Option<Uids>, RangeError> {
+        match self {
+            UidRange::Default => Ok(Some(Uids::DEFAULT)),
+            UidRange::Given([first, last]) => Uids::new(first, last).map(Some),
+            UidRange::Nothing => Ok(None),
+        }
+    }
+}
+
 /// The mechanism of device filters that the file wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -269,6 +284,47 @@ pub struct HealthCheck {
     pub interval: Span,
     /// Failures in a row by which the host is unfit.
     pub failures_max: u32,
+}
+
+/// Asks the helper who steps run as on this host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsersAsked {
+    /// Whom the file names.
+    pub rules: StepRules,
+    /// Whose agent may connect.
+    pub agent_uid: Option<u32>,
+    /// The supervisor's own user and groups, without variables.
+    pub own: StepUser,
+}
+
+/// Who steps run as on this host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepUsers {
+    /// Of subjects that are not listed.
+    pub default: Option<StepUser>,
+    /// By subject.
+    pub by_subject: BTreeMap<Subject, StepUser>,
+    /// By submitter, if it matters who submitted a step; `None` for a user whom the host does not have.
+    pub by_submitter: Option<BTreeMap<UserName, Option<StepUser>>>,
+    /// The ids that are given to attempts of whom nothing is said.
+    pub own_range: Option<Uids>,
+    /// What is wrong with the first submitter whom the host lacks: a start goes on without.
+    pub missing: Option<String>,
+    /// What an admin should know that is no mistake.
+    pub warnings: Vec<String>,
+}
+
+/// A user and the groups that steps run as.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepUser {
+    /// Who.
+    pub uid: u32,
+    /// The first of its groups.
+    pub gid: u32,
+    /// The others.
+    pub groups: Vec<u32>,
+    /// `HOME` and the like, as far as the database knows them. What a step brings itself goes before.
+    pub variables: Vec<(String, String)>,
 }
 
 /// What is wrong with the file.

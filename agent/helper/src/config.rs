@@ -1,6 +1,6 @@
 //! Reading `supervisor.toml` for the supervisor, which opens the file and looks at who can have written it. What is written is
-//! checked here; whether its users exist and can be become, and whether its programs can be trusted, is the supervisor's to
-//! find out.
+//! checked here; whether its users exist is for [`crate::users`] to find out, whether its programs can be trusted for the
+//! supervisor.
 
 mod limits;
 mod shown;
@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+use nix::unistd::User;
 use serde::Deserialize;
 use sluice_codec::{decode, encode};
 use sluice_common::amount::parse_memory;
@@ -42,7 +43,7 @@ const NO_RANGE: &str = "none";
 pub(crate) fn read() -> io::Result<()> {
     let mut text = String::new();
     let config = match io::stdin().read_to_string(&mut text) {
-        Ok(_) => parse(&text),
+        Ok(_) => parse(&text).and_then(with_agent),
         Err(e) => Err(ConfigMistake::Unreadable(e.to_string())),
     };
     let answer = encode(&config, MAX_ANSWER_BYTES).map_err(io::Error::other)?;
@@ -58,6 +59,26 @@ pub(crate) fn show() -> io::Result<()> {
     io::stdin().read_to_end(&mut asked)?;
     let checked: Checked = decode(&asked, MAX_ANSWER_BYTES).map_err(io::Error::other)?;
     io::stdout().write_all(shown::shown(&checked).as_bytes())
+}
+
+/// With the number of the agent's user in the place of its name.
+fn with_agent(mut config: SupervisorConfig) -> Result<SupervisorConfig, ConfigMistake> {
+    if let Some(UserRef::Name(name)) = &config.agent {
+        config.agent = Some(UserRef::Uid(uid_of(name)?));
+    }
+    Ok(config)
+}
+
+fn uid_of(name: &str) -> Result<u32, ConfigMistake> {
+    let shown = name.escape_debug();
+    let message = match User::from_name(name) {
+        Ok(Some(user)) => return Ok(user.uid.as_raw()),
+        Ok(None) => {
+            format!("this host has no user `{shown}`: make it (`useradd`), or name another")
+        }
+        Err(e) => format!("user `{shown}` cannot be looked up: {}", e.desc()),
+    };
+    Err(ConfigMistake::value("agent_user", message))
 }
 
 /// The file as written.
@@ -274,20 +295,21 @@ fn check_umask(text: &str) -> Result<u32, ConfigMistake> {
     }
 }
 
-/// Whether the ids of the range are free is the supervisor's to find out.
+/// Whether the ids of the range are free is for [`crate::users`] to find out.
 fn check_uid_range(range: Option<RawRange>) -> Result<UidRange, ConfigMistake> {
-    match range {
-        None => Ok(UidRange::Default),
-        Some(RawRange::Given(bounds)) => Ok(UidRange::Given(bounds)),
-        Some(RawRange::Word(word)) if word == NO_RANGE => Ok(UidRange::Nothing),
-        Some(RawRange::Word(word)) => Err(ConfigMistake::value(
-            "uid_range",
-            format!(
-                "`{}` is no range: write [first, last], or \"{NO_RANGE}\"",
-                word.escape_debug()
-            ),
-        )),
-    }
+    let wrong = |message| ConfigMistake::value("uid_range", message);
+    let range = match range {
+        None => UidRange::Default,
+        Some(RawRange::Given(bounds)) => UidRange::Given(bounds),
+        Some(RawRange::Word(word)) if word == NO_RANGE => UidRange::Nothing,
+        Some(RawRange::Word(word)) => {
+            let word = word.escape_debug();
+            let message = format!("`{word}` is no range: write [first, last], or \"{NO_RANGE}\"");
+            return Err(wrong(message));
+        }
+    };
+    range.uids().map_err(|e| wrong(e.to_string()))?;
+    Ok(range)
 }
 
 fn check_absolute((key, path): (&str, &str)) -> Result<(), ConfigMistake> {
@@ -399,6 +421,8 @@ mod tests {
             ),
             ("uid_range = \"all\"", "uid_range: `all` is no range"),
             ("uid_range = 7", "expected [first, last]"),
+            ("uid_range = [9, 8]", "uid_range: "),
+            ("uid_range = [100000, 165535]", "uid_range: "),
             ("umask = \"999\"", "umask: `999` is no mask"),
             ("umask = \"7777\"", "umask: `7777` is no mask"),
             ("workdirs = [\"data\"]", "workdirs: `data` is not absolute"),
@@ -420,6 +444,17 @@ mod tests {
             let told = read(text).unwrap_err();
             assert!(told.contains(wanted), "{told}");
         }
+    }
+
+    #[test]
+    fn the_agent_s_user_is_found_by_name_or_number() {
+        let read = |text| parse(text).and_then(with_agent);
+        for text in ["agent_user = \"root\"", "agent_user = 0", "agent_uid = 0"] {
+            assert_eq!(read(text).unwrap().agent, Some(UserRef::Uid(0)), "{text}");
+        }
+        let told = read("agent_user = \"no-such-user\"").unwrap_err();
+        let wanted = "agent_user: this host has no user `no-such-user`";
+        assert!(told.to_string().starts_with(wanted), "{told}");
     }
 
     #[test]

@@ -4,12 +4,14 @@
 //! | mode | what it does | as whom |
 //! |---|---|---|
 //! | `checkpoint` | moves what a step holds on GPUs to the host's memory and back ([`mod@checkpoint`]) | the step's user |
+//! | `find-users` | looks up who steps run as ([`users`]) | nobody's id |
 //! | `read-config` | reads `supervisor.toml` ([`mod@config`]) | nobody's id |
-//! | `show-config` | prints what it comes to | the same |
+//! | `show-config` | prints what it comes to | nobody's id |
 //! | `write-output` | writes the output of all steps ([`writer`]) | the last id of the reserved range |
 
 mod checkpoint;
 mod config;
+mod users;
 mod writer;
 
 use std::ffi::OsString;
@@ -17,7 +19,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use sluice_common::chain::chain;
-use sluice_common::helper::{CHECKPOINT, READ_CONFIG, SHOW_CONFIG, WRITE_OUTPUT};
+use sluice_common::helper::{CHECKPOINT, FIND_USERS, READ_CONFIG, SHOW_CONFIG, WRITE_OUTPUT};
 
 const USAGE_ERROR: u8 = 2;
 
@@ -29,6 +31,7 @@ Usage: sluice-helper MODE [ARGUMENTS]
 Modes:
   checkpoint      move what processes hold on GPUs: [--library FILE] [--tool FILE] [--lock-timeout-ms N]
                   probe|suspend|resume|undo PID...
+  find-users      look up who steps run as, for the supervisor alone
   read-config     read the supervisor's config, for the supervisor alone
   show-config     print it, for the supervisor alone
   write-output    write the output of steps; standard input is a socket of the supervisor
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
     let mode = args.next().unwrap_or_default();
     match mode.to_str() {
         Some(CHECKPOINT) => checkpoint(args),
+        Some(FIND_USERS) => answered(users::find()),
         Some(READ_CONFIG) => answered(config::read()),
         Some(SHOW_CONFIG) => answered(config::show()),
         Some(WRITE_OUTPUT) => {

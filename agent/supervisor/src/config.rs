@@ -2,7 +2,7 @@
 //! it decides who becomes whom, so one that others can write is refused.
 //!
 //! `sluice-helper` takes the text apart, as nobody's user. What it answers is checked again here where a promise hangs on
-//! it; whether the users exist and can be become is `identity`'s to find out.
+//! it, and who can have written the hooks; who steps run as is `identity`'s to find out.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -10,18 +10,16 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::sys::resource::Resource;
-use nix::unistd::User;
 use sluice_codec::{CodecError, decode, encode};
 use sluice_common::config::shown;
 use sluice_common::helper::{READ_CONFIG, SHOW_CONFIG};
 use sluice_common::supervisor_config::{
-    Checked, ConfigMistake, MAX_ANSWER_BYTES, SupervisorConfig, UidRange, UserRef,
+    Checked, ConfigMistake, MAX_ANSWER_BYTES, SupervisorConfig,
 };
 
 use crate::helper_program::{self, HelperProgram};
 use crate::hooks;
 use crate::trust::distrust;
-use crate::uids::range::Uids;
 
 /// In such a directory nobody may replace what is another's.
 const STICKY: u32 = 0o1000;
@@ -109,7 +107,7 @@ pub fn read(path: &Path) -> Result<SupervisorConfig, ConfigError> {
     if !is_sound(&config) {
         return Err(nonsense(None));
     }
-    check_on_host(&mut config).map_err(mistaken)?;
+    hooks::check_programs(&config.hooks).map_err(mistaken)?;
     config.steps.file = Some(path.display().to_string());
     Ok(config)
 }
@@ -136,42 +134,13 @@ fn is_sound(config: &SupervisorConfig) -> bool {
         .chain(&config.cuda_library)
         .chain(&config.cuda_checkpoint);
     paths.all(|path| Path::new(path).is_absolute())
+        && config
+            .agent
+            .as_ref()
+            .is_none_or(|agent| agent.uid().is_some())
+        && steps.uid_range.uids().is_ok()
         && steps.umask.is_none_or(|mask| mask <= UMASK_BITS)
         && steps.limits.iter().all(|(name, _)| rlimit(name).is_some())
-}
-
-/// What only this host can tell: who the agent is, whose the ids of the range are, and who can have written the hooks.
-fn check_on_host(config: &mut SupervisorConfig) -> Result<(), ConfigMistake> {
-    if let UidRange::Given([first, last]) = config.steps.uid_range {
-        let checked = Uids::new(first, last);
-        checked.map_err(|e| ConfigMistake::value("uid_range", e.to_string()))?;
-    }
-    if let Some(UserRef::Name(name)) = &config.agent {
-        config.agent = Some(UserRef::Uid(uid_of_agent(name)?));
-    }
-    hooks::check_programs(&config.hooks)
-}
-
-fn uid_of_agent(name: &str) -> Result<u32, ConfigMistake> {
-    let shown = name.escape_debug();
-    let message = match User::from_name(name) {
-        Ok(Some(user)) => return Ok(user.uid.as_raw()),
-        Ok(None) => {
-            format!("this host has no user `{shown}`: make it (`useradd`), or name another")
-        }
-        Err(e) => format!("user `{shown}` cannot be looked up: {}", e.desc()),
-    };
-    Err(ConfigMistake::value("agent_user", message))
-}
-
-/// The range that attempts are given ids of; `None` where no attempt gets one of its own. Its bounds were checked when the
-/// file was read.
-pub fn uids(range: UidRange) -> Option<Uids> {
-    match range {
-        UidRange::Default => Some(Uids::DEFAULT),
-        UidRange::Given([first, last]) => Uids::new(first, last).ok(),
-        UidRange::Nothing => None,
-    }
 }
 
 /// What a limit of each process is of, by its name.
@@ -229,41 +198,9 @@ fn open_trusted(path: &Path) -> Result<File, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_common::supervisor_config::{UidRange, UserRef};
     use sluice_fuzz::Fuzz;
     use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn what_the_host_does_not_have_is_named_with_its_way_out() {
-        let no_user = SupervisorConfig {
-            agent: Some(UserRef::Name("no-such-user".to_owned())),
-            ..SupervisorConfig::default()
-        };
-        let range = |bounds| {
-            let mut config = SupervisorConfig::default();
-            config.steps.uid_range = UidRange::Given(bounds);
-            config
-        };
-        for (mut config, wanted) in [
-            (no_user, "agent_user: this host has no user `no-such-user`"),
-            (range([9, 8]), "uid_range: "),
-            (range([100_000, 165_535]), "uid_range: "),
-        ] {
-            let told = check_on_host(&mut config).unwrap_err().to_string();
-            assert!(told.starts_with(wanted), "{told}");
-        }
-    }
-
-    #[test]
-    fn the_agent_s_user_is_found_by_name_or_number() {
-        for agent in [UserRef::Name("root".to_owned()), UserRef::Uid(0)] {
-            let mut config = SupervisorConfig {
-                agent: Some(agent),
-                ..SupervisorConfig::default()
-            };
-            check_on_host(&mut config).unwrap();
-            assert_eq!(config.agent, Some(UserRef::Uid(0)));
-        }
-    }
 
     /// An answer in the form that it is asked for in is believed or not, and nothing else is taken for one.
     #[test]
@@ -291,6 +228,9 @@ mod tests {
         assert!(!with(|it| it.steps.workdirs = Some(vec!["data".to_owned()])));
         assert!(!with(|it| it.cuda_library = Some("libcuda.so.1".to_owned())));
         assert!(!with(|it| it.cuda_checkpoint = Some("tool".to_owned())));
+        assert!(!with(|it| it.steps.uid_range = UidRange::Given([9, 8])));
+        assert!(with(|it| it.agent = Some(UserRef::Uid(7))));
+        assert!(!with(|it| it.agent = Some(UserRef::Name("a".to_owned()))));
         assert!(!with(|it| it.steps.umask = Some(0o1000)));
         assert!(!with(|it| it.steps.limits = vec![("nofiles".to_owned(), 1)]));
     }

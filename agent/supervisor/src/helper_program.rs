@@ -26,7 +26,7 @@ use crate::sys;
 /// The name of the program.
 const NAME: &str = "sluice-helper";
 
-/// Who answers a question of root's: of the ids that no program gives out, and no range of attempts may have (`uids::range`).
+/// Who answers a question of root's: of the ids that no program gives out, and no range of attempts may have (`sluice_common::uid_range`).
 /// Whoever runs as the same user could speak in its place.
 const NOBODY_S: Uid = Uid::from_raw(4_294_967_293);
 

@@ -1,31 +1,37 @@
 //! Who steps run as: the users that `supervisor.toml` names, as this host's user database knows them; for a subject without
 //! one, a user id that no other attempt of this host has (`uids`).
 //!
-//! They are looked up once, when the supervisor starts and when it upgrades itself: a database that is asked over a
-//! network may take long to answer, and must not keep a deadline waiting. `spawn` becomes them.
+//! `sluice-helper` looks them up once, when the supervisor starts and when it upgrades itself: a database that is asked over
+//! a network may take long to answer, and must not keep a deadline waiting. What it answers is checked again: nobody is
+//! root or the agent by it who may not be. `spawn` becomes them.
 
 mod refusal;
 mod submitters;
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::io;
 use std::path::Path;
 
-use nix::errno::Errno;
 use nix::sys::resource::{getrlimit, setrlimit};
-use nix::unistd::{Gid, Uid, User, getegid, geteuid, getgrouplist, getgroups};
+use nix::unistd::{Gid, Uid, getegid, geteuid, getgroups};
+use sluice_codec::{decode, encode};
+use sluice_common::config::shown;
+use sluice_common::helper::FIND_USERS;
 use sluice_common::id::{Subject, UserName};
-use sluice_common::supervisor_config::{StepRules, UidRange, UserRef};
+use sluice_common::supervisor_config::{
+    MAX_ANSWER_BYTES, StepRules, StepUser, StepUsers, UsersAsked,
+};
+use sluice_common::uid_range::Uids;
 
 use crate::config;
-use crate::uids::range::{RangeError, Uids};
+use crate::helper_program::{HelperProgram, in_memory};
 pub use refusal::{IdentityError, Nobody};
 use submitters::Submitters;
 
 /// What `USER` and `LOGNAME` say to an attempt with a user id of its own, which has no name in the database.
 const OWN_NAME: &str = "sluice-step";
 
-/// passwd(5): an empty field is the standard shell.
+/// The shell of such an attempt.
 const STANDARD_SHELL: &str = "/bin/sh";
 
 /// The user and the groups that a step runs as.
@@ -38,7 +44,18 @@ pub struct Identity {
     /// The others.
     pub groups: Vec<Gid>,
     /// `HOME` and the like, as far as the database knows them. What a step brings itself goes before.
-    pub variables: Vec<(&'static str, String)>,
+    pub variables: Vec<(String, String)>,
+}
+
+impl From<StepUser> for Identity {
+    fn from(found: StepUser) -> Self {
+        Self {
+            uid: Uid::from_raw(found.uid),
+            gid: Gid::from_raw(found.gid),
+            groups: found.groups.into_iter().map(Gid::from_raw).collect(),
+            variables: found.variables,
+        }
+    }
 }
 
 impl Identity {
@@ -55,7 +72,9 @@ impl Identity {
             uid,
             gid,
             groups: vec![gid],
-            variables: variables.into(),
+            variables: variables
+                .map(|(name, value)| (name.to_owned(), value))
+                .into(),
         }
     }
 
@@ -92,65 +111,48 @@ pub struct Identities {
     submitters: Option<Submitters>,
     /// What is given to attempts of whom neither says anything.
     own: Option<Uids>,
-    /// Users that run the steps of several subjects.
-    shared: Vec<String>,
+    /// What is wrong with the first submitter whom this host lacks.
+    missing: Option<String>,
+    /// What an admin should know of the config that is no mistake.
+    pub warnings: Vec<String>,
     /// What else the config says of steps.
     pub rules: StepRules,
 }
 
 impl Identities {
-    /// Looks up whom `rules` names. A supervisor that is not root runs all steps as itself.
+    /// Has whom `rules` names looked up. A supervisor that is not root runs all steps as itself.
     ///
     /// # Errors
     /// Where the host does not have, or this process may not become, what they name; where a user is shared that the
     /// rules do not call so.
     pub fn resolve(rules: StepRules, agent_uid: Option<u32>) -> Result<Self, IdentityError> {
-        let is_root = geteuid().is_root();
-        let mut named = Vec::new();
-        let mut resolve = |key: String, user: &UserRef, subjects| {
-            let found = look_up(&key, user)?;
-            check(&key, user, &found, &rules, agent_uid)?;
-            named.push(Named {
-                uid: found.uid,
-                user: user.to_string(),
-                key,
-                subjects,
-            });
-            Ok(found)
-        };
-        let default = match &rules.default_user {
-            Some(user) => Some(resolve("default_user".to_owned(), user, Subjects::Many)?),
-            None if is_root => None,
-            None => Some(myself()?),
-        };
-        let by_subject = rules.users.iter().map(|(subject, user)| {
-            let key = format!("users.{subject}");
-            resolve(key, user, Subjects::One).map(|found| (subject.clone(), found))
-        });
-        let by_subject = by_subject.collect::<Result<_, IdentityError>>()?;
-        let submitters = rules.as_submitter.as_ref().map(|listed| {
-            let resolve = |key, user: &UserRef| resolve(key, user, Subjects::One);
-            Submitters::resolve(listed, rules.shown_file(), resolve)
-        });
-        let submitters = submitters.transpose()?;
-        let own = match is_root && default.is_none() {
-            true => own_range(&rules, &named, agent_uid)?,
-            false => None,
-        };
-        let shared = match is_root {
-            true => check_shared(&rules, &named)?,
-            // There is nobody else whom it could become.
-            false => Vec::new(),
-        };
-        rules.limits.iter().try_for_each(make_room)?;
-        Ok(Self {
-            default,
-            by_subject,
-            submitters,
-            own,
-            shared,
+        let asked = UsersAsked {
             rules,
-        })
+            agent_uid,
+            own: myself().map_err(|e| IdentityError::Ask(e.into()))?,
+        };
+        let found = ask(&asked)?.map_err(|why| IdentityError::Refused(shown(&why)))?;
+        if !is_sound(&found, &asked) {
+            return Err(IdentityError::Answer);
+        }
+        asked.rules.limits.iter().try_for_each(make_room)?;
+        Ok(Self::new(asked.rules, found))
+    }
+
+    /// By what the helper has found, which was checked.
+    fn new(rules: StepRules, found: StepUsers) -> Self {
+        let listed = rules.as_submitter.as_ref().zip(found.by_submitter);
+        let by_subject = found.by_subject.into_iter();
+        Self {
+            default: found.default.map(Identity::from),
+            by_subject: by_subject.map(|(of, user)| (of, user.into())).collect(),
+            submitters: listed
+                .map(|(listed, users)| Submitters::new(listed, rules.shown_file(), users)),
+            own: found.own_range,
+            missing: found.missing,
+            warnings: found.warnings.iter().map(|it| shown(it)).collect(),
+            rules,
+        }
     }
 
     /// Who runs a step: the user of its subject, else the user of its submitter, else the user of all others.
@@ -197,8 +199,8 @@ impl Identities {
     /// # Errors
     /// If it lacks one.
     pub fn check_submitters(&self) -> Result<(), IdentityError> {
-        let missing = self.submitters.iter().flat_map(Submitters::missing).next();
-        missing.map_or(Ok(()), Err)
+        let missing = self.missing.as_deref().map(shown);
+        missing.map_or(Ok(()), |why| Err(IdentityError::Refused(why)))
     }
 
     /// Why nobody runs the steps of a subject.
@@ -213,198 +215,59 @@ impl Identities {
     pub fn own_range(&self) -> Option<Uids> {
         self.own
     }
-
-    /// What an admin should know of the config that is no mistake.
-    pub fn warnings(&self) -> Vec<String> {
-        let shared = self.shared.iter().map(|user| {
-            format!(
-                "steps of several subjects run as user `{}`: they can read, stop and falsify each other's",
-                user.escape_debug()
-            )
-        });
-        let missing = self.submitters.iter().flat_map(Submitters::missing);
-        let missing = missing.map(|error| error.to_string());
-        let in_root_s = self.submitters.iter();
-        let in_root_s = in_root_s.flat_map(Submitters::in_root_s_group);
-        let listed = self.submitters.as_ref().is_some_and(|it| !it.is_empty());
-        let named = listed || self.default.is_some() || !self.by_subject.is_empty();
-        let nobody = (!named && self.own.is_none())
-            .then(|| "no user may run steps: name users under [users], or a uid_range".to_owned());
-        shared
-            .chain(missing)
-            .chain(in_root_s)
-            .chain(nobody)
-            .collect()
-    }
 }
 
-/// How many subjects a key speaks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Subjects {
-    One,
-    Many,
-}
-
-/// A user that the config names.
-#[derive(Debug)]
-struct Named {
-    key: String,
-    user: String,
-    uid: Uid,
-    subjects: Subjects,
-}
-
-/// The range that is given to attempts, which nobody else may have an id of.
-fn own_range(
-    rules: &StepRules,
-    named: &[Named],
-    agent_uid: Option<u32>,
-) -> Result<Option<Uids>, IdentityError> {
-    let Some(range) = config::uids(rules.uid_range) else {
-        return Ok(None);
+fn ask(asked: &UsersAsked) -> Result<Result<StepUsers, String>, IdentityError> {
+    let answer = || -> io::Result<Vec<u8>> {
+        let question = encode(asked, MAX_ANSWER_BYTES).map_err(io::Error::other)?;
+        HelperProgram::beside_us()?.ask(FIND_USERS, &in_memory(&question)?)
     };
-    match range.check_host() {
-        // Nobody has asked for it: a container may have no more than some ids, and users of its own.
-        Err(RangeError::NotMapped { .. }) if rules.uid_range == UidRange::Default => {
-            return Ok(None);
-        }
-        checked => checked?,
-    }
-    let agent = agent_uid.map(|uid| ("agent_uid".to_owned(), uid.to_string(), Uid::from_raw(uid)));
-    let all = named.iter();
-    let all = all
-        .map(|it| (it.key.clone(), it.user.clone(), it.uid))
-        .chain(agent);
-    match all
-        .into_iter()
-        .find(|(_, _, uid)| range.contains(uid.as_raw()))
-    {
-        None => Ok(Some(range)),
-        Some((key, user, uid)) => Err(IdentityError::InRange {
-            key,
-            user,
-            uid,
-            range,
-        }),
-    }
+    let answer = answer().map_err(IdentityError::Ask)?;
+    decode(&answer, MAX_ANSWER_BYTES).map_err(|_| IdentityError::Answer)
 }
 
-/// The users that run the steps of several subjects, all of which the config must call shared. Of root it says more than
-/// that: `allow_root`.
-fn check_shared(rules: &StepRules, named: &[Named]) -> Result<Vec<String>, IdentityError> {
-    let may_be = rules
-        .shared_users
-        .iter()
-        .map(|user| look_up("shared_users", user).map(|found| found.uid));
-    let may_be = may_be.collect::<Result<Vec<Uid>, _>>()?;
-    let mut by_uid: BTreeMap<u32, Vec<&Named>> = BTreeMap::new();
-    for it in named.iter().filter(|it| !it.uid.is_root()) {
-        by_uid.entry(it.uid.as_raw()).or_default().push(it);
-    }
-    let is_shared =
-        |them: &&Vec<&Named>| them.len() > 1 || them.iter().any(|it| it.subjects == Subjects::Many);
-    let shared = by_uid.values().filter(is_shared).map(|them| {
-        let (first, keys) = (them[0], them.iter().map(|it| it.key.as_str()));
-        if may_be.contains(&first.uid) {
-            return Ok(first.user.clone());
-        }
-        let is_default = them.iter().any(|it| it.subjects == Subjects::Many);
-        Err(IdentityError::Shared {
-            keys: keys.collect::<Vec<_>>().join(" and "),
-            user: first.user.clone(),
-            way_out: match is_default {
-                true => "Take default_user out, and each attempt of a subject without a user gets a user id of its own",
-                false => "Name a user for each",
-            },
-        })
-    });
-    shared.collect()
-}
-
-fn check(
-    key: &str,
-    user: &UserRef,
-    found: &Identity,
-    rules: &StepRules,
-    agent_uid: Option<u32>,
-) -> Result<(), IdentityError> {
-    let (key, own) = (key.to_owned(), geteuid());
-    if !own.is_root() && found.uid != own {
-        let user = user.to_string();
-        return Err(IdentityError::NotRoot { key, user, own });
-    }
-    if found.uid.is_root() && !rules.allow_root {
-        return Err(IdentityError::Root { key });
-    }
-    if agent_uid == Some(found.uid.as_raw()) && found.uid != own {
-        let user = user.to_string();
-        return Err(IdentityError::Agent { key, user });
-    }
-    Ok(())
-}
-
-fn look_up(key: &str, user: &UserRef) -> Result<Identity, IdentityError> {
-    let lookup = |source| IdentityError::Lookup {
-        user: user.to_string(),
-        source,
-    };
-    let found = match user {
-        UserRef::Name(name) => User::from_name(name),
-        UserRef::Uid(uid) => User::from_uid(Uid::from_raw(*uid)),
-    };
-    match found.map_err(lookup)? {
-        Some(found) => known(&found).map_err(lookup),
-        // In a container a user may have no name.
-        None if *user == UserRef::Uid(geteuid().as_raw()) => nameless().map_err(lookup),
-        None => Err(IdentityError::NoUser {
-            key: key.to_owned(),
-            user: user.to_string(),
-        }),
-    }
-}
-
-fn myself() -> Result<Identity, IdentityError> {
-    look_up("default_user", &UserRef::Uid(geteuid().as_raw()))
-}
-
-fn known(user: &User) -> Result<Identity, Errno> {
-    // A user who is not root cannot take on the groups that the database says: such a one keeps those that it has.
-    let (gid, groups) = match geteuid().is_root() {
-        true => {
-            let name = CString::new(user.name.as_str()).map_err(|_| Errno::EINVAL)?;
-            (user.gid, getgrouplist(&name, user.gid)?)
-        }
-        false => (getegid(), getgroups()?),
-    };
-    let shell = user.shell.to_string_lossy().into_owned();
-    let variables = [
-        ("HOME", user.dir.to_string_lossy().into_owned()),
-        ("USER", user.name.clone()),
-        ("LOGNAME", user.name.clone()),
-        (
-            "SHELL",
-            if shell.is_empty() {
-                STANDARD_SHELL.to_owned()
-            } else {
-                shell
-            },
-        ),
-    ];
-    Ok(Identity {
-        uid: user.uid,
-        gid,
-        groups,
-        variables: variables.into(),
-    })
-}
-
-fn nameless() -> Result<Identity, Errno> {
-    Ok(Identity {
-        uid: geteuid(),
-        gid: getegid(),
-        groups: getgroups()?,
+fn myself() -> nix::Result<StepUser> {
+    let groups = getgroups()?.into_iter();
+    Ok(StepUser {
+        uid: geteuid().as_raw(),
+        gid: getegid().as_raw(),
+        groups: groups.map(|group| group.as_raw()).collect(),
         variables: Vec::new(),
     })
+}
+
+/// Whether an answer makes nobody root, the agent, or the user of other attempts against the rules.
+fn is_sound(found: &StepUsers, asked: &UsersAsked) -> bool {
+    let (rules, own) = (&asked.rules, asked.own.uid);
+    let listed = rules.as_submitter.as_ref().map(|listed| &listed.users);
+    let submitters = found.by_submitter.iter().flatten();
+    let submitters: Vec<_> = submitters
+        .filter_map(|(of, user)| Some((of, user.as_ref()?)))
+        .collect();
+    let others = found.default.iter().chain(found.by_subject.values());
+    let mut all = others.chain(submitters.iter().map(|(_, user)| *user));
+    let may_be = |user: &StepUser| {
+        let uid = user.uid;
+        let is_other_s = found.own_range.is_some_and(|range| range.contains(uid));
+        (own == 0 || uid == own)
+            && (uid != 0 || rules.allow_root)
+            && (asked.agent_uid != Some(uid) || uid == own)
+            && !is_other_s
+    };
+    let is_listed = |of: &UserName| listed.is_some_and(|users| users.contains_key(of));
+    let range = rules.uid_range.uids().ok().flatten();
+    let agent_s = |range: Uids| asked.agent_uid.is_some_and(|uid| range.contains(uid));
+    all.all(may_be)
+        && submitters
+            .iter()
+            .all(|(of, user)| user.uid != 0 && is_listed(of))
+        && found
+            .by_subject
+            .keys()
+            .all(|of| rules.users.contains_key(of))
+        && found.by_submitter.is_some() == listed.is_some()
+        && (found.own_range.is_none() || found.own_range == range)
+        && !found.own_range.is_some_and(agent_s)
 }
 
 /// Raises what this process may give to its children, where that is allowed: better now than at each start.
@@ -424,19 +287,8 @@ fn make_room((name, most): &(String, u64)) -> Result<(), IdentityError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_common::supervisor_config::AsSubmitter;
-
-    fn resolve(rules: StepRules) -> Result<Identities, String> {
-        Identities::resolve(rules, Some(4321)).map_err(|e| e.to_string())
-    }
-
-    fn default(user: UserRef) -> StepRules {
-        StepRules {
-            shared_users: vec![user.clone()],
-            default_user: Some(user),
-            ..StepRules::default()
-        }
-    }
+    use sluice_common::supervisor_config::{AsSubmitter, UserRef};
+    use sluice_fuzz::Fuzz;
 
     fn subject(name: &str) -> Subject {
         Subject::new(name).unwrap()
@@ -450,200 +302,73 @@ mod tests {
         }
     }
 
-    fn named<'a>(found: &'a Identities, subject: &str) -> &'a Identity {
-        match found.of(&of(subject)).unwrap() {
-            Whose::Named(identity) => identity,
-            Whose::Own => panic!("each attempt is somebody of its own"),
+    fn user(uid: u32) -> StepUser {
+        StepUser {
+            uid,
+            ..StepUser::default()
         }
     }
 
-    fn name(name: &str) -> UserRef {
-        UserRef::Name(name.to_owned())
+    fn uid_of(found: Result<Whose<'_>, Nobody>) -> Option<u32> {
+        match found {
+            Ok(Whose::Named(identity)) => Some(identity.uid.as_raw()),
+            Ok(Whose::Own) | Err(_) => None,
+        }
     }
 
     #[test]
-    fn without_a_config_root_gives_each_attempt_an_id_and_another_runs_all_as_itself() {
-        let found = resolve(StepRules::default()).unwrap();
-        if !geteuid().is_root() {
-            assert_eq!(named(&found, "s").uid, geteuid());
-            return;
-        }
+    fn a_subject_s_own_user_goes_before_the_default_and_without_either_an_attempt_has_an_id() {
+        let found = StepUsers {
+            default: Some(user(7)),
+            by_subject: [(subject("d"), user(8))].into(),
+            ..StepUsers::default()
+        };
+        let found = Identities::new(StepRules::default(), found);
+        assert_eq!(uid_of(found.of(&of("s"))), Some(7));
+        assert_eq!(uid_of(found.of(&of("d"))), Some(8));
+        let own = StepUsers {
+            own_range: Some(Uids::DEFAULT),
+            ..StepUsers::default()
+        };
+        let found = Identities::new(StepRules::default(), own);
         assert_eq!(found.of(&of("s")), Ok(Whose::Own));
         assert_eq!(found.own_range(), Some(Uids::DEFAULT));
-        assert!(found.warnings().is_empty());
-        let none = StepRules {
-            uid_range: UidRange::Nothing,
-            ..StepRules::default()
-        };
-        let found = resolve(none).unwrap();
+        let found = Identities::new(StepRules::default(), StepUsers::default());
         let told = found.of(&of("s")).unwrap_err().to_string();
         assert!(
             told.contains("subject `s`") && told.contains("--config"),
             "{told}"
         );
-        assert!(found.warnings()[0].contains("no user may run steps"));
     }
 
     #[test]
-    fn root_needs_to_be_allowed() {
-        if !geteuid().is_root() {
-            // Another user is told that it cannot become root at all.
-            return;
-        }
-        for user in [name("root"), UserRef::Uid(0)] {
-            let mut rules = default(user.clone());
-            // Nobody needs to say of root that it is shared.
-            rules.shared_users.clear();
-            let told = resolve(rules.clone()).unwrap_err();
-            assert!(told.contains("allow_root = true"), "{told}");
-            rules.allow_root = true;
-            let found = resolve(rules).unwrap();
-            assert!(named(&found, "s").uid.is_root());
-        }
-    }
-
-    #[test]
-    fn a_subject_s_own_user_goes_before_the_default_and_each_is_as_the_database_says() {
-        if !geteuid().is_root() {
-            // Only root can become anybody.
-            return;
-        }
-        let mut rules = default(name("nobody"));
-        rules.users.insert(subject("d"), name("daemon"));
-        let found = resolve(rules).unwrap();
-        let nobody = User::from_name("nobody").unwrap().unwrap();
-        let other = named(&found, "s");
-        assert_eq!((other.uid, other.gid), (nobody.uid, nobody.gid));
-        let home = nobody.dir.to_string_lossy().into_owned();
-        assert!(other.variables.contains(&("HOME", home)));
-        let daemon = User::from_name("daemon").unwrap().unwrap();
-        assert_eq!(named(&found, "d").uid, daemon.uid);
-    }
-
-    #[test]
-    fn several_subjects_are_one_user_only_where_the_config_says_so() {
-        if !geteuid().is_root() {
-            // There is nobody else whom they could be.
-            return;
-        }
-        let uid = User::from_name("daemon").unwrap().unwrap().uid.as_raw();
-        let two = |a, b| StepRules {
-            users: [(subject("a"), a), (subject("b"), b)].into(),
-            ..StepRules::default()
-        };
-        let mut alone = default(name("daemon"));
-        alone.shared_users.clear();
-        for (mut rules, wanted) in [
-            (
-                alone,
-                "default_user would run the steps of several subjects as one user, `daemon`",
-            ),
-            (
-                two(name("daemon"), name("daemon")),
-                "users.a and users.b would run",
-            ),
-            (
-                two(name("daemon"), UserRef::Uid(uid)),
-                "users.a and users.b would run",
-            ),
-        ] {
-            let told = resolve(rules.clone()).unwrap_err();
-            assert!(
-                told.contains(wanted) && told.contains("`shared_users = [\"daemon\"]`"),
-                "{told}"
-            );
-            rules.shared_users = vec![UserRef::Uid(uid)];
-            let warnings = resolve(rules).unwrap().warnings();
-            assert!(
-                matches!(&warnings[..], [told] if told.contains("user `daemon`")),
-                "{warnings:?}"
-            );
-        }
-        let apart = resolve(two(name("daemon"), name("nobody"))).unwrap();
-        assert!(apart.warnings().is_empty());
-        let mut one = two(name("daemon"), name("nobody"));
-        one.shared_users = vec![name("no-such-user")];
-        assert!(
-            resolve(one)
-                .unwrap_err()
-                .contains("shared_users is `no-such-user`")
-        );
-    }
-
-    fn listed<const N: usize>(users: [(&str, UserRef); N]) -> StepRules {
-        let users = users.into_iter();
-        let users = users.map(|(it, user)| (UserName::new(it).unwrap(), user));
-        StepRules {
+    fn who_runs_what_a_submitter_whom_the_host_lacks_has_submitted_is_told() {
+        let name = |name: &str| UserName::new(name).unwrap();
+        let user_ref = |name: &str| UserRef::Name(name.to_owned());
+        let rules = StepRules {
             as_submitter: Some(AsSubmitter {
-                users: users.collect(),
+                users: [
+                    (name("alice"), user_ref("no-such-user")),
+                    (name("bob"), user_ref("games")),
+                ]
+                .into(),
                 ..AsSubmitter::default()
             }),
             ..StepRules::default()
-        }
-    }
-
-    #[test]
-    fn no_submitter_is_root_the_agent_or_another_subject_s_user() {
-        if !geteuid().is_root() {
-            return;
-        }
-        for root in [name("root"), UserRef::Uid(0)] {
-            for allow_root in [false, true] {
-                let mut rules = listed([("alice", root.clone())]);
-                rules.allow_root = allow_root;
-                let told = resolve(rules).unwrap_err();
-                assert!(told.starts_with("as_submitter.alice is root"), "{told}");
-                assert!(!told.contains("allow_root"), "{told}");
-            }
-        }
-        let agent = listed([("alice", name("nobody"))]);
-        let nobody = User::from_name("nobody").unwrap().unwrap();
-        let told = Identities::resolve(agent, Some(nobody.uid.as_raw())).unwrap_err();
-        assert!(matches!(told, IdentityError::Agent { .. }), "{told}");
-        let mut prod = listed([("alice", name("daemon"))]);
-        prod.users.insert(subject("prod"), name("daemon"));
-        let two = listed([("alice", name("daemon")), ("a@b", name("daemon"))]);
-        for (rules, keys) in [
-            (prod, "users.prod and as_submitter.alice would run"),
-            (two, "as_submitter.a@b and as_submitter.alice would run"),
-        ] {
-            let told = resolve(rules.clone()).unwrap_err();
-            assert!(told.contains(keys), "{told}");
-            let shared_users = vec![name("daemon")];
-            assert!(
-                resolve(StepRules {
-                    shared_users,
-                    ..rules
-                })
-                .is_ok()
-            );
-        }
-    }
-
-    #[test]
-    fn a_submitter_whom_the_host_lacks_stops_no_start_and_is_told_to_whoever_checks() {
-        if !geteuid().is_root() {
-            return;
-        }
-        let found = resolve(listed([
-            ("alice", name("no-such-user")),
-            ("bob", name("games")),
-        ]));
-        let found = found.unwrap();
+        };
+        let found = StepUsers {
+            by_submitter: Some([(name("alice"), None), (name("bob"), Some(user(5)))].into()),
+            missing: Some("no `no-such-user`".to_owned()),
+            ..StepUsers::default()
+        };
+        let found = Identities::new(rules, found);
         let told = found.check_submitters().unwrap_err().to_string();
-        assert!(
-            told.starts_with(
-                "as_submitter.alice is `no-such-user`, and this host has no such user"
-            ) && told.contains("make `no-such-user` (`useradd`)"),
-            "{told}"
-        );
-        assert_eq!(found.warnings(), [told]);
+        assert_eq!(told, "no `no-such-user`");
         let by = |user: &str| Behalf {
-            submitter: Some(UserName::new(user).unwrap()),
+            submitter: Some(name(user)),
             ..of("s")
         };
-        let games = User::from_name("games").unwrap().unwrap();
-        assert!(matches!(found.of(&by("bob")), Ok(Whose::Named(it)) if it.uid == games.uid));
+        assert_eq!(uid_of(found.of(&by("bob"))), Some(5));
         let missing = found.of(&by("alice")).unwrap_err();
         assert!(matches!(missing, Nobody::Missing { .. }), "{missing}");
         for (told, has_pool) in [(missing.to_string(), true), (missing.of_program(), false)] {
@@ -660,38 +385,84 @@ mod tests {
         assert!(matches!(found.of(&of("s")), Err(Nobody::Unnamed { .. })));
     }
 
-    #[test]
-    fn a_user_whose_id_attempts_would_get_is_refused() {
-        if !geteuid().is_root() {
-            return;
+    fn asked_by(uid: u32) -> UsersAsked {
+        UsersAsked {
+            rules: StepRules::default(),
+            agent_uid: Some(4321),
+            own: user(uid),
         }
-        let rules = StepRules {
-            uid_range: UidRange::Given([4_000, 5_000]),
-            ..StepRules::default()
-        };
-        // The agent's user.
-        let told = resolve(rules).unwrap_err();
-        assert!(
-            told.contains("agent_uid is `4321`, whose id 4321 lies in uid_range"),
-            "{told}"
-        );
+    }
+
+    /// An answer in the form that it is asked for in is believed or not, and nothing else is taken for one.
+    #[test]
+    fn answers_of_the_helper() {
+        // `serde` makes room for a list of a length that is claimed, up to 1 MiB at a time.
+        let target = Fuzz::new("users-answer").memory(4 << 20, 256);
+        target.run(|input| {
+            let found = decode::<Result<StepUsers, String>>(input, MAX_ANSWER_BYTES);
+            if let Ok(Ok(found)) = &found
+                && is_sound(found, &asked_by(0))
+            {
+                let default = found.default.as_ref();
+                assert!(default.is_none_or(|user| ![0, 4321].contains(&user.uid)));
+            }
+        });
     }
 
     #[test]
-    fn who_is_not_there_or_may_not_be_is_named_with_its_key() {
-        let told = resolve(default(name("no-such-user"))).unwrap_err();
-        assert!(
-            told.starts_with("default_user is `no-such-user`, and this host has no such user"),
-            "{told}"
-        );
-        if !geteuid().is_root() {
-            let told = resolve(default(name("root"))).unwrap_err();
-            assert!(told.contains("as itself only"), "{told}");
-            return;
+    fn nobody_is_root_or_the_agent_or_another_s_user_by_the_helper_s_word() {
+        let alice = || UserName::new("alice").unwrap();
+        let subject = || subject("prod");
+        let named = || UserRef::Name("u".to_owned());
+        let asked = |own| UsersAsked {
+            rules: StepRules {
+                users: [(subject(), named())].into(),
+                as_submitter: Some(AsSubmitter {
+                    users: [(alice(), named())].into(),
+                    ..AsSubmitter::default()
+                }),
+                ..StepRules::default()
+            },
+            ..asked_by(own)
+        };
+        let found = |of_subject, of_submitter| StepUsers {
+            by_subject: [(subject(), user(of_subject))].into(),
+            by_submitter: Some([(alice(), Some(user(of_submitter)))].into()),
+            own_range: Some(Uids::DEFAULT),
+            ..StepUsers::default()
+        };
+        let first = Uids::DEFAULT.first;
+        assert!(is_sound(&found(1000, 1001), &asked(0)));
+        for (of_subject, of_submitter) in [
+            (0, 1001),
+            (1000, 0),
+            (4321, 1001),
+            (1000, 4321),
+            (first, 1001),
+            (1000, first),
+        ] {
+            let found = found(of_subject, of_submitter);
+            assert!(!is_sound(&found, &asked(0)), "{of_subject} {of_submitter}");
         }
-        let nobody = User::from_name("nobody").unwrap().unwrap();
-        let rules = default(name("nobody"));
-        let told = Identities::resolve(rules, Some(nobody.uid.as_raw())).unwrap_err();
-        assert!(matches!(told, IdentityError::Agent { .. }), "{told}");
+        assert!(!is_sound(&found(1000, 1000), &asked(1002)), "nobody else");
+        let mut root = asked(0);
+        root.rules.allow_root = true;
+        assert!(is_sound(&found(0, 1001), &root));
+        assert!(!is_sound(&found(1000, 0), &root), "no submitter ever");
+        let changed = |change: fn(&mut StepUsers)| {
+            let mut found = found(1000, 1001);
+            change(&mut found);
+            is_sound(&found, &asked(0))
+        };
+        assert!(!changed(|it| it.by_submitter = None));
+        let other = |it: &mut StepUsers| {
+            let range = Uids::new(2_000_000_000, 2_000_065_535);
+            it.own_range = range.ok();
+        };
+        assert!(!changed(other));
+        assert!(!changed(|it| {
+            it.by_subject
+                .insert(super::tests::subject("other"), StepUser::default());
+        }));
     }
 }

@@ -265,7 +265,7 @@ fn check(options: &Options, config: SupervisorConfig) -> Result<String, OptionsE
             cuda_checkpoint: options.cuda.tool.as_ref().map(shown),
             ..config
         },
-        warnings: identities.warnings(),
+        warnings: identities.warnings,
     };
     Ok(config::show(&checked)?)
 }

@@ -134,7 +134,7 @@ impl Server {
         let upgrade = Upgrade::new(std::env::args_os()).map_err(ServerError::Program)?;
         let reader_uid = reader_uid(&options);
         let identities = Identities::resolve(options.rules.clone(), options.agent_uid)?;
-        for warning in identities.warnings() {
+        for warning in &identities.warnings {
             warn!("{warning}");
         }
         let setup = Setup {

@@ -10,11 +10,10 @@
 //! recorded before there is a process of it, and several supervisors of a host never give out the same. The links go with
 //! the boot, as all processes do. What an attempt keeps of its id is in its own record.
 //!
-//! [`range`] says which ids there are, [`clean`] is the look at what an attempt may have left outside of its own directory.
+//! `uid_range` of `sluice-common` says which ids there are, [`clean`] is the look at what an attempt may have left outside of its own directory.
 //! `table` drives it.
 
 mod clean;
-pub mod range;
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
@@ -30,11 +29,11 @@ use sluice_common::attempt_dir::{OWN_WORKDIR, STEP_DIR};
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
+use sluice_common::uid_range::Uids;
 use tracing::{error, warn};
 
 use crate::trust::distrust;
 use crate::{background, clock};
-use range::Uids;
 
 /// Where the ids that are not free stand, for all supervisors of the host.
 pub const REGISTRY: &str = "/run/sluice/uids";

@@ -1,114 +1,27 @@
 //! Why users that the config names cannot run steps, and why nobody runs a step.
 
-use nix::errno::Errno;
-use nix::unistd::Uid;
+use std::io;
+
 use sluice_common::id::{Subject, UserName};
 use sluice_common::supervisor_config::UserRef;
 
 use super::submitters::Place;
-use crate::uids::range::{RangeError, Uids};
 
 /// Why the config cannot be obeyed on this host.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// The database has no such user.
+    /// Whom it names is not there, or may not run steps: in whole sentences.
+    #[error("{0}")]
+    Refused(String),
+    /// The helper cannot be asked.
+    #[error("cannot look up the users of steps")]
+    Ask(#[source] io::Error),
+    /// What the helper answers is not what it was asked for.
     #[error(
-        "{key} is `{}`, and this host has no such user: make it (`useradd`), or name another", user.escape_debug()
+        "the users of steps cannot be looked up: sluice-helper answers nonsense: install it and sluice-supervisor from one \
+         release"
     )]
-    NoUser {
-        /// The key.
-        key: String,
-        /// Its value.
-        user: String,
-    },
-    /// The database does not answer.
-    #[error("cannot look up user `{}`", user.escape_debug())]
-    Lookup {
-        /// Who.
-        user: String,
-        /// Why.
-        source: Errno,
-    },
-    /// It is root, and nothing says that it may.
-    #[error(
-        "{key} is root: name an ordinary user, or say `allow_root = true` if steps shall run as root"
-    )]
-    Root {
-        /// The key.
-        key: String,
-    },
-    /// It is root: whoever is called so anywhere would be root of this host.
-    #[error(
-        "{key} is root, as whom no submitter's steps run: name an ordinary user, or take it out"
-    )]
-    RootSubmitter {
-        /// The key.
-        key: String,
-    },
-    /// The database lacks a submitter.
-    #[error(
-        "as_submitter.{submitter} is `{}`, and this host has no such user, so what `{submitter}` submits is refused here: \
-         make `{}` (`useradd`), name another user, or take `{submitter}` out", user.shown(), user.shown()
-    )]
-    NoSubmitter {
-        /// Who submits.
-        submitter: UserName,
-        /// The user whom the host lacks.
-        user: UserRef,
-    },
-    /// Only root can become somebody else.
-    #[error(
-        "{key} is `{}`, and a supervisor of user {own} can start steps as itself only: start it as root, or take the key \
-         out", user.escape_debug()
-    )]
-    NotRoot {
-        /// The key.
-        key: String,
-        /// Its value.
-        user: String,
-        /// Who we are.
-        own: Uid,
-    },
-    /// A step could then say to the supervisor what only the agent may.
-    #[error("{key} is `{}`, which is the agent's own user: give steps another", user.escape_debug())]
-    Agent {
-        /// The key.
-        key: String,
-        /// Its value.
-        user: String,
-    },
-    /// One user would run the steps of several subjects, and nothing says that it may.
-    #[error(
-        "{keys} would run the steps of several subjects as one user, `{}`, and they could read, stop and falsify each \
-         other's. {way_out}, or say `shared_users = [\"{}\"]` if they shall share it",
-        user.escape_debug(), user.escape_debug()
-    )]
-    Shared {
-        /// The keys that name it.
-        keys: String,
-        /// The user.
-        user: String,
-        /// How not to share it.
-        way_out: &'static str,
-    },
-    /// The ids that attempts would be given are somebody's.
-    #[error("uid_range")]
-    Range(#[from] RangeError),
-    /// The id of a named user would be given to attempts as well.
-    #[error(
-        "{key} is `{}`, whose id {uid} lies in uid_range, {} to {}, and would be given to other attempts: choose another \
-         user or another range", user.escape_debug(), range.first, range.last
-    )]
-    InRange {
-        /// The key.
-        key: String,
-        /// Its value.
-        user: String,
-        /// The user's id.
-        uid: Uid,
-        /// The range.
-        range: Uids,
-    },
+    Answer,
     /// The host gives less.
     #[error(
         "limits.{name} is more than this host gives the supervisor, which is {most}: ask for less, or raise what the \

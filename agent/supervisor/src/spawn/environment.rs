@@ -15,8 +15,7 @@ use crate::identity::Identity;
 pub(super) fn full(own: &Environment, identity: &Identity, dir: &Path) -> Environment {
     let mut env = own.clone();
     for (name, value) in &identity.variables {
-        env.entry((*name).to_owned())
-            .or_insert_with(|| value.clone());
+        env.entry(name.clone()).or_insert_with(|| value.clone());
     }
     let checkpoint = dir.join(STEP_DIR).join(CHECKPOINT_FILE);
     for (name, path) in [

@@ -1,0 +1,203 @@
+//! Whether a range of user ids is free on this host: by its files, its user namespace, and the user database.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use nix::unistd::{Gid, Group, Uid, User};
+use sluice_common::uid_range::{RangeError, Uids};
+
+/// How many ids of a range the user database is asked for. It may be asked over a network, and directory services give
+/// out ids in long runs.
+const PROBES: u32 = 16;
+
+/// Why attempts cannot be given ids of a range.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HostError {
+    /// Somebody has one.
+    #[error(transparent)]
+    Range(#[from] RangeError),
+    /// The supervisor cannot become them.
+    #[error(
+        "this user namespace does not have the ids from {} to {} (/proc/self/uid_map, gid_map): choose a range that it has",
+        .0.first, .0.last
+    )]
+    NotMapped(Uids),
+    /// A file of the host cannot be read.
+    #[error("cannot read {path}")]
+    Read {
+        path: &'static str,
+        source: io::Error,
+    },
+}
+
+/// Whether this host, its files and its user database, has given none of them to anybody, and this process may become
+/// them.
+///
+/// # Errors
+/// Where somebody has one, or they cannot be become.
+pub(super) fn check(range: Uids) -> Result<(), HostError> {
+    for map in ["/proc/self/uid_map", "/proc/self/gid_map"] {
+        // Without user namespaces in the kernel there is no such file, and every id.
+        if let Some(map) = read(map)? {
+            check_mapped(range, &map)?;
+        }
+    }
+    for (file, what) in [("/etc/passwd", "user"), ("/etc/group", "group")] {
+        check_names(range, &read(file)?.unwrap_or_default(), what)?;
+    }
+    for file in ["/etc/subuid", "/etc/subgid"] {
+        check_subordinate(range, &read(file)?.unwrap_or_default())?;
+    }
+    check_database(range)
+}
+
+/// `first outside length` in each line.
+fn check_mapped(range: Uids, map: &str) -> Result<(), HostError> {
+    let mut next = range.first;
+    let mut runs: Vec<(u32, u32)> = map.lines().filter_map(numbers).collect();
+    runs.sort_unstable();
+    for (first, len) in runs {
+        let last = first.saturating_add(len - 1);
+        if (first..=last).contains(&next) {
+            match last >= range.last {
+                true => return Ok(()),
+                false => next = last + 1,
+            }
+        }
+    }
+    Err(HostError::NotMapped(range))
+}
+
+/// `name:x:id:...` in each line.
+fn check_names(range: Uids, text: &str, what: &str) -> Result<(), HostError> {
+    for line in text.lines() {
+        let mut fields = line.split(':');
+        let name = fields.next().unwrap_or_default();
+        let id = fields.nth(1).and_then(|id| id.parse().ok());
+        if let Some(id) = id.filter(|id| range.contains(*id)) {
+            return Err(given_out(
+                id,
+                id,
+                &format!("{what} `{}`", name.escape_debug()),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// `name:first:count` in each line.
+fn check_subordinate(range: Uids, text: &str) -> Result<(), HostError> {
+    for line in text.lines() {
+        let mut fields = line.split(':');
+        let name = fields.next().unwrap_or_default();
+        let mut number = || fields.next()?.trim().parse::<u32>().ok();
+        let (Some(first), Some(count @ 1..)) = (number(), number()) else {
+            continue;
+        };
+        let last = first.saturating_add(count - 1);
+        if range.meets(first, last) {
+            let name = name.escape_debug();
+            return Err(given_out(
+                first,
+                last,
+                &format!("`{name}` as subordinate ids"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A database that does not answer knows nobody, as for every other program of this host.
+fn check_database(range: Uids) -> Result<(), HostError> {
+    let step = ((range.count() - 1) / PROBES).max(1);
+    let probes = (range.first..=range.last).step_by(step as usize);
+    for id in probes.chain([range.last]) {
+        let user = User::from_uid(Uid::from_raw(id)).ok().flatten();
+        let group = Group::from_gid(Gid::from_raw(id)).ok().flatten();
+        let name = user.map(|it| format!("user `{}`", it.name.escape_debug()));
+        let name = name.or_else(|| Some(format!("group `{}`", group?.name.escape_debug())));
+        if let Some(name) = name {
+            return Err(given_out(id, id, &name));
+        }
+    }
+    Ok(())
+}
+
+fn given_out(first: u32, last: u32, to: &str) -> HostError {
+    let to = to.to_owned();
+    RangeError::GivenOut { first, last, to }.into()
+}
+
+/// A line of a map: the first id inside, and how many.
+fn numbers(line: &str) -> Option<(u32, u32)> {
+    let mut words = line.split_whitespace();
+    let first = words.next()?.parse().ok()?;
+    let len: u32 = words.nth(1)?.parse().ok()?;
+    (len > 0).then_some((first, len))
+}
+
+fn read(path: &'static str) -> Result<Option<String>, HostError> {
+    match fs::read(Path::new(path)) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(HostError::Read { path, source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told<T>(result: Result<T, HostError>) -> String {
+        result.err().map_or_else(String::new, |e| e.to_string())
+    }
+
+    #[test]
+    fn whoever_has_an_id_of_the_range_is_named() {
+        let range = Uids {
+            first: 70_000,
+            last: 70_099,
+        };
+        let passwd = "root:x:0:0::/root:/bin/sh\nbroken\nann:x:70042:1::/:\n";
+        assert!(
+            told(check_names(range, passwd, "user"))
+                .contains("70042 to 70042 are given out to user `ann`")
+        );
+        check_names(range, "root:x:0:\nann:x:70100:\n", "group").unwrap();
+        for (text, meets) in [
+            ("ann:60000:10001\n", true),
+            ("ann:60000:10000\n", false),
+            ("ann:70099:1\n", true),
+            ("ann:70100:65536\n", false),
+            ("ann:70000:0\nx\nbob:no:9\n", false),
+        ] {
+            assert_eq!(check_subordinate(range, text).is_err(), meets, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_must_have_all_of_them() {
+        let range = Uids {
+            first: 10,
+            last: 19,
+        };
+        for (map, has) in [
+            ("         0          0 4294967295\n", true),
+            ("0 1000 15\n15 5000 5\n", true),
+            ("15 5000 5\n0 1000 15\n", true),
+            ("0 1000 15\n16 5000 5\n", false),
+            ("0 1000 10\n", false),
+            ("", false),
+        ] {
+            assert_eq!(check_mapped(range, map).is_ok(), has, "{map:?}");
+        }
+    }
+
+    #[test]
+    fn the_default_is_free_here_and_the_user_database_is_asked() {
+        check(Uids::DEFAULT).unwrap();
+        let taken = Uids { first: 0, last: 0 };
+        assert!(told(check_database(taken)).contains("user `root`"));
+    }
+}
