@@ -21,7 +21,7 @@ use nix::unistd::{
 };
 use sluice_common::supervisor_config::MAX_ANSWER_BYTES;
 
-use crate::sys;
+use crate::{oom, sys};
 
 /// The name of the program.
 const NAME: &str = "sluice-helper";
@@ -106,6 +106,7 @@ impl HelperProgram {
         sys::close_all_but(&[self.as_raw_fd()])?;
         sys::default_signals();
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+        oom::give_up()?;
         chdir("/")?;
         // A user namespace without that id, or without the right to take it on, has no other user to become.
         give_up_rights(Some(NOBODY_S)).or_else(|_| give_up_rights(None))?;
