@@ -262,13 +262,14 @@ mod tests {
     }
 
     /// Asks in one look after another, as ticks do.
+    /// Asked until it is read: on a machine that is busy with other tests an answer may come too late and be given up.
     fn answer(readers: &mut Readers, pid: u32) -> Answer {
         let mut answer = Answer::Late;
         until("it is answered", || {
             readers.begin();
             answer = readers.ask(pid);
             readers.end();
-            answer != Answer::Late
+            matches!(answer, Answer::Read(_))
         });
         answer
     }
