@@ -12,6 +12,7 @@ mod step;
 mod words;
 
 pub use about::About;
+pub(crate) use about::Effect;
 pub use attempt::{
     Adopted, Allocated, Ended, NotSuspended, Started, Stopping, Suspended, Suspending,
 };

@@ -238,42 +238,35 @@ fn delete_pool(ctx: &mut Context, pool: &PoolName) -> Result<(), Refusal> {
 
 /// What there is now of what is wanted, with its version.
 fn terms_of(ctx: &Context, wanted: &Wanted) -> Option<(Terms, u64)> {
-    if let Wanted::Validation { validation, .. } | Wanted::NoValidation { validation } = wanted {
-        return validation_terms(ctx, validation);
-    }
-    if let Wanted::Template { template, .. } | Wanted::NoTemplate { template } = wanted {
-        return template_terms(ctx, template);
-    }
-    if let Wanted::Access { change } = wanted {
-        return access_terms(ctx.state().access(), change);
-    }
-    let Some(pool) = pool_of(wanted) else {
-        let cluster = ctx.state().cluster();
-        let terms = Terms::Cluster(cluster.terms.clone());
-        return Some((terms, cluster.version));
-    };
-    let pool = ctx.state().pool(pool)?;
+    let pool_of = |name: &PoolName| ctx.state().pool(name);
     match wanted {
-        Wanted::Cluster { .. }
-        | Wanted::Validation { .. }
-        | Wanted::NoValidation { .. }
-        | Wanted::Template { .. }
-        | Wanted::NoTemplate { .. }
-        | Wanted::Access { .. } => None,
-        Wanted::Pool { terms, .. } => {
-            let written = pool.as_written_by(Some(terms));
-            Some((Terms::Pool(Box::new(written)), pool.version))
+        Wanted::Cluster { .. } => {
+            let cluster = ctx.state().cluster();
+            Some((Terms::Cluster(cluster.terms.clone()), cluster.version))
         }
-        Wanted::NoPool { .. } => {
-            let written = pool.as_written_by(None);
-            Some((Terms::Pool(Box::new(written)), pool.version))
+        Wanted::Validation { validation, .. } | Wanted::NoValidation { validation } => {
+            validation_terms(ctx, validation)
         }
-        Wanted::Platform { platform, .. } | Wanted::NoPlatform { platform, .. } => {
-            let known = pool.platforms.get(platform)?;
+        Wanted::Template { template, .. } | Wanted::NoTemplate { template } => {
+            template_terms(ctx, template)
+        }
+        Wanted::Access { change } => access_terms(ctx.state().access(), change),
+        Wanted::Pool { pool, terms } => {
+            let known = pool_of(pool)?;
+            let written = known.as_written_by(Some(terms));
+            Some((Terms::Pool(Box::new(written)), known.version))
+        }
+        Wanted::NoPool { pool } => {
+            let known = pool_of(pool)?;
+            let written = known.as_written_by(None);
+            Some((Terms::Pool(Box::new(written)), known.version))
+        }
+        Wanted::Platform { pool, platform, .. } | Wanted::NoPlatform { pool, platform } => {
+            let known = pool_of(pool)?.platforms.get(platform)?;
             Some((Terms::Platform(known.terms.clone()), known.version))
         }
-        Wanted::Policy { subject, .. } | Wanted::NoPolicy { subject, .. } => {
-            let bound = pool.policies.get(subject)?;
+        Wanted::Policy { pool, subject, .. } | Wanted::NoPolicy { pool, subject } => {
+            let bound = pool_of(pool)?.policies.get(subject)?;
             Some((Terms::Policy(bound.policy.clone()), bound.version))
         }
     }

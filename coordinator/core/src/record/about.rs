@@ -1,13 +1,15 @@
-//! What a record is about: the step, the nodes that it names, the pool. Who reads the log asks it by these, and who may
-//! hear of it hangs on them.
+//! What a record is about: the step, the nodes that it names, the pool; and in which pools it could let a step start. Who
+//! reads the log asks it by these, and who may hear of it hangs on them.
 
 use sluice_common::environment::Environment;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::step::StepSpec;
 
-use crate::record;
-
-use super::Record;
+use super::{
+    Adopted, Allocated, Ended, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
+    NodeLabelled, NodeReported, NotSuspended, PlatformPut, PolicyPut, PoolPut, Record, Started,
+    StepEnded, StepQueued, StepRejected, Stopping, Suspended, Suspending,
+};
 
 /// What a record is about.
 pub enum About<'a> {
@@ -37,75 +39,114 @@ pub enum About<'a> {
     Audit,
 }
 
+/// Where a record could let a step start.
+pub(crate) enum Effect<'a> {
+    /// In no pool.
+    Nothing,
+    /// In this pool.
+    Pool(&'a PoolName),
+    /// In the pool of a node.
+    Node(&'a NodeName),
+    /// In the pools that a step waits for.
+    Waiting(&'a StepId),
+    /// In the pool whose units an attempt holds.
+    Run(&'a AttemptId),
+    /// In the pool whose units an attempt held on a node, and in the pool that the node is in now.
+    Freed(&'a AttemptId, &'a NodeName),
+    /// In all.
+    AllPools,
+}
+
 impl Record {
-    /// What it is about.
+    /// What the record is about.
     pub fn about(&self) -> About<'_> {
+        self.subject_and_effect().0
+    }
+
+    /// What the record frees or changes that a waiting step could need.
+    pub(crate) fn effect(&self) -> Effect<'_> {
+        self.subject_and_effect().1
+    }
+
+    /// The one list of all records: what each is about, and its effect.
+    fn subject_and_effect(&self) -> (About<'_>, Effect<'_>) {
+        use {About as A, Effect as E, Record as R};
         match self {
-            Record::StepQueued(record::StepQueued { step, spec, .. })
-            | Record::StepRejected(record::StepRejected { step, spec, .. }) => {
-                About::Submitted(step, spec)
+            R::StepQueued(StepQueued { step, spec, .. }) => {
+                (A::Submitted(step, spec), E::Waiting(step))
             }
-            Record::Requeued { step, .. }
-            | Record::StepEnded(record::StepEnded { step, .. })
-            | Record::Nominated { step, .. }
-            | Record::Withdrawn { step }
-            | Record::Held { step }
-            | Record::Unheld { step }
-            | Record::StepForgotten { step } => About::Step(step),
-            Record::Allocated(record::Allocated { attempt, .. })
-            | Record::Stopping(record::Stopping { attempt, .. })
-            | Record::Checkpointed { attempt, .. }
-            | Record::Suspending(record::Suspending { attempt, .. })
-            | Record::Resuming { attempt, .. } => About::Attempt(attempt, None),
-            Record::Starting { attempt, node, .. }
-            | Record::Started(record::Started { attempt, node, .. })
-            | Record::Ended(record::Ended { attempt, node, .. })
-            | Record::Released { attempt, node, .. }
-            | Record::Suspended(record::Suspended { attempt, node, .. })
-            | Record::Resumed { attempt, node, .. }
-            | Record::NotSuspended(record::NotSuspended { attempt, node, .. })
-            | Record::Adopted(record::Adopted { attempt, node, .. }) => {
-                About::Attempt(attempt, Some(node))
+            R::StepRejected(StepRejected { step, spec, .. }) => {
+                (A::Submitted(step, spec), E::Nothing)
             }
-            Record::NodeReported(record::NodeReported { node, .. })
-            | Record::NodeReady { node }
-            | Record::NodeReconciling { node }
-            | Record::NodeUnsupervised { node, .. }
-            | Record::NodeUnreachable { node }
-            | Record::NodeLost { node }
-            | Record::NodeRefused { node, .. }
-            | Record::NodeCordoned { node, .. }
-            | Record::NodeDraining(record::NodeDraining { node, .. })
-            | Record::NodeUncordoned { node }
-            | Record::NodeMoving { node, .. }
-            | Record::NodeMoved { node, .. }
-            | Record::NodeLabelled(record::NodeLabelled { node, .. })
-            | Record::NodeLeaving { node }
-            | Record::NodeDeleted { node }
-            | Record::NodeDrained { node }
-            | Record::GpusReported { node, .. }
-            | Record::GpusCordoned(record::GpusCordoned { node, .. })
-            | Record::NodeRevoked { node, .. }
-            | Record::GpusUncordoned { node, .. } => About::Node(node),
-            Record::PoolPut(record::PoolPut { pool, .. })
-            | Record::PlatformPut(record::PlatformPut { pool, .. })
-            | Record::PlatformDeleted { pool, .. }
-            | Record::PoolDeleted { pool } => About::Pool(pool),
-            Record::PolicyPut(record::PolicyPut { pool, subject, .. })
-            | Record::PolicyDeleted { pool, subject } => About::Policy(pool, subject),
-            Record::CoordinatorStarted { .. }
-            | Record::ClockJumped(_)
-            | Record::ClusterPut { .. }
-            | Record::RecoveryBegan { .. }
-            | Record::RecoveryEnded { .. } => About::Cluster,
-            Record::TemplatePut { .. } | Record::TemplateDeleted { .. } => About::Templates,
-            Record::ValidationPut { .. } | Record::ValidationDeleted { .. } => About::Validations,
-            Record::JoinTokenMade(made) => About::Joining(made.node.as_ref()),
-            Record::JoinTokenUsed(record::JoinTokenUsed { node, .. })
-            | Record::JoinRefused(record::JoinRefused { node, .. }) => About::Joining(Some(node)),
-            Record::JoinTokenRevoked { .. } => About::Joining(None),
-            Record::AccessChanged { .. } => About::Access,
-            Record::Audited { .. } => About::Audit,
+            R::Requeued { step, .. }
+            | R::StepEnded(StepEnded { step, .. })
+            | R::Held { step }
+            | R::Unheld { step } => (A::Step(step), E::Waiting(step)),
+            R::Nominated { step, .. } | R::Withdrawn { step } | R::StepForgotten { step } => {
+                (A::Step(step), E::Nothing)
+            }
+            R::Allocated(Allocated { attempt, .. }) | R::Resuming { attempt, .. } => {
+                (A::Attempt(attempt, None), E::Waiting(&attempt.step))
+            }
+            // What comes free by itself may be the rest of what somebody lacks.
+            R::Stopping(Stopping { attempt, .. }) | R::Suspending(Suspending { attempt, .. }) => {
+                (A::Attempt(attempt, None), E::Run(attempt))
+            }
+            R::Ended(Ended { attempt, node, .. }) => {
+                (A::Attempt(attempt, Some(node)), E::Run(attempt))
+            }
+            R::Released { attempt, node } | R::Suspended(Suspended { attempt, node, .. }) => {
+                (A::Attempt(attempt, Some(node)), E::Freed(attempt, node))
+            }
+            R::Checkpointed { attempt, .. } => (A::Attempt(attempt, None), E::Nothing),
+            R::Starting { attempt, node }
+            | R::Started(Started { attempt, node, .. })
+            | R::Resumed { attempt, node }
+            | R::NotSuspended(NotSuspended { attempt, node, .. })
+            | R::Adopted(Adopted { attempt, node, .. }) => {
+                (A::Attempt(attempt, Some(node)), E::Nothing)
+            }
+            R::NodeReported(NodeReported { node, .. })
+            | R::NodeReady { node }
+            | R::NodeReconciling { node }
+            | R::NodeUnsupervised { node, .. }
+            | R::NodeUnreachable { node }
+            | R::NodeLost { node }
+            | R::NodeCordoned { node, .. }
+            | R::NodeDraining(NodeDraining { node, .. })
+            | R::NodeUncordoned { node }
+            | R::NodeMoving { node, .. }
+            | R::NodeMoved { node, .. }
+            | R::NodeLabelled(NodeLabelled { node, .. })
+            | R::NodeLeaving { node }
+            | R::NodeDeleted { node }
+            | R::GpusReported { node, .. }
+            | R::GpusCordoned(GpusCordoned { node, .. })
+            | R::GpusUncordoned { node, .. } => (A::Node(node), E::Node(node)),
+            R::NodeDrained { node } | R::NodeRefused { node, .. } | R::NodeRevoked { node, .. } => {
+                (A::Node(node), E::Nothing)
+            }
+            R::PoolPut(PoolPut { pool, .. })
+            | R::PlatformPut(PlatformPut { pool, .. })
+            | R::PlatformDeleted { pool, .. }
+            | R::PoolDeleted { pool } => (A::Pool(pool), E::Pool(pool)),
+            R::PolicyPut(PolicyPut { pool, subject, .. }) | R::PolicyDeleted { pool, subject } => {
+                (A::Policy(pool, subject), E::Pool(pool))
+            }
+            // Nothing was looked at meanwhile.
+            R::RecoveryEnded { .. } => (A::Cluster, E::AllPools),
+            R::CoordinatorStarted { .. }
+            | R::ClockJumped(_)
+            | R::ClusterPut { .. }
+            | R::RecoveryBegan { .. } => (A::Cluster, E::Nothing),
+            R::TemplatePut { .. } | R::TemplateDeleted { .. } => (A::Templates, E::Nothing),
+            R::ValidationPut { .. } | R::ValidationDeleted { .. } => (A::Validations, E::Nothing),
+            R::JoinTokenMade(made) => (A::Joining(made.node.as_ref()), E::Nothing),
+            R::JoinTokenUsed(JoinTokenUsed { node, .. })
+            | R::JoinRefused(JoinRefused { node, .. }) => (A::Joining(Some(node)), E::Nothing),
+            R::JoinTokenRevoked { .. } => (A::Joining(None), E::Nothing),
+            R::AccessChanged { .. } => (A::Access, E::Nothing),
+            R::Audited { .. } => (A::Audit, E::Nothing),
         }
     }
 
@@ -128,7 +169,7 @@ impl Record {
 
     /// A step and the variables that it was submitted with, where it was made known and has any.
     pub fn environment(&self) -> Option<(&StepId, &Environment)> {
-        if let Record::Adopted(record::Adopted {
+        if let Record::Adopted(Adopted {
             attempt, warrant, ..
         }) = self
         {
@@ -154,8 +195,8 @@ impl Record {
 
     /// The step that gives way by it, stopped or frozen, and the one to which it does.
     pub fn gives_way(&self) -> Option<(&StepId, &StepId)> {
-        let (Record::Stopping(record::Stopping { attempt, by, .. })
-        | Record::Suspending(record::Suspending { attempt, by, .. })) = self
+        let (Record::Stopping(Stopping { attempt, by, .. })
+        | Record::Suspending(Suspending { attempt, by, .. })) = self
         else {
             return None;
         };
@@ -164,10 +205,10 @@ impl Record {
 
     /// Whether it names a node: as the one that it is about, or on which units are granted, promised or returned.
     pub fn names(&self, wanted: &NodeName) -> bool {
-        if let Record::Allocated(record::Allocated { placements, .. }) = self {
+        if let Record::Allocated(Allocated { placements, .. }) = self {
             return placements.iter().any(|p| p.node == *wanted);
         }
-        if let Record::Adopted(record::Adopted { warrant, .. }) = self {
+        if let Record::Adopted(Adopted { warrant, .. }) = self {
             return warrant.placements.iter().any(|p| p.node == *wanted);
         }
         if let Record::Nominated { nomination, .. } = self {
