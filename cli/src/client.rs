@@ -47,6 +47,7 @@ pub(crate) use patience::{Backoff, Patience};
 pub(crate) use sse::Events;
 pub(crate) use steer::StepVerb;
 pub(crate) use stream::{EventFilter, Since, Stream};
+pub(crate) use terms::{Fields, Made};
 use tls::Trust;
 
 /// How long a coordinator may take to accept a connection.

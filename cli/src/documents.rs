@@ -5,20 +5,18 @@ mod answer;
 mod mistake;
 mod place;
 
+use std::fmt::Display;
 use std::io::Read;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use sluice_common::access::{BindingTerms, RoleTerms};
-use sluice_common::api::{PolicyRequest, PoolRequest, PutDocument};
-use sluice_common::cluster::ClusterTerms;
+use sluice_common::api::PutDocument;
 use sluice_common::environment::HIDDEN;
 use sluice_common::id::{
     BindingName, PlatformName, PoolName, RoleName, Subject, TemplateName, ValidationName,
 };
 use sluice_common::nearest::nearest;
-use sluice_common::platform::terms::PlatformTerms;
 use sluice_common::request::StepRequest;
 use sluice_common::step::Work;
 use sluice_common::template::Template;
@@ -56,24 +54,10 @@ const KINDS: [&str; 10] = [
 pub(crate) enum Document {
     /// A host that is made for a trial.
     Host(Box<HostRequest>),
-    /// The terms of the cluster as a whole.
-    Cluster(ClusterTerms),
-    /// A pool's terms.
-    Pool(PoolName, Box<PoolRequest>),
-    /// A platform of a pool.
-    Platform(PoolName, PlatformName, Box<PlatformTerms>),
-    /// A subject's policy in a pool.
-    Policy(PoolName, Subject, PolicyRequest),
-    /// A document of assertions.
-    Validation(ValidationName, ValidationTerms),
-    /// What somebody may do.
-    Role(RoleName, RoleTerms),
-    /// Who has which roles.
-    Binding(BindingName, BindingTerms),
+    /// What the cluster takes by `apply`.
+    Put(Box<PutDocument>),
     /// A step to be submitted.
     Step(Box<StepRequest>),
-    /// What pools may lay under steps.
-    Template(TemplateName, Box<Template>),
     /// What the cluster told of something that nobody writes: the sentence names it.
     Told(String),
 }
@@ -91,16 +75,7 @@ impl Document {
     /// What the cluster takes by `apply`, or else what it is.
     pub(crate) fn put(self) -> Result<PutDocument, Apart> {
         match self {
-            Document::Cluster(terms) => Ok(PutDocument::cluster(terms)),
-            Document::Pool(name, request) => Ok(PutDocument::pool(name, *request)),
-            Document::Validation(name, terms) => Ok(PutDocument::validation(name, terms)),
-            Document::Policy(pool, subject, request) => {
-                Ok(PutDocument::policy(pool, subject, request))
-            }
-            Document::Platform(pool, name, terms) => Ok(PutDocument::platform(pool, name, *terms)),
-            Document::Template(name, template) => Ok(PutDocument::template(name, *template)),
-            Document::Role(name, terms) => Ok(PutDocument::role(name, terms)),
-            Document::Binding(name, terms) => Ok(PutDocument::binding(name, terms)),
+            Document::Put(document) => Ok(*document),
             Document::Step(_) => Err(Apart::Step),
             Document::Host(host) => Err(Apart::Host(host)),
             Document::Told(what) => Err(Apart::Told(what)),
@@ -264,46 +239,40 @@ fn document(value: Value) -> Result<Document, String> {
         Answer::Document(fields) => fields,
         Answer::Nothing(why) => return Ok(Document::Told(format!("{kind}/{name}: {why}"))),
     };
-    match kind.as_str() {
-        "host" => Ok(Document::Host(Box::new(parse(fields)?))),
-        "cluster" => Ok(Document::Cluster(parse(fields)?)),
-        "pool" => {
-            let name =
-                PoolName::new(text(&mut fields, "name")?).map_err(|e| format!("name: {e}"))?;
-            Ok(Document::Pool(name, Box::new(parse(fields)?)))
-        }
+    let put = match kind.as_str() {
+        "cluster" => PutDocument::cluster(parse(fields)?),
+        "pool" => PutDocument::pool(name_of::<PoolName>(&mut fields, "name")?, parse(fields)?),
         "platform" => {
-            let pool =
-                PoolName::new(text(&mut fields, "pool")?).map_err(|e| format!("pool: {e}"))?;
-            let name =
-                PlatformName::new(text(&mut fields, "name")?).map_err(|e| format!("name: {e}"))?;
-            Ok(Document::Platform(pool, name, Box::new(parse(fields)?)))
+            let pool: PoolName = name_of(&mut fields, "pool")?;
+            let name: PlatformName = name_of(&mut fields, "name")?;
+            PutDocument::platform(pool, name, parse(fields)?)
         }
         "policy" => {
-            let pool =
-                PoolName::new(text(&mut fields, "pool")?).map_err(|e| format!("pool: {e}"))?;
-            let subject =
-                Subject::new(text(&mut fields, "subject")?).map_err(|e| format!("subject: {e}"))?;
-            Ok(Document::Policy(pool, subject, parse(fields)?))
+            let pool: PoolName = name_of(&mut fields, "pool")?;
+            let subject: Subject = name_of(&mut fields, "subject")?;
+            PutDocument::policy(pool, subject, parse(fields)?)
         }
-        "validation" => validation(fields),
+        "validation" => validation(fields)?,
         "template" => {
-            let name =
-                TemplateName::new(text(&mut fields, "name")?).map_err(|e| format!("name: {e}"))?;
+            let name: TemplateName = name_of(&mut fields, "name")?;
             let template: Template = parse(fields)?;
             template.check().map_err(|e| e.to_string())?;
-            Ok(Document::Template(name, Box::new(template)))
+            PutDocument::template(name, template)
         }
-        "role" => {
-            let name =
-                RoleName::new(text(&mut fields, "name")?).map_err(|e| format!("name: {e}"))?;
-            Ok(Document::Role(name, parse(fields)?))
-        }
+        "role" => PutDocument::role(name_of::<RoleName>(&mut fields, "name")?, parse(fields)?),
         "binding" => {
-            let name =
-                BindingName::new(text(&mut fields, "name")?).map_err(|e| format!("name: {e}"))?;
-            Ok(Document::Binding(name, parse(fields)?))
+            let name: BindingName = name_of(&mut fields, "name")?;
+            PutDocument::binding(name, parse(fields)?)
         }
+        _ => return apart(kind, fields),
+    };
+    Ok(Document::Put(Box::new(put)))
+}
+
+/// What the cluster does not take by `apply`.
+fn apart(kind: String, mut fields: Map<String, Value>) -> Result<Document, String> {
+    match kind.as_str() {
+        "host" => Ok(Document::Host(Box::new(parse(fields)?))),
         "step" => Ok(Document::Step(Box::new(parse(answer::step(fields).0)?))),
         work if work.parse::<Work>().is_ok() => {
             fields.insert("kind".to_owned(), Value::String(kind));
@@ -324,14 +293,22 @@ fn document(value: Value) -> Result<Document, String> {
 }
 
 /// Every assertion is read here, so that what is wrong is told with its line.
-fn validation(mut fields: Map<String, Value>) -> Result<Document, String> {
-    let name = text(&mut fields, "name")?;
-    let name = ValidationName::new(name).map_err(|e| format!("name: {e}"))?;
+fn validation(mut fields: Map<String, Value>) -> Result<PutDocument, String> {
+    let name: ValidationName = name_of(&mut fields, "name")?;
     let terms: ValidationTerms = parse(fields)?;
     match terms.read() {
-        Ok(_) => Ok(Document::Validation(name, terms)),
+        Ok(_) => Ok(PutDocument::validation(name, terms)),
         Err(error) => Err(format!("{error} (validation `{name}`)")),
     }
+}
+
+/// What names the thing, in one of its fields.
+fn name_of<T>(fields: &mut Map<String, Value>, field: &str) -> Result<T, String>
+where
+    T: TryFrom<String, Error: Display>,
+{
+    let name = T::try_from(text(fields, field)?);
+    name.map_err(|error| format!("{field}: {error}"))
 }
 
 fn text(fields: &mut Map<String, Value>, name: &str) -> Result<String, String> {
@@ -360,16 +337,17 @@ mod tests {
                     subject: prod\npriority: 10\nreserved: {gpu: 4}\n---\nkind: host\nname: h1\ngpus: 8\n---\n\
                     kind: step\ncommand: [python, train.py]\n---\nkind: cluster\ndefault_pool: {gpu: training}\n---\n\
                     kind: template\nname: t\nworkdir: /scratch/{{subject}}\n";
-        let documents = read(text, "f.yaml").unwrap();
+        let documents = read(text, "f.yaml").unwrap().into_iter();
+        let kinds: Vec<Result<PutDocument, Apart>> = documents.map(Document::put).collect();
         assert!(matches!(
-            &documents[..],
+            &kinds[..],
             [
-                Document::Pool(..),
-                Document::Policy(..),
-                Document::Host(_),
-                Document::Step(_),
-                Document::Cluster(_),
-                Document::Template(..)
+                Ok(PutDocument::Pool(_)),
+                Ok(PutDocument::Policy(_)),
+                Err(Apart::Host(_)),
+                Err(Apart::Step),
+                Ok(PutDocument::Cluster(_)),
+                Ok(PutDocument::Template { .. })
             ]
         ));
     }

@@ -343,7 +343,7 @@ pub struct Rule {
 pub struct RoleTerms {
     /// For people.
     pub description: String,
-    /// Its rules. Their order does not matter.
+    /// Its rules. Their order does not matter: one that denies wins.
     pub rules: Vec<Rule>,
 }
 
@@ -407,7 +407,7 @@ pub struct BindingTerms {
     /// For these subjects alone; for any where it is empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subjects: Vec<Pattern>,
-    /// To whom.
+    /// To whom they are given.
     pub members: Vec<Member>,
 }
 

@@ -9,10 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, Key};
 use crate::environment::Environment;
-use crate::id::PlatformName;
-use crate::id::ValidationName;
 use crate::inventory::Capability;
 use crate::platform::terms::UnmatchedPlatform;
+use crate::pool::{NamedPlatform, PolicySpec, PoolSpec};
 use crate::processors::CpuMode;
 use crate::reason::Reason;
 use crate::request::ResourceSettings;
@@ -38,7 +37,6 @@ mod platform;
 mod preview;
 mod recovery;
 mod replay;
-mod rules;
 mod template;
 mod terms;
 mod validation;
@@ -59,11 +57,10 @@ pub use explain::{
 };
 pub use host::{GpuView, HostView};
 pub use join::{JoinTokenRequest, JoinTokenState, JoinTokenView, NewJoinTokenView};
-pub use platform::{NamedPlatform, NamedTwice, PlatformUse, PlatformView, declared};
+pub use platform::{PlatformUse, PlatformView};
 pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOutcome, StageView};
 pub use recovery::RecoveryView;
 pub use replay::{ChangeView, ChangesView, ReplayView};
-pub use rules::{PoolDefaults, PoolMaxima};
 pub use template::{MergedView, TemplateView};
 pub use terms::{
     ApplyRequest, ApplyView, ChangeOutcome, DeleteDocument, PreemptedView, PutDocument,
@@ -315,8 +312,10 @@ pub struct NodeView {
 pub struct PoolView {
     /// Unique in the cluster.
     pub name: String,
-    /// For people.
-    pub description: String,
+    /// What an admin decided, but what is told here under another name or in another form: `capacity`, `platforms` and
+    /// `unmatched_platform`.
+    #[serde(flatten)]
+    pub spec: PoolSpec,
     /// Nodes that joined it.
     pub nodes: u64,
     /// Those of them that take work now.
@@ -350,108 +349,21 @@ pub struct PoolView {
     pub queued: u64,
     /// Steps that hold units of it.
     pub running: u64,
-    /// For how long after its start a run is spared by others' priority and reclaim.
-    #[serde(default)]
-    pub min_runtime: String,
-    /// Capabilities that its nodes must have; one that lacks any gets no new work.
-    #[serde(default)]
-    pub require: BTreeSet<Capability>,
     /// Whether more is reserved of a key than its nodes have: since nodes have gone, or GPUs.
     #[serde(default)]
     pub overcommitted: bool,
     /// Whether it takes work: `online`, `offline` while none of its nodes is heard, or `maintenance`.
     #[serde(default)]
     pub status: PoolStatus,
-    /// What whoever submits to it is told while it takes no new steps; it takes them where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub maintenance: Option<String>,
-    /// What holds for its steps where they say nothing themselves.
-    #[serde(default, skip_serializing_if = "PoolDefaults::is_empty")]
-    pub defaults: PoolDefaults,
-    /// What its steps may say at most.
-    #[serde(default, skip_serializing_if = "PoolMaxima::is_empty")]
-    pub max: PoolMaxima,
-    /// What may happen to its steps when they must give way; anything where it is empty.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub on_preempt_allowed: BTreeSet<OnPreempt>,
-    /// The documents of assertions that its steps must keep.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub validations: Vec<ValidationName>,
-    /// The platform of its steps that name none; any where it is absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub default_platform: Option<PlatformName>,
     /// What becomes of a request for a platform that it declares and of which it has no host.
     #[serde(default)]
     pub unmatched_platform: UnmatchedPlatform,
-    /// Templates that lie under its steps, the lowest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub templates: Vec<String>,
     /// The platforms that it declares, as they are written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub declared_platforms: Vec<NamedPlatform>,
     /// Counted up with every change of its terms; `ETag` and `If-Match` say the same.
     #[serde(default)]
     pub version: u64,
-}
-
-/// A pool as somebody writes it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields, default)]
-pub struct PoolRequest {
-    /// For people.
-    pub description: String,
-    /// Capacity by key, where it is declared; what is not is what its nodes report.
-    pub capacity: BTreeMap<Key, u64>,
-    /// For how long after its start a run is spared by others' priority and reclaim, such as `10m`; `0s` where absent.
-    pub min_runtime: Option<String>,
-    /// Capabilities that its nodes must have, such as `kill` or `devices`; one that lacks any gets no new work.
-    pub require: Vec<String>,
-    /// What whoever submits to it is told while it takes no new steps; it takes them where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub maintenance: Option<String>,
-    /// What holds for its steps where they say nothing themselves.
-    #[serde(default, skip_serializing_if = "PoolDefaults::is_empty")]
-    pub defaults: PoolDefaults,
-    /// What its steps may say at most.
-    #[serde(default, skip_serializing_if = "PoolMaxima::is_empty")]
-    pub max: PoolMaxima,
-    /// What may happen to its steps when they must give way; anything where it is empty.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub on_preempt_allowed: BTreeSet<OnPreempt>,
-    /// The documents of assertions that its steps must keep.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub validations: Vec<ValidationName>,
-    /// The platform of its steps that name none; any where it is absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub default_platform: Option<PlatformName>,
-    /// What becomes of a request for a platform that it declares and of which it has no host: `reject`, or `wait`.
-    #[serde(default, skip_serializing_if = "is_reject")]
-    pub unmatched_platform: UnmatchedPlatform,
-    /// The platforms that it declares, and no others. Where they are absent it declares those alone that documents of
-    /// their own declare in the same call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub platforms: Option<Vec<NamedPlatform>>,
-    /// Templates that lie under its steps, the lowest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub templates: Vec<String>,
-}
-
-pub(crate) fn is_reject(unmatched: &UnmatchedPlatform) -> bool {
-    *unmatched == UnmatchedPlatform::Reject
-}
-
-/// The binding of a subject to a pool as somebody writes it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields, default)]
-pub struct PolicyRequest {
-    /// Higher is preferred.
-    pub priority: u64,
-    /// What is kept for the subject, by key.
-    pub reserved: BTreeMap<Key, u64>,
-    /// What it may use at most, by key; a key that is not named is bounded by the pool alone.
-    pub limit: BTreeMap<Key, u64>,
 }
 
 /// The binding of a subject to a pool, with what the subject uses there.
@@ -466,12 +378,9 @@ pub struct PolicyView {
     pub pool: String,
     /// Who.
     pub subject: String,
-    /// Higher is preferred.
-    pub priority: u64,
-    /// What is kept for the subject, by key.
-    pub reserved: BTreeMap<Key, u64>,
-    /// What it may use at most, by key.
-    pub limit: BTreeMap<Key, u64>,
+    /// On which terms.
+    #[serde(flatten)]
+    pub spec: PolicySpec,
     /// What it uses.
     pub used: Amounts,
     /// The part of it that is within what is kept for it. Amounts of keys that do not count are left out.

@@ -4,7 +4,6 @@
 //! what a field may not hold is [`StepRequest::check`]'s, which names field, value and way out.
 
 mod command;
-mod field_error;
 mod kinds;
 mod labels;
 mod layers;
@@ -19,8 +18,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+pub use crate::field_error::FieldError;
 pub(crate) use command::check_command;
-pub use field_error::FieldError;
 pub use resources::ResourceSettings;
 
 use crate::amount::{

@@ -1,19 +1,14 @@
 //! The rules of a pool over what is submitted to it: whether it takes anything now, what holds where a step says
-//! nothing, and what it may say at most. The coordinator's core applies them; what was written is in [`crate::api`].
+//! nothing, and what it may say at most. The coordinator's core applies them.
 
-use alloc::collections::BTreeSet;
-use alloc::string::String;
-use alloc::vec::Vec;
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::TemplateName;
-use crate::id::{PlatformName, ValidationName};
-use crate::platform::terms::UnmatchedPlatform;
 use crate::processors::CpuMode;
 use crate::step::OnPreempt;
 use crate::time::Span;
+use crate::word::some_span;
 
 /// A setting of a step that its pool has a say in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -64,95 +59,77 @@ impl fmt::Display for Setting {
     }
 }
 
-/// The rules of a pool. The default lets everything in as it is.
+/// What holds for steps of a pool where they say nothing themselves; what is absent here too is as it is anywhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct PoolRules {
-    /// What whoever submits to it is told while it takes nothing; `None` while it does.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub maintenance: Option<String>,
-    /// What holds where a step says nothing.
-    #[serde(skip_serializing_if = "is_default")]
-    pub defaults: StepDefaults,
-    /// What a step may say at most.
-    #[serde(skip_serializing_if = "is_default")]
-    pub max: StepMaxima,
-    /// What may happen to steps that must give way; anything where it is empty.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub on_preempt_allowed: BTreeSet<OnPreempt>,
-    /// The platform of steps that name none; any where it is absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub default_platform: Option<PlatformName>,
-    /// What becomes of a request for a platform that is declared and has no host.
-    #[serde(skip_serializing_if = "is_default")]
-    pub unmatched_platform: UnmatchedPlatform,
-    /// The documents of assertions that a step must keep.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub validations: Vec<ValidationName>,
-    /// What lies under its steps, the lowest first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub templates: Vec<TemplateName>,
-}
-
-impl PoolRules {
-    /// Whether it lets everything in as it is.
-    pub fn is_empty(&self) -> bool {
-        is_default(self)
-    }
-
-    /// Whether a mode of giving way is allowed.
-    pub fn allows(&self, mode: OnPreempt) -> bool {
-        self.on_preempt_allowed.is_empty() || self.on_preempt_allowed.contains(&mode)
-    }
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
-/// What holds where a step says nothing; what is absent here too is as it is anywhere.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "PoolDefaults")
+)]
+#[serde(deny_unknown_fields, default)]
 pub struct StepDefaults {
-    /// How long it may run.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// How long it may run, such as `2h`. Steps of `work: inference` and `work: notebook` do not take it.
+    #[serde(with = "some_span", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<alloc::string::String>"))]
     pub timeout: Option<Span>,
-    /// How long it may wait for its units.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// How long it may wait for its units, such as `10m`.
+    #[serde(with = "some_span", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<alloc::string::String>"))]
     pub queue_timeout: Option<Span>,
-    /// Between the stop signal and the kill.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Between the stop signal and the kill, such as `30s`.
+    #[serde(with = "some_span", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<alloc::string::String>"))]
     pub grace_period: Option<Span>,
-    /// How often it is tried again.
+    /// How often it is tried again after a failure of its own. Steps that say their kind of `work` have its number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
     /// What happens when it must give way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_preempt: Option<OnPreempt>,
-    /// How it has its processors, where as many as it asks for can be had so.
+    /// How it has its processors. Steps that ask for none take no `weight`, and those that ask for parts of one, or for
+    /// none, are not `pinned`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_mode: Option<CpuMode>,
 }
 
-/// What a step may say at most; what is absent has no bound here.
+impl StepDefaults {
+    /// Whether it says nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What steps of a pool may say at most; what is absent has no bound here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "PoolMaxima")
+)]
+#[serde(deny_unknown_fields, default)]
 pub struct StepMaxima {
-    /// How long it may run.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// How long it may run, such as `2d`.
+    #[serde(with = "some_span", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<alloc::string::String>"))]
     pub timeout: Option<Span>,
-    /// How long it may wait for its units.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// How long it may wait for its units, such as `1h`.
+    #[serde(with = "some_span", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<alloc::string::String>"))]
     pub queue_timeout: Option<Span>,
-    /// Between the stop signal and the kill.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Between the stop signal and the kill, such as `2m`.
+    #[serde(with = "some_span", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<alloc::string::String>"))]
     pub grace_period: Option<Span>,
-    /// How often it is tried again.
+    /// How often it is tried again after a failure of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
+}
+
+impl StepMaxima {
+    /// Whether it says nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// How a pool stands for whoever submits to it.

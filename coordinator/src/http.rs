@@ -36,7 +36,6 @@ mod put;
 mod random;
 mod recovery;
 mod roles;
-mod rules;
 mod steps;
 mod submit;
 mod tag;

@@ -7,18 +7,20 @@ mod preview;
 mod template;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 
 use coordinator_core::{Attempt, Cordon, Core, Enforcement, Node, Part, Pool, Step};
 
 use jiff::Timestamp;
 use sluice_common::amount::{Amounts, Key};
 use sluice_common::api::{
-    AttemptInfo, CordonView, ExitView, HostView, NodeView, PlacementView, PolicyView, PoolDefaults,
-    PoolMaxima, PoolView, StepView, UnfitGpuView, duration, timestamp,
+    AttemptInfo, CordonView, ExitView, HostView, NodeView, PlacementView, PolicyView, PoolView,
+    StepView, UnfitGpuView, duration, timestamp,
 };
 use sluice_common::facts::Labels;
 use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
 use sluice_common::inventory::Readings;
+use sluice_common::pool::PolicySpec;
 use sluice_common::rules::PoolStatus;
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
@@ -288,43 +290,34 @@ fn status(core: &Core, pool: &Pool) -> PoolStatus {
 /// A pool.
 pub fn pool(core: &Core, pool: &Pool) -> PoolView {
     let state = core.state();
+    let mut spec = pool.spec.clone();
     let ready = state
         .nodes_of(&pool.name)
         .filter(|node| state.takes_work(node));
     let market = state.market().pool(&pool.name);
     let shares = market.map(shares_of_all).unwrap_or_default();
     let asked = market.map(|market| market.asked()).unwrap_or_default();
-    let rules = &pool.spec.rules;
     PoolView {
         name: pool.name.to_string(),
-        description: pool.spec.description.clone(),
         nodes: state.nodes_of(&pool.name).count() as u64,
         nodes_ready: ready.count() as u64,
-        capacity: capped(state.capacity_of(&pool.name), &pool.spec.capacity),
+        capacity: capped(state.capacity_of(&pool.name), &spec.capacity),
         detected: state.capacity_of(&pool.name),
         used: state.used_of(&pool.name),
         free: market.map(sluice_scheduler::Pool::free).unwrap_or_default(),
         in_share: shares.in_share,
         borrowed: shares.borrowed,
         asked,
-        declared: pool.spec.capacity.clone(),
+        declared: take(&mut spec.capacity),
         platforms: platform::uses(core, pool),
         queued: state.queue_len(&pool.name) as u64,
         running: state.holding_of(&pool.name) as u64,
-        min_runtime: duration(pool.spec.min_runtime),
-        require: pool.spec.require.clone(),
         overcommitted: market.is_some_and(sluice_scheduler::Pool::is_overcommitted),
         version: pool.version,
         status: status(core, pool),
-        maintenance: rules.maintenance.clone(),
-        defaults: PoolDefaults::from(&rules.defaults),
-        max: PoolMaxima::from(&rules.max),
-        on_preempt_allowed: rules.on_preempt_allowed.clone(),
-        validations: rules.validations.clone(),
-        default_platform: rules.default_platform.clone(),
-        unmatched_platform: rules.unmatched_platform,
-        templates: rules.templates.iter().map(ToString::to_string).collect(),
+        unmatched_platform: take(&mut spec.unmatched_platform),
         declared_platforms: platform::declared(pool),
+        spec,
     }
 }
 
@@ -373,11 +366,7 @@ struct Shares {
     borrowed: Amounts,
 }
 
-fn shares(
-    pool: &sluice_scheduler::Pool,
-    policy: &sluice_scheduler::Policy,
-    used: &Amounts,
-) -> Shares {
+fn shares(pool: &sluice_scheduler::Pool, policy: &PolicySpec, used: &Amounts) -> Shares {
     let mut shares = Shares::default();
     for (key, n) in used.iter().filter(|(key, _)| pool.is_metered(key.as_str())) {
         if let Some(reserved) = policy.reserved(key.as_str()) {
@@ -411,9 +400,7 @@ pub fn policy(core: &Core, name: &PoolName, subject: &Subject) -> Option<PolicyV
     Some(PolicyView {
         pool: name.to_string(),
         subject: subject.to_string(),
-        priority: policy.priority,
-        reserved: policy.reserved.clone(),
-        limit: policy.limit.clone(),
+        spec: policy.clone(),
         used,
         in_share,
         borrowed,

@@ -17,9 +17,10 @@ use std::time::Instant;
 
 use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB};
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+use sluice_common::pool::PolicySpec;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
-use sluice_scheduler::{Policy, PoolTerms};
+use sluice_scheduler::PoolTerms;
 use sluice_simulator::{HostSize, Job, Simulation};
 use sluice_tests::say;
 
@@ -134,7 +135,7 @@ fn ours(hosts: &[Units], pods: &[Units], _seed: u64) -> u64 {
     let mut simulation = Simulation::new(Time::default());
     simulation.put_pool(&pool, PoolTerms::default());
     simulation
-        .put_policy(&pool, &subject, Policy::default())
+        .put_policy(&pool, &subject, PolicySpec::default())
         .unwrap()
         .unwrap();
     for (n, [gpus, mcpu, memory]) in hosts.iter().enumerate() {

@@ -1,11 +1,17 @@
 //! Calls about terms: of the cluster, of pools, of subjects in them.
 
-use sluice_common::api::{
-    ApplyRequest, ApplyView, ClusterView, PolicyRequest, PolicyView, PoolRequest, PoolView,
-};
+use serde_json::{Map, Value};
+use sluice_common::api::{ApplyRequest, ApplyView, ClusterView, PolicyView, PoolView};
 use sluice_common::cluster::ClusterTerms;
+use sluice_common::pool::{PolicySpec, PoolSpec};
 
 use super::{ApiError, Client, Query, segment};
+
+/// Terms of whichever kind, by field: as many as the cluster tells of.
+pub(crate) type Fields = Map<String, Value>;
+
+/// What came of changes.
+pub(crate) type Made = ApplyView<Fields>;
 
 impl Client {
     /// `GET /v1/cluster`.
@@ -19,7 +25,7 @@ impl Client {
     }
 
     /// `PUT /v1/pools/{pool}`.
-    pub(crate) fn put_pool(&self, pool: &str, terms: &PoolRequest) -> Result<PoolView, ApiError> {
+    pub(crate) fn put_pool(&self, pool: &str, terms: &PoolSpec) -> Result<PoolView, ApiError> {
         self.put(&format!("/v1/pools/{}", segment(pool)), terms)
     }
 
@@ -28,7 +34,7 @@ impl Client {
         &self,
         pool: &str,
         subject: &str,
-        policy: &PolicyRequest,
+        policy: &PolicySpec,
     ) -> Result<PolicyView, ApiError> {
         let path = format!("/v1/pools/{}/policies/{}", segment(pool), segment(subject));
         self.put(&path, policy)
@@ -40,7 +46,7 @@ impl Client {
         request: &ApplyRequest,
         dry_run: bool,
         force: bool,
-    ) -> Result<ApplyView, ApiError> {
+    ) -> Result<Made, ApiError> {
         self.post(
             &format!("/v1/apply?dry_run={dry_run}&force={force}"),
             request,

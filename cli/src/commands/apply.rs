@@ -7,14 +7,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use sluice_common::api::{
-    ApplyRequest, ApplyView, ChangeOutcome, DeleteDocument, PutDocument, TermsChangeView,
-    TermsKind, UseView,
+    ApplyRequest, ChangeOutcome, DeleteDocument, PutDocument, TermsChangeView, TermsKind, UseView,
 };
+use sluice_common::beside::{Beside, InPool, OfSubject};
+use sluice_common::pool::PolicySpec;
 use sluice_common::reason::Detail;
 
 use super::outage_note;
 use crate::args::{ApplyArgs, Format};
-use crate::client::{ApiError, Client, Patience};
+use crate::client::{ApiError, Client, Fields, Made, Patience};
 use crate::documents::{self, Apart, Document, Place, Placed};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
@@ -60,10 +61,10 @@ fn open_new_pools(client: &Client, put: &mut Vec<PutDocument>) {
     let subject = subject.unwrap_or_else(|| DEFAULT_SUBJECT.to_owned());
     let bound = |pool: &String| {
         let mut policies = put.iter();
-        policies.any(|it| matches!(it, PutDocument::Policy { pool: of, .. } if of == pool))
+        policies.any(|it| matches!(it, PutDocument::Policy(it) if it.names.pool == *pool))
     };
     let pools = put.iter().filter_map(|document| match document {
-        PutDocument::Pool { name, .. } if !bound(name) => Some(name),
+        PutDocument::Pool(it) if !bound(&it.names.name) => Some(&it.names.name),
         _ => None,
     });
     let is_new = |pool: &&String| {
@@ -71,14 +72,16 @@ fn open_new_pools(client: &Client, put: &mut Vec<PutDocument>) {
         known.is_err_and(|error| error.status() == Some(404))
     };
     let new: Vec<String> = pools.filter(is_new).cloned().collect();
-    put.extend(new.into_iter().map(|pool| PutDocument::Policy {
-        pool,
-        subject: subject.clone(),
-        priority: 0,
-        reserved: BTreeMap::new(),
-        limit: BTreeMap::new(),
-        // Whoever was faster has said otherwise.
-        version: Some(0),
+    put.extend(new.into_iter().map(|pool| {
+        let names = OfSubject {
+            pool,
+            subject: subject.clone(),
+        };
+        PutDocument::Policy(Beside {
+            // Whoever was faster has said otherwise.
+            version: Some(0),
+            ..Beside::new(names, PolicySpec::default())
+        })
     }));
 }
 
@@ -95,16 +98,30 @@ pub(super) fn deletes(file: &Path, out: Out) -> Result<Vec<(DeleteDocument, Plac
 
 fn delete(document: PutDocument, place: &Place) -> Result<DeleteDocument, Failure> {
     match document {
-        PutDocument::Cluster { .. } => Err(Failure::Failed(format!(
+        PutDocument::Cluster(_) => Err(Failure::Failed(format!(
             "{place}: kind: `cluster` is always there: apply it without what is to go"
         ))),
-        PutDocument::Pool { name, .. } => Ok(DeleteDocument::Pool { name }),
+        PutDocument::Pool(it) => Ok(DeleteDocument::Pool {
+            name: it.names.name,
+        }),
         PutDocument::Template { name, .. } => Ok(DeleteDocument::Template { name }),
-        PutDocument::Validation { name, .. } => Ok(DeleteDocument::Validation { name }),
-        PutDocument::Platform { pool, name, .. } => Ok(DeleteDocument::Platform { pool, name }),
-        PutDocument::Role { name, .. } => Ok(DeleteDocument::Role { name }),
-        PutDocument::Binding { name, .. } => Ok(DeleteDocument::Binding { name }),
-        PutDocument::Policy { pool, subject, .. } => Ok(DeleteDocument::Policy { pool, subject }),
+        PutDocument::Validation(it) => Ok(DeleteDocument::Validation {
+            name: it.names.name,
+        }),
+        PutDocument::Platform(it) => {
+            let InPool { pool, name } = it.names;
+            Ok(DeleteDocument::Platform { pool, name })
+        }
+        PutDocument::Role(it) => Ok(DeleteDocument::Role {
+            name: it.names.name,
+        }),
+        PutDocument::Binding(it) => Ok(DeleteDocument::Binding {
+            name: it.names.name,
+        }),
+        PutDocument::Policy(it) => {
+            let OfSubject { pool, subject } = it.names;
+            Ok(DeleteDocument::Policy { pool, subject })
+        }
     }
 }
 
@@ -188,7 +205,7 @@ pub(super) fn make(
     Ok(if refused { FAILED } else { 0 })
 }
 
-fn text(made: &ApplyView) -> String {
+fn text(made: &Made) -> String {
     let mut lines: Vec<String> = made
         .changes
         .iter()
@@ -240,7 +257,7 @@ fn named(steps: &[String]) -> String {
     shortened(steps.iter().map(|step| safe(step)), NAMED_STEPS)
 }
 
-fn name(change: &TermsChangeView) -> String {
+fn name(change: &TermsChangeView<Fields>) -> String {
     let pool = safe(change.pool.as_deref().unwrap_or_default());
     let own = safe(change.name.as_deref().unwrap_or_default());
     match (change.kind, &change.subject) {
@@ -264,7 +281,7 @@ fn name(change: &TermsChangeView) -> String {
     }
 }
 
-fn line(change: &TermsChangeView, dry_run: bool) -> String {
+fn line(change: &TermsChangeView<Fields>, dry_run: bool) -> String {
     let word = match change.outcome {
         ChangeOutcome::Created => "created",
         ChangeOutcome::Changed => "changed",
@@ -313,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_document_and_its_line_and_not_how_it_was_sent() {
-        let text = "kind: pool\nname: p\n---\nkind: pool\nname: q\nrequire: [frost]\n";
+        let text = "kind: pool\nname: p\n---\nkind: pool\nname: q\nrequire: [freeze]\n";
         let placed_all = documents::placed(text, "f.yaml").unwrap();
         let places: Vec<Place> = placed_all.into_iter().map(|it| it.place).collect();
         let said = |message: &str, detail: Value| {
@@ -341,7 +358,7 @@ mod tests {
 
     #[test]
     fn what_changes_is_told_field_by_field_and_then_what_it_means() {
-        let made: ApplyView = serde_json::from_value(json!({
+        let made: Made = serde_json::from_value(json!({
             "dry_run": true,
             "changes": [
                 {"kind": "pool", "pool": "training", "subject": null, "outcome": "created", "before": null,

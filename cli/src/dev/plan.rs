@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use sluice_common::api::{ApplyRequest, NodeView, PolicyRequest, PoolRequest, PutDocument};
+use sluice_common::api::{ApplyRequest, NodeView, PutDocument};
+use sluice_common::beside::{Beside, OfSubject};
 use sluice_common::cluster::ClusterTerms;
-use sluice_common::id::{PlatformName, PoolName, Subject};
-use sluice_common::platform::terms::PlatformTerms;
+use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::request::StepRequest;
 use sluice_common::state::NodeState;
 
@@ -24,9 +24,9 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) hosts: Vec<Host>,
-    pools: Vec<(PoolName, PoolRequest)>,
-    platforms: Vec<(PoolName, PlatformName, PlatformTerms)>,
-    policies: Vec<(PoolName, Subject, PolicyRequest)>,
+    /// Pools and platforms.
+    pools: Vec<PutDocument>,
+    policies: Vec<(OfSubject, PolicySpec)>,
     steps: Vec<StepRequest>,
     cluster: Vec<ClusterTerms>,
     /// What the pools may name.
@@ -41,7 +41,6 @@ impl Plan {
         let mut plan = Self {
             hosts: Vec::new(),
             pools: Vec::new(),
-            platforms: Vec::new(),
             policies: Vec::new(),
             steps: Vec::new(),
             cluster: Vec::new(),
@@ -54,26 +53,7 @@ impl Plan {
             for document in documents::read(&text, &documents::shown(file))? {
                 match document {
                     Document::Host(host) => hosts.push(*host),
-                    Document::Pool(pool, terms) => plan.pools.push((pool, *terms)),
-                    Document::Platform(pool, name, terms) => {
-                        plan.platforms.push((pool, name, *terms));
-                    }
-                    Document::Policy(pool, subject, policy) => {
-                        plan.policies.push((pool, subject, policy));
-                    }
-                    Document::Template(name, template) => {
-                        plan.documents.push(PutDocument::template(name, *template));
-                    }
-                    Document::Cluster(terms) => plan.cluster.push(terms),
-                    Document::Validation(name, terms) => {
-                        plan.documents.push(PutDocument::validation(name, terms));
-                    }
-                    Document::Role(name, terms) => {
-                        plan.access.push(PutDocument::role(name, terms));
-                    }
-                    Document::Binding(name, terms) => {
-                        plan.access.push(PutDocument::binding(name, terms));
-                    }
+                    Document::Put(document) => plan.add(*document),
                     Document::Step(step) => plan.steps.push(*step),
                     // It is made by what makes it there.
                     Document::Told(_) => {}
@@ -90,6 +70,18 @@ impl Plan {
             plan.hosts.push(Host::this(layout::node_name(&name), place));
         }
         Ok(plan)
+    }
+
+    fn add(&mut self, document: PutDocument) {
+        match document {
+            PutDocument::Pool(_) | PutDocument::Platform(_) => self.pools.push(document),
+            PutDocument::Policy(Beside { names, spec, .. }) => self.policies.push((names, spec)),
+            PutDocument::Cluster(it) => self.cluster.push(it.spec),
+            PutDocument::Template { .. } | PutDocument::Validation(_) => {
+                self.documents.push(document);
+            }
+            PutDocument::Role(_) | PutDocument::Binding(_) => self.access.push(document),
+        }
     }
 
     /// The name of this machine, where it is a host.
@@ -109,30 +101,34 @@ impl Plan {
             made.map_err(|e| e.to_string())?;
         }
         self.put_pools(client)?;
-        let declared: BTreeSet<&str> = self.pools.iter().map(|(pool, _)| pool.as_str()).collect();
+        let declared = self.pools.iter().filter_map(|document| match document {
+            PutDocument::Pool(it) => Some(it.names.name.as_str()),
+            _ => None,
+        });
+        let declared: BTreeSet<&str> = declared.collect();
         let joined: BTreeSet<&str> = self.hosts.iter().map(Host::pool).collect();
         for pool in joined.difference(&declared).filter(|pool| **pool != POOL) {
             // One of an earlier start is as its admin has made it since.
             if client.pool(pool).is_ok() {
                 continue;
             }
-            let put = client.put_pool(pool, &PoolRequest::default());
+            let put = client.put_pool(pool, &PoolSpec::default());
             put.map_err(|e| format!("pool `{pool}`: {e}"))?;
         }
-        for (pool, subject, policy) in &self.policies {
-            let put = client.put_policy(pool.as_str(), subject.as_str(), policy);
+        for (OfSubject { pool, subject }, policy) in &self.policies {
+            let put = client.put_policy(pool, subject, policy);
             put.map_err(|e| format!("policy of `{subject}`: {e}"))?;
         }
         let bound: BTreeSet<&str> = self
             .policies
             .iter()
-            .map(|(pool, ..)| pool.as_str())
+            .map(|(names, _)| names.pool.as_str())
             .collect();
         for pool in joined
             .union(&declared)
             .filter(|pool| !bound.contains(**pool))
         {
-            let put = client.put_policy(pool, SUBJECT, &PolicyRequest::default());
+            let put = client.put_policy(pool, SUBJECT, &PolicySpec::default());
             put.map_err(|e| format!("policy of `{SUBJECT}`: {e}"))?;
         }
         for terms in &self.cluster {
@@ -153,13 +149,8 @@ impl Plan {
 
     /// All at once: a pool may name a platform as its default that stands in another document.
     fn put_pools(&self, client: &Client) -> Result<(), String> {
-        let pools = self.pools.iter().cloned();
-        let pools = pools.map(|(pool, terms)| PutDocument::pool(pool, terms));
-        let platforms = self.platforms.iter().cloned();
-        let platforms =
-            platforms.map(|(pool, name, terms)| PutDocument::platform(pool, name, terms));
         let request = ApplyRequest {
-            put: pools.chain(platforms).collect(),
+            put: self.pools.clone(),
             ..ApplyRequest::default()
         };
         let made = client.apply(&request, false, false);

@@ -4,10 +4,16 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sluice_common::nearest::unknown_field;
+use sluice_common::request::FieldError;
 
 /// What keeps a value from being what it should be, if anything does.
 pub(crate) fn mistake<T: DeserializeOwned>(value: &Value) -> Option<String> {
-    let error = T::deserialize(value).err()?.to_string();
+    let error = serde_path_to_error::deserialize::<_, T>(value).err()?;
+    let path = error.path().to_string();
+    let error = error.into_inner().to_string();
+    if let Some(wrong) = FieldError::from_serde(&error) {
+        return Some(wrong.below(&path).to_string());
+    }
     if let Some((field, Some(near))) = unknown_field(&error) {
         return Some(format!(
             "there is no field `{field}`: did you mean `{near}`?"

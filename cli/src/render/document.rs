@@ -5,11 +5,12 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use sluice_common::access::{BindingTerms, RoleTerms};
 use sluice_common::api::{
-    BindingView, ClusterView, PolicyRequest, PolicyView, PoolRequest, PoolView, RoleView, StepView,
-    TemplateView, ValidationView,
+    BindingView, ClusterView, PolicyView, PoolView, RoleView, StepView, TemplateView,
+    ValidationView,
 };
 use sluice_common::cluster::ClusterTerms;
-use sluice_common::platform::terms::PlatformTerms;
+use sluice_common::platform::terms::PlatformSpec;
+use sluice_common::pool::PoolSpec;
 use sluice_common::request::StepRequest;
 use sluice_common::rules::Setting;
 use sluice_common::validation::ValidationTerms;
@@ -88,20 +89,11 @@ pub(crate) struct Shown {
 }
 
 pub(super) fn pool(view: &PoolView) -> Document {
-    let request = PoolRequest {
-        description: view.description.clone(),
+    let request = PoolSpec {
         capacity: view.declared.clone(),
-        min_runtime: Some(view.min_runtime.clone()),
-        require: view.require.iter().map(ToString::to_string).collect(),
-        maintenance: view.maintenance.clone(),
-        defaults: view.defaults.clone(),
-        max: view.max.clone(),
-        on_preempt_allowed: view.on_preempt_allowed.clone(),
-        validations: view.validations.clone(),
-        default_platform: view.default_platform.clone(),
         unmatched_platform: view.unmatched_platform,
         platforms: Some(view.declared_platforms.clone()),
-        templates: view.templates.clone(),
+        ..view.spec.clone()
     };
     Document {
         ambiguous: &["capacity", "platforms"],
@@ -110,20 +102,15 @@ pub(super) fn pool(view: &PoolView) -> Document {
 }
 
 pub(super) fn policy(view: &PolicyView) -> Document {
-    let terms = PolicyRequest {
-        priority: view.priority,
-        reserved: view.reserved.clone(),
-        limit: view.limit.clone(),
-    };
     let names = [
         ("pool", view.pool.as_str()),
         ("subject", view.subject.as_str()),
     ];
-    Document::new("policy", names, &terms)
+    Document::new("policy", names, &view.spec)
 }
 
 pub(super) fn platform(view: &PoolPlatform) -> Document {
-    let terms = PlatformTerms {
+    let terms = PlatformSpec {
         description: view.description.clone(),
         selector: view.selector.clone(),
         overrides: view.overrides.clone(),

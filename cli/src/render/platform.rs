@@ -45,8 +45,10 @@ impl PoolPlatform {
         let platforms = pool.platforms.into_iter();
         let declared = pool.declared_platforms;
         platforms.map(move |(platform, has)| {
-            let terms = declared.iter().find(|it| it.name.as_str() == platform);
-            let terms = terms.cloned();
+            let terms = declared
+                .iter()
+                .find(|it| it.names.name.as_str() == platform);
+            let terms = terms.map(|it| it.spec.clone());
             Self {
                 name: platform,
                 pool: name.clone(),

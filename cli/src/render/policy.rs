@@ -40,9 +40,9 @@ impl Listed for PolicyView {
         vec![
             safe(&self.pool).into(),
             safe(&self.subject).into(),
-            self.priority.to_string().into(),
-            table(&self.reserved).into(),
-            table(&self.limit).into(),
+            self.spec.priority.to_string().into(),
+            table(&self.spec.reserved).into(),
+            table(&self.spec.limit).into(),
             self.used.get(GPU).to_string().into(),
             amounts::amounts(&self.borrowed).into(),
             self.running.to_string().into(),

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use sluice_common::amount::GPU;
 use sluice_common::api::{NodeView, PlatformUse, PolicyView, PoolView, StepView};
 use sluice_common::rules::PoolStatus;
+use sluice_common::time::Span;
 
 use super::age::age;
 use super::document::{self, Document};
@@ -52,7 +53,7 @@ impl Listed for PoolView {
             self.running.to_string().into(),
             platforms(self).into(),
             amounts::amounts(&self.free).into(),
-            or_dash(Some(&self.description)).into(),
+            or_dash(Some(&self.spec.description)).into(),
         ]
     }
 }
@@ -82,15 +83,16 @@ fn status(pool: &PoolView) -> (Tone, &'static str) {
 
 /// Its rules over what is submitted to it.
 fn rules(pool: &PoolView, text: &mut Sections) {
-    let message = pool.maintenance.as_deref();
+    let message = pool.spec.maintenance.as_deref();
     text.optional("Maintenance", message.map(safe));
-    let defaults = &pool.defaults;
-    let max = &pool.max;
+    let defaults = &pool.spec.defaults;
+    let max = &pool.spec.max;
     let number = |n: Option<u32>| n.map(|n| n.to_string());
+    let span = |span: Option<Span>| span.map(|span| span.to_string());
     let said = said([
-        ("timeout", defaults.timeout.clone()),
-        ("queue_timeout", defaults.queue_timeout.clone()),
-        ("grace_period", defaults.grace_period.clone()),
+        ("timeout", span(defaults.timeout)),
+        ("queue_timeout", span(defaults.queue_timeout)),
+        ("grace_period", span(defaults.grace_period)),
         ("retries", number(defaults.retries)),
         (
             "on_preempt",
@@ -99,21 +101,33 @@ fn rules(pool: &PoolView, text: &mut Sections) {
         ("cpu_mode", defaults.cpu_mode.map(|it| it.to_string())),
     ]);
     let most = self::said([
-        ("timeout", max.timeout.clone()),
-        ("queue_timeout", max.queue_timeout.clone()),
-        ("grace_period", max.grace_period.clone()),
+        ("timeout", span(max.timeout)),
+        ("queue_timeout", span(max.queue_timeout)),
+        ("grace_period", span(max.grace_period)),
         ("retries", number(max.retries)),
     ]);
     let allowed: Vec<&str> = pool
+        .spec
         .on_preempt_allowed
         .iter()
         .map(|it| it.as_str())
         .collect();
-    let documents: Vec<String> = pool.validations.iter().map(ToString::to_string).collect();
+    let documents: Vec<String> = pool
+        .spec
+        .validations
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     text.optional(
         "Validations",
         (!documents.is_empty()).then(|| documents.join(", ")),
     );
+    let templates: Vec<String> = pool
+        .spec
+        .templates
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     text.optional("Defaults", said)
         .optional("At most", most)
         .optional(
@@ -122,7 +136,7 @@ fn rules(pool: &PoolView, text: &mut Sections) {
         )
         .optional(
             "Templates",
-            (!pool.templates.is_empty()).then(|| safe(&pool.templates.join(", "))),
+            (!templates.is_empty()).then(|| templates.join(", ")),
         );
 }
 
@@ -172,7 +186,7 @@ pub(crate) fn describe(
     let mut text = Sections::default();
     text.field("Name", safe(&pool.name))
         .field("Status", out.paint(tone, word))
-        .field("Description", safe(&pool.description))
+        .field("Description", safe(&pool.spec.description))
         .field(
             "Nodes",
             format!("{} ready of {}", pool.nodes_ready, pool.nodes),
@@ -181,7 +195,7 @@ pub(crate) fn describe(
             "Steps",
             format!("{} hold units, {} wait", pool.running, pool.queued),
         );
-    let required: Vec<&str> = pool.require.iter().map(|it| it.as_str()).collect();
+    let required: Vec<&str> = pool.spec.require.iter().map(|it| it.as_str()).collect();
     text.optional(
         "Requires",
         (!required.is_empty()).then(|| format!("{} of each node", required.join(", "))),
@@ -287,12 +301,12 @@ pub(crate) mod tests {
     fn the_rules_of_a_pool_are_described() {
         let mut ruled = pool(2, 2);
         let rules = serde_json::json!({"timeout": "1h", "retries": 0});
-        ruled.max = serde_json::from_value(rules).unwrap();
+        ruled.spec.max = serde_json::from_value(rules).unwrap();
         let rules =
             serde_json::json!({"grace_period": "5s", "on_preempt": "fail", "cpu_mode": "weight"});
-        ruled.defaults = serde_json::from_value(rules).unwrap();
-        ruled.on_preempt_allowed = [sluice_common::step::OnPreempt::Fail].into();
-        ruled.maintenance = Some("new racks".to_owned());
+        ruled.spec.defaults = serde_json::from_value(rules).unwrap();
+        ruled.spec.on_preempt_allowed = [sluice_common::step::OnPreempt::Fail].into();
+        ruled.spec.maintenance = Some("new racks".to_owned());
         let text = describe(&ruled, &[], &[], &[], now(), Out::plain());
         for line in [
             "Maintenance:  new racks\n",

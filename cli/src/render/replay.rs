@@ -81,9 +81,9 @@ fn policies(policies: &[PolicyView], out: Out) -> String {
         vec![
             safe(&policy.pool).into(),
             safe(&policy.subject).into(),
-            policy.priority.to_string().into(),
-            counted(&policy.reserved).into(),
-            counted(&policy.limit).into(),
+            policy.spec.priority.to_string().into(),
+            counted(&policy.spec.reserved).into(),
+            counted(&policy.spec.limit).into(),
             or_dash(Some(&amounts::amounts(&policy.used))).into(),
         ]
     };

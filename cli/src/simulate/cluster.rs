@@ -4,8 +4,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use sluice_common::api::{PolicyRequest, PoolRequest, PutDocument};
+use sluice_common::api::PutDocument;
+use sluice_common::beside::Beside;
 use sluice_common::id::{PoolName, Subject};
+use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
 use sluice_simulator::{NotPut, TraceRun};
@@ -90,10 +92,7 @@ impl Cluster {
     pub(super) fn notes(&self) -> Vec<String> {
         let documents = || self.documents.iter().map(|(document, _)| document);
         let is_access = |document: &PutDocument| {
-            matches!(
-                document,
-                PutDocument::Role { .. } | PutDocument::Binding { .. }
-            )
+            matches!(document, PutDocument::Role(_) | PutDocument::Binding(_))
         };
         let is_template = |document: &PutDocument| matches!(document, PutDocument::Template { .. });
         let told = [
@@ -125,11 +124,11 @@ impl Cluster {
     /// The simulated cluster. Without policies, each of `subjects` may use all of it.
     pub(super) fn build(self, subjects: BTreeSet<&Subject>) -> Result<TraceRun, Failure> {
         let pools = self.pools();
-        let has_policies = (self.documents.iter())
-            .any(|(document, _)| matches!(document, PutDocument::Policy { .. }));
+        let has_policies =
+            (self.documents.iter()).any(|(document, _)| matches!(document, PutDocument::Policy(_)));
         let mut run = TraceRun::new(Time::default());
         // Hosts join first: what a pool says of platforms may be about them.
-        let bare = |pool: &String| PutDocument::pool(pool.as_str(), PoolRequest::default());
+        let bare = |pool: &String| PutDocument::pool(pool.as_str(), PoolSpec::default());
         make(&mut run, pools.iter().map(bare).collect(), &[])?;
         for host in self.hosts {
             join(&mut run, host, &pools)?;
@@ -138,7 +137,7 @@ impl Cluster {
         if !has_policies {
             let all = subjects.into_iter().flat_map(|subject| {
                 let policy = |pool: &String| {
-                    PutDocument::policy(pool.as_str(), subject.as_str(), PolicyRequest::default())
+                    PutDocument::policy(pool.as_str(), subject.as_str(), PolicySpec::default())
                 };
                 pools.iter().map(policy)
             });
@@ -154,7 +153,7 @@ impl Cluster {
             .documents
             .iter()
             .filter_map(|(document, _)| match document {
-                PutDocument::Pool { name, .. } => Some(name.clone()),
+                PutDocument::Pool(it) => Some(it.names.name.clone()),
                 _ => None,
             });
         let declared: Vec<String> = declared.collect();
@@ -211,17 +210,18 @@ fn in_which() -> Failure {
 }
 
 fn requires(document: &PutDocument) -> bool {
-    matches!(document, PutDocument::Pool { require, .. } if !require.is_empty())
+    matches!(document, PutDocument::Pool(it) if !it.spec.require.is_empty())
 }
 
 fn says_grace(document: &PutDocument) -> bool {
-    matches!(document, PutDocument::Pool { defaults, max, .. }
-        if defaults.grace_period.is_some() || max.grace_period.is_some())
+    let PutDocument::Pool(Beside { spec, .. }) = document else {
+        return false;
+    };
+    spec.defaults.grace_period.is_some() || spec.max.grace_period.is_some()
 }
 
 fn freezes(document: &PutDocument) -> bool {
-    matches!(document, PutDocument::Pool { defaults, .. }
-        if defaults.on_preempt == Some(OnPreempt::Suspend))
+    matches!(document, PutDocument::Pool(it) if it.spec.defaults.on_preempt == Some(OnPreempt::Suspend))
 }
 
 #[cfg(test)]

@@ -1,67 +1,13 @@
-//! Platforms of pools: as somebody writes them, and as they are shown.
+//! Platforms of pools as they are shown.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use crate::id::{PlatformName, ValidationName};
-use crate::platform::terms::{Declared, HardwareSelector, PlatformTerms};
+use crate::id::ValidationName;
+use crate::platform::terms::HardwareSelector;
 use crate::template::Template;
-
-/// A platform in the list of its pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub struct NamedPlatform {
-    /// Its name.
-    pub name: PlatformName,
-    /// For people.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub description: String,
-    /// Which GPUs and hosts are of it; all of its pool where it says nothing.
-    #[serde(default)]
-    pub selector: HardwareSelector,
-    /// What goes over the templates of its pool where a step is granted hardware of it.
-    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
-    pub overrides: Option<Box<Template>>,
-    /// The documents of assertions that steps must keep which may be granted hardware of it, beside those of its pool.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub validations: Vec<ValidationName>,
-}
-
-/// A list that names a platform twice.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("platform `{0}` is there twice: leave one of them out")]
-pub struct NamedTwice(pub PlatformName);
-
-/// The platforms of a list, by name.
-///
-/// # Errors
-/// Where it names one twice.
-pub fn declared(list: Vec<NamedPlatform>) -> Result<Declared, NamedTwice> {
-    let mut declared = BTreeMap::new();
-    for NamedPlatform {
-        name,
-        description,
-        selector,
-        overrides,
-        validations,
-    } in list
-    {
-        let terms = PlatformTerms {
-            description,
-            selector,
-            overrides,
-            validations,
-        };
-        if declared.insert(name.clone(), terms).is_some() {
-            return Err(NamedTwice(name));
-        }
-    }
-    Ok(declared)
-}
 
 /// A platform of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,24 +1,20 @@
 //! Changes of the terms of pools and of subjects in them: how they are asked for, and what is told of them.
 
-mod access;
 mod outcome;
 mod touched;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use super::{NamedPlatform, PolicyRequest, PoolDefaults, PoolMaxima, PoolRequest};
-use crate::access::{Member, Pattern, Rule};
-use crate::amount::Key;
-use crate::cluster::{ClusterTerms, DefaultPool, SubjectTerms};
-use crate::id::{PlatformName, RoleName, Subject, ValidationName};
-use crate::platform::terms::{HardwareSelector, PlatformTerms, UnmatchedPlatform};
-use crate::step::OnPreempt;
+use crate::access::{BindingTerms, RoleTerms};
+use crate::beside::{Beside, ByName, InPool, OfSubject, TheOne};
+use crate::cluster::ClusterTerms;
+use crate::platform::terms::PlatformSpec;
+use crate::pool::{PolicySpec, PoolSpec};
 use crate::template::Template;
-use crate::validation::{Assertion, ValidationTerms};
+use crate::validation::ValidationTerms;
 
 pub use outcome::{ApplyView, ChangeOutcome, TermsChangeView, TermsKind, TermsView};
 pub use touched::{PreemptedView, UseView};
@@ -40,119 +36,15 @@ pub struct ApplyRequest {
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PutDocument {
     /// A pool.
-    Pool {
-        /// Its name.
-        name: String,
-        /// For people.
-        #[serde(default)]
-        description: String,
-        /// Capacity by key, where it is declared; what is not is what its nodes report.
-        #[serde(default)]
-        capacity: BTreeMap<Key, u64>,
-        /// For how long after its start a run is spared by others' priority and reclaim, such as `10m`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        min_runtime: Option<String>,
-        /// Capabilities that its nodes must have, such as `kill` or `devices`; one that lacks any gets no new work.
-        #[serde(default)]
-        require: Vec<String>,
-        /// What whoever submits to it is told while it takes no new steps; it takes them where absent.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        maintenance: Option<String>,
-        /// What holds for its steps where they say nothing themselves.
-        #[serde(default, skip_serializing_if = "PoolDefaults::is_empty")]
-        defaults: PoolDefaults,
-        /// What its steps may say at most.
-        #[serde(default, skip_serializing_if = "PoolMaxima::is_empty")]
-        max: PoolMaxima,
-        /// What may happen to its steps when they must give way; anything where it is empty.
-        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-        on_preempt_allowed: BTreeSet<OnPreempt>,
-        /// The documents of assertions that its steps must keep.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        validations: Vec<ValidationName>,
-        /// The platform of its steps that name none; any where it is absent.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        default_platform: Option<PlatformName>,
-        /// What becomes of a request for a platform that it declares and of which it has no host: `reject`, or `wait`.
-        #[serde(default, skip_serializing_if = "super::is_reject")]
-        unmatched_platform: UnmatchedPlatform,
-        /// The platforms that it declares, and no others. Where they are absent it declares those alone that documents
-        /// of their own declare in the same call.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        platforms: Option<Vec<NamedPlatform>>,
-        /// Templates that lie under its steps, the lowest first.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        templates: Vec<String>,
-        /// The version that it must have; 0 is that it must not be there.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        version: Option<u64>,
-    },
+    Pool(Beside<ByName, Box<PoolSpec>>),
     /// The cluster as a whole.
-    Cluster {
-        /// Where steps go that name no pool.
-        #[serde(default, skip_serializing_if = "DefaultPool::is_empty")]
-        default_pool: DefaultPool,
-        /// Where those of a subject go instead.
-        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        subjects: BTreeMap<Subject, SubjectTerms>,
-        /// The version that it must have; 0 is that nobody has set any terms.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        version: Option<u64>,
-    },
+    Cluster(Beside<TheOne, ClusterTerms>),
     /// A platform of a pool.
-    Platform {
-        /// The pool.
-        pool: String,
-        /// Its name.
-        name: String,
-        /// For people.
-        #[serde(default)]
-        description: String,
-        /// Which GPUs and hosts are of it; all of the pool where it says nothing.
-        #[serde(default)]
-        selector: HardwareSelector,
-        /// What goes over the templates of its pool where a step is granted hardware of it.
-        #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
-        overrides: Option<Box<Template>>,
-        /// The documents of assertions that steps must keep which may be granted hardware of it.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        validations: Vec<ValidationName>,
-        /// The version that it must have; 0 is that it must not be there.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        version: Option<u64>,
-    },
+    Platform(Beside<InPool, PlatformSpec>),
     /// The binding of a subject to a pool.
-    Policy {
-        /// The pool.
-        pool: String,
-        /// Who.
-        subject: String,
-        /// Higher is preferred.
-        #[serde(default)]
-        priority: u64,
-        /// What is kept for the subject, by key.
-        #[serde(default)]
-        reserved: BTreeMap<Key, u64>,
-        /// What it may use at most, by key; a key that is not named is bounded by the pool alone.
-        #[serde(default)]
-        limit: BTreeMap<Key, u64>,
-        /// The version that it must have; 0 is that it must not be there.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        version: Option<u64>,
-    },
+    Policy(Beside<OfSubject, PolicySpec>),
     /// A document of assertions over what is submitted.
-    Validation {
-        /// Its name.
-        name: String,
-        /// For people.
-        #[serde(default)]
-        description: String,
-        /// Each of which a step must keep.
-        assertions: Vec<Assertion>,
-        /// The version that it must have; 0 is that it must not be there.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        version: Option<u64>,
-    },
+    Validation(Beside<ByName, ValidationTerms>),
     /// A template.
     Template {
         /// Its name.
@@ -164,79 +56,15 @@ pub enum PutDocument {
         version: Option<u64>,
     },
     /// What somebody may do.
-    Role {
-        /// Its name.
-        name: String,
-        /// For people.
-        #[serde(default)]
-        description: String,
-        /// Its rules. Their order does not matter: one that denies wins.
-        #[serde(default)]
-        rules: Vec<Rule>,
-        /// The version that it must have; 0 is that it must not be there.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        version: Option<u64>,
-    },
+    Role(Beside<ByName, RoleTerms>),
     /// Who has which roles.
-    Binding {
-        /// Its name.
-        name: String,
-        /// For people.
-        #[serde(default)]
-        description: String,
-        /// The roles.
-        #[serde(default)]
-        roles: Vec<RoleName>,
-        /// In these pools alone; in any where it is empty.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        pools: Vec<Pattern>,
-        /// For these subjects alone; for any where it is empty.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        subjects: Vec<Pattern>,
-        /// To whom they are given.
-        #[serde(default)]
-        members: Vec<Member>,
-        /// The version that it must have; 0 is that it must not be there.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        version: Option<u64>,
-    },
+    Binding(Beside<ByName, BindingTerms>),
 }
 
 impl PutDocument {
     /// A pool.
-    pub fn pool(name: impl Into<String>, request: PoolRequest) -> Self {
-        let PoolRequest {
-            description,
-            capacity,
-            min_runtime,
-            require,
-            maintenance,
-            defaults,
-            max,
-            on_preempt_allowed,
-            validations,
-            default_platform,
-            unmatched_platform,
-            platforms,
-            templates,
-        } = request;
-        Self::Pool {
-            name: name.into(),
-            description,
-            capacity,
-            min_runtime,
-            require,
-            maintenance,
-            defaults,
-            max,
-            on_preempt_allowed,
-            validations,
-            default_platform,
-            unmatched_platform,
-            platforms,
-            templates,
-            version: None,
-        }
+    pub fn pool(name: impl Into<String>, spec: PoolSpec) -> Self {
+        Self::Pool(Beside::new(ByName { name: name.into() }, Box::new(spec)))
     }
 
     /// A template.
@@ -250,73 +78,40 @@ impl PutDocument {
 
     /// The cluster.
     pub fn cluster(terms: ClusterTerms) -> Self {
-        let ClusterTerms {
-            default_pool,
-            subjects,
-        } = terms;
-        Self::Cluster {
-            default_pool,
-            subjects,
-            version: None,
-        }
+        Self::Cluster(Beside::new(TheOne {}, terms))
     }
 
     /// A document of assertions.
     pub fn validation(name: impl Into<String>, terms: ValidationTerms) -> Self {
-        let ValidationTerms {
-            description,
-            assertions,
-        } = terms;
-        Self::Validation {
-            name: name.into(),
-            description,
-            assertions,
-            version: None,
-        }
+        Self::Validation(Beside::new(ByName { name: name.into() }, terms))
     }
 
     /// A platform.
-    pub fn platform(
-        pool: impl Into<String>,
-        name: impl Into<String>,
-        terms: PlatformTerms,
-    ) -> Self {
-        let PlatformTerms {
-            description,
-            selector,
-            overrides,
-            validations,
-        } = terms;
-        Self::Platform {
+    pub fn platform(pool: impl Into<String>, name: impl Into<String>, spec: PlatformSpec) -> Self {
+        let names = InPool {
             pool: pool.into(),
             name: name.into(),
-            description,
-            selector,
-            overrides,
-            validations,
-            version: None,
-        }
+        };
+        Self::Platform(Beside::new(names, spec))
     }
 
     /// A policy.
-    pub fn policy(
-        pool: impl Into<String>,
-        subject: impl Into<String>,
-        request: PolicyRequest,
-    ) -> Self {
-        let PolicyRequest {
-            priority,
-            reserved,
-            limit,
-        } = request;
-        Self::Policy {
+    pub fn policy(pool: impl Into<String>, subject: impl Into<String>, spec: PolicySpec) -> Self {
+        let names = OfSubject {
             pool: pool.into(),
             subject: subject.into(),
-            priority,
-            reserved,
-            limit,
-            version: None,
-        }
+        };
+        Self::Policy(Beside::new(names, spec))
+    }
+
+    /// A role.
+    pub fn role(name: impl Into<String>, terms: RoleTerms) -> Self {
+        Self::Role(Beside::new(ByName { name: name.into() }, terms))
+    }
+
+    /// A binding.
+    pub fn binding(name: impl Into<String>, terms: BindingTerms) -> Self {
+        Self::Binding(Beside::new(ByName { name: name.into() }, terms))
     }
 }
 

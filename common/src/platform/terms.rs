@@ -192,7 +192,7 @@ impl HardwareSelector {
     schemars(rename = "PlatformTerms")
 )]
 #[serde(default, deny_unknown_fields)]
-pub struct PlatformTerms {
+pub struct PlatformSpec {
     /// For people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
@@ -206,7 +206,7 @@ pub struct PlatformTerms {
     pub validations: Vec<ValidationName>,
 }
 
-impl PlatformTerms {
+impl PlatformSpec {
     /// Whether a step that takes any platform may be granted this one: without GPUs it takes no part in what tells GPUs
     /// apart, on whatever host it is.
     pub fn may_be_any(&self, with_gpus: bool) -> bool {
@@ -227,6 +227,11 @@ pub enum UnmatchedPlatform {
 }
 
 impl UnmatchedPlatform {
+    /// Whether it is the usual one.
+    pub fn is_reject(&self) -> bool {
+        *self == Self::Reject
+    }
+
     /// The name as the API writes it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -237,12 +242,12 @@ impl UnmatchedPlatform {
 }
 
 /// The platforms that a pool declares.
-pub type Declared = BTreeMap<PlatformName, PlatformTerms>;
+pub type Declared = BTreeMap<PlatformName, PlatformSpec>;
 
 /// The platforms of a GPU of a host, or of a host that has none: those that are declared and mean it, and the one of its
 /// model, unless one of this name is declared.
 pub fn of<'a>(
-    declared: impl Iterator<Item = (&'a PlatformName, &'a PlatformTerms)>,
+    declared: impl Iterator<Item = (&'a PlatformName, &'a PlatformSpec)>,
     host: &Host<'_>,
     gpu: Option<&Gpu>,
 ) -> BTreeSet<PlatformName> {
@@ -289,10 +294,10 @@ mod tests {
         }
     }
 
-    fn terms(selector: &str) -> PlatformTerms {
-        PlatformTerms {
+    fn terms(selector: &str) -> PlatformSpec {
+        PlatformSpec {
             selector: serde_json::from_str(selector).unwrap(),
-            ..PlatformTerms::default()
+            ..PlatformSpec::default()
         }
     }
 
@@ -393,7 +398,7 @@ mod tests {
             assert!(error.to_string().contains(words), "{selector}: {error}");
         }
         let text = r#"{"description":"x","selector":{"gpu_model":"a100, h100","driver":">=550"}}"#;
-        let read: PlatformTerms = serde_json::from_str(text).unwrap();
+        let read: PlatformSpec = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&read).unwrap(), text);
     }
 }

@@ -11,7 +11,7 @@ use sluice_common::access::{BindingTerms, Pattern, Resource, RoleTerms, Verb};
 use sluice_common::amount::parse_memory;
 use sluice_common::api::{
     ApiTokenRequest, ApplyRequest, BatchRequest, CordonRequest, DrainRequest, JoinTokenRequest,
-    LabelsRequest, MoveRequest, PolicyRequest, PoolRequest, UncordonRequest,
+    LabelsRequest, MoveRequest, UncordonRequest,
 };
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::exec::ExecRequest;
@@ -21,7 +21,8 @@ use sluice_common::label::{LabelChange, LabelKey, LabelValue};
 use sluice_common::nearest::unknown_field;
 use sluice_common::output::{mark, read_mark};
 use sluice_common::platform::range::{Bytes, Range, Version};
-use sluice_common::platform::terms::{PlatformTerms, Words};
+use sluice_common::platform::terms::{PlatformSpec, Words};
+use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::processors::CpuSet;
 use sluice_common::proof::Fingerprint;
 use sluice_common::request::StepRequest;
@@ -305,9 +306,9 @@ fn documents() {
                 0 => step(json),
                 1 => template(json),
                 2 => validation(json),
-                3 => drop(document::<PlatformTerms>(json)),
-                4 => drop(document::<PoolRequest>(json)),
-                5 => drop(document::<PolicyRequest>(json)),
+                3 => drop(document::<PlatformSpec>(json)),
+                4 => drop(document::<PoolSpec>(json)),
+                5 => drop(document::<PolicySpec>(json)),
                 6 => drop(document::<RoleTerms>(json)),
                 7 => drop(document::<BindingTerms>(json)),
                 8 => drop(document::<ClusterTerms>(json)),

@@ -1,11 +1,11 @@
 //! What can happen to the core.
 
-use crate::model::pool::PoolSpec;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use sluice_common::platform::terms::Declared;
+use sluice_common::pool::PoolSpec;
 
 use sluice_common::access::AuditEntry;
 use sluice_common::cluster::ClusterTerms;
@@ -14,14 +14,14 @@ use sluice_common::id::{
     ValidationName,
 };
 use sluice_common::label::{LabelKey, LabelValue};
-use sluice_common::platform::terms::PlatformTerms;
+use sluice_common::platform::terms::PlatformSpec;
+use sluice_common::pool::PolicySpec;
 use sluice_common::proof::{Claim, SecretHash};
 use sluice_common::step::StepSpec;
 use sluice_common::template::Template;
 use sluice_common::time::Span;
 use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{FromNode, Heartbeat, Hello};
-use sluice_scheduler::Policy;
 
 use crate::model::access::AccessChange;
 use crate::model::join::JoinAsk;
@@ -227,7 +227,7 @@ pub enum Wanted {
         /// Who.
         subject: Subject,
         /// On which terms.
-        policy: Policy,
+        policy: PolicySpec,
     },
     /// A subject not bound to a pool. What it runs there goes on.
     NoPolicy {
@@ -255,7 +255,7 @@ pub enum Wanted {
         /// Its name.
         platform: PlatformName,
         /// The terms.
-        terms: Box<PlatformTerms>,
+        terms: Box<PlatformSpec>,
     },
     /// A pool that does not declare a platform. Its hosts are of those then that are left.
     NoPlatform {

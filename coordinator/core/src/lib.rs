@@ -60,7 +60,7 @@ pub use model::cluster::{Cluster, Home};
 pub use model::join::{JoinAsk, Joined};
 pub use model::node::{Cordon, Drain, GpuCordon, Moves, Node};
 pub use model::placement::Placement;
-pub use model::pool::{Binding, Platform, Pool, PoolSpec};
+pub use model::pool::{Binding, Platform, Pool};
 pub use model::recovery::{FrozenOnHost, LogPoint, Recovery, RecoveryEnd, RecoveryWhy, Warrant};
 pub use model::step::{
     Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step, Suspension, SuspensionPhase,

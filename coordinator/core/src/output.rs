@@ -7,12 +7,12 @@ use alloc::{boxed::Box, string::String, vec::Vec};
 use sluice_common::access::{BindingTerms, RoleTerms};
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::id::{NodeName, StepId};
-use sluice_common::platform::terms::PlatformTerms;
+use sluice_common::platform::terms::PlatformSpec;
+use sluice_common::pool::PolicySpec;
 use sluice_common::template::Template;
 use sluice_common::time::Time;
 use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{Command, Greeting};
-use sluice_scheduler::Policy;
 
 use crate::input::WantedPool;
 use crate::input::{ReplyId, SessionId, TimerKey};
@@ -126,13 +126,13 @@ pub enum Terms {
     /// Of a pool.
     Pool(Box<WantedPool>),
     /// Of a subject in a pool.
-    Policy(Policy),
+    Policy(PolicySpec),
     /// Of the cluster as a whole.
     Cluster(ClusterTerms),
     /// Of a document of assertions.
     Validation(ValidationTerms),
     /// Of a platform of a pool.
-    Platform(PlatformTerms),
+    Platform(PlatformSpec),
     /// Of a template.
     Template(Box<Template>),
     /// Of a role.

@@ -5,6 +5,7 @@ mod about;
 mod attempt;
 mod clock;
 mod joining;
+pub(crate) mod logged;
 mod node;
 mod pool;
 mod stamped;

@@ -15,7 +15,6 @@ pub(crate) mod adoption;
 pub(crate) mod end;
 pub(crate) mod warrants;
 
-use crate::model::pool::PoolSpec;
 use crate::record;
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -23,6 +22,7 @@ use alloc::string::String;
 
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
+use sluice_common::pool::PoolSpec;
 use sluice_common::state::NodeState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Time;

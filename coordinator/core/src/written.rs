@@ -4,29 +4,24 @@
 
 mod rules;
 
-use crate::model::pool::PoolSpec;
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use core::mem::take;
 
 use sluice_common::access::{BindingTerms, RoleTerms};
-use sluice_common::api::{NamedPlatform, PolicyRequest, PoolRequest, PutDocument, declared};
+use sluice_common::api::PutDocument;
+use sluice_common::beside::InPool;
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{NameError, PlatformName, PoolName, Subject, TemplateName, ValidationName};
-use sluice_common::inventory::Capability;
 use sluice_common::limit::MAX_AMOUNT;
-use sluice_common::platform::terms::{Declared, PlatformTerms};
+use sluice_common::platform::terms::{Declared, PlatformSpec};
+use sluice_common::pool::{NamedPlatform, PolicySpec, PoolSpec, Table};
 use sluice_common::request::FieldError;
 use sluice_common::template::Template;
-use sluice_common::template::check::MAX_TEMPLATES;
-use sluice_common::time::Span;
 use sluice_common::validation::ValidationTerms;
-use sluice_scheduler::{Policy, Table};
 
 use crate::input::WantedPool;
 use crate::input::{Change, Wanted};
@@ -47,132 +42,34 @@ pub fn invalid(field: &str, code: ErrorCode, error: &impl ToString) -> FieldErro
 /// The first field that may not hold what it holds.
 pub fn change(document: PutDocument) -> Result<Change, FieldError> {
     let (wanted, version) = match document {
-        PutDocument::Pool {
-            name,
-            description,
-            capacity,
-            min_runtime,
-            require,
-            maintenance,
-            defaults,
-            max,
-            on_preempt_allowed,
-            validations,
-            default_platform,
-            unmatched_platform,
-            platforms,
-            templates,
-            version,
-        } => {
-            let request = PoolRequest {
-                description,
-                capacity,
-                min_runtime,
-                require,
-                maintenance,
-                defaults,
-                max,
-                on_preempt_allowed,
-                validations,
-                default_platform,
-                unmatched_platform,
-                platforms,
-                templates,
-            };
-            let pool = pool_name("name", name)?;
-            let terms = Box::new(self::pool(request)?);
-            (Wanted::Pool { pool, terms }, version)
+        PutDocument::Pool(it) => {
+            let pool = pool_name("name", it.names.name)?;
+            let terms = Box::new(self::pool(*it.spec)?);
+            (Wanted::Pool { pool, terms }, it.version)
         }
         PutDocument::Template {
             name,
             template,
             version,
         } => (self::template(name, template)?, version),
-        PutDocument::Cluster {
-            default_pool,
-            subjects,
-            version,
-        } => {
-            let terms = ClusterTerms {
-                default_pool,
-                subjects,
-            };
-            (cluster(terms)?, version)
+        PutDocument::Cluster(it) => (cluster(it.spec)?, it.version),
+        PutDocument::Validation(it) => (validation(it.names.name, it.spec)?, it.version),
+        PutDocument::Platform(it) => {
+            let InPool { pool, name } = it.names;
+            (platform(pool, name, it.spec)?, it.version)
         }
-        PutDocument::Validation {
-            name,
-            description,
-            assertions,
-            version,
-        } => {
-            let terms = ValidationTerms {
-                description,
-                assertions,
-            };
-            (validation(name, terms)?, version)
-        }
-        PutDocument::Platform {
-            pool,
-            name,
-            description,
-            selector,
-            overrides,
-            validations,
-            version,
-        } => {
-            let terms = PlatformTerms {
-                description,
-                selector,
-                overrides,
-                validations,
-            };
-            (platform(pool, name, terms)?, version)
-        }
-        PutDocument::Role {
-            name,
-            description,
-            rules,
-            version,
-        } => (role(name, RoleTerms { description, rules })?, version),
-        PutDocument::Binding {
-            name,
-            description,
-            roles,
-            pools,
-            subjects,
-            members,
-            version,
-        } => {
-            let terms = BindingTerms {
-                description,
-                roles,
-                pools,
-                subjects,
-                members,
-            };
-            (binding(name, terms)?, version)
-        }
-        PutDocument::Policy {
-            pool,
-            subject,
-            priority,
-            reserved,
-            limit,
-            version,
-        } => {
-            let request = PolicyRequest {
-                priority,
-                reserved,
-                limit,
-            };
-            let (pool, subject) = (pool_name("pool", pool)?, subject_name(subject)?);
-            let policy = self::policy(&subject, request)?;
+        PutDocument::Role(it) => (role(it.names.name, it.spec)?, it.version),
+        PutDocument::Binding(it) => (binding(it.names.name, it.spec)?, it.version),
+        PutDocument::Policy(it) => {
+            let pool = pool_name("pool", it.names.pool)?;
+            let subject = subject_name(it.names.subject)?;
+            let policy = self::policy(&subject, it.spec)?;
             let wanted = Wanted::Policy {
                 pool,
                 subject,
                 policy,
             };
-            (wanted, version)
+            (wanted, it.version)
         }
     };
     Ok(Change { wanted, version })
@@ -182,23 +79,11 @@ pub fn change(document: PutDocument) -> Result<Change, FieldError> {
 ///
 /// # Errors
 /// The first field that may not hold what it holds, or that contradicts another.
-pub fn pool(mut request: PoolRequest) -> Result<WantedPool, FieldError> {
-    let min_runtime: Option<Result<Span, _>> = request.min_runtime.as_deref().map(str::parse);
-    let min_runtime = min_runtime.transpose();
-    let min_runtime =
-        min_runtime.map_err(|e| invalid("min_runtime", ErrorCode::InvalidDuration, &e))?;
-    let capacity = amounts("capacity", take(&mut request.capacity))?;
-    let require = capabilities(&request.require)?;
-    let platforms = request.platforms.take();
-    let spec = PoolSpec {
-        description: take(&mut request.description),
-        capacity,
-        min_runtime: min_runtime.unwrap_or(Span::ZERO),
-        require,
-        rules: rules::checked(request)?,
-    };
-    let platforms = Some(platforms_listed(platforms)?);
-    let spec = rules::able_to_pin(spec)?;
+pub fn pool(mut spec: PoolSpec) -> Result<WantedPool, FieldError> {
+    amounts("capacity", &spec.capacity)?;
+    rules::check(&spec)?;
+    let platforms = Some(platforms_listed(spec.platforms.take().unwrap_or_default())?);
+    rules::able_to_pin(&spec)?;
     Ok(WantedPool { spec, platforms })
 }
 
@@ -206,17 +91,16 @@ pub fn pool(mut request: PoolRequest) -> Result<WantedPool, FieldError> {
 ///
 /// # Errors
 /// An amount that is too large, or what would be reserved for nobody in particular.
-pub fn policy(subject: &Subject, request: PolicyRequest) -> Result<Policy, FieldError> {
-    if subject.is_everyone() && request.reserved.values().any(|n| *n > 0) {
+pub fn policy(subject: &Subject, spec: PolicySpec) -> Result<PolicySpec, FieldError> {
+    if subject.is_everyone() && spec.reserved.values().any(|n| *n > 0) {
         let why = "the policy of `*` is that of each who has none, and reserves nothing: leave `reserved` out, or write \
                    a policy for each subject that is to have a share";
         return Err(invalid("reserved", ErrorCode::Contradiction, &why));
     }
-    Ok(Policy {
-        priority: amount("priority", request.priority)?,
-        reserved: amounts("reserved", request.reserved)?,
-        limit: amounts("limit", request.limit)?,
-    })
+    amount("priority", spec.priority)?;
+    amounts("reserved", &spec.reserved)?;
+    amounts("limit", &spec.limit)?;
+    Ok(spec)
 }
 
 /// A template, checked.
@@ -256,7 +140,7 @@ pub fn cluster(terms: ClusterTerms) -> Result<Wanted, FieldError> {
 ///
 /// # Errors
 /// The first field that may not hold what it holds.
-pub fn platform_terms(terms: PlatformTerms) -> Result<PlatformTerms, FieldError> {
+pub fn platform_terms(terms: PlatformSpec) -> Result<PlatformSpec, FieldError> {
     check_platform("", terms.overrides.as_deref(), &terms.validations)?;
     Ok(terms)
 }
@@ -281,7 +165,7 @@ fn check_platform(
     })
 }
 
-fn platform(pool: String, name: String, terms: PlatformTerms) -> Result<Wanted, FieldError> {
+fn platform(pool: String, name: String, terms: PlatformSpec) -> Result<Wanted, FieldError> {
     let pool = pool_name("pool", pool)?;
     let platform = platform_name("name", name)?;
     let terms = Box::new(self::platform_terms(terms)?);
@@ -352,58 +236,36 @@ pub fn access_name<T: TryFrom<String, Error = NameError>>(name: String) -> Resul
     T::try_from(name).map_err(|e| invalid("name", ErrorCode::InvalidAccess, &e))
 }
 
-/// The templates that a pool names.
-fn template_names(names: &[String]) -> Result<Vec<TemplateName>, FieldError> {
-    let wrong = |field: &str, why: &str| invalid(field, ErrorCode::InvalidTemplate, &why);
-    if names.len() > MAX_TEMPLATES {
-        let why = format!("{} templates: {MAX_TEMPLATES} are the most", names.len());
-        return Err(wrong("templates", &why));
-    }
-    let mut found = Vec::new();
-    for (at, name) in names.iter().enumerate() {
-        let field = format!("templates[{at}]");
-        let name = template_name(&field, name.clone())?;
-        if found.contains(&name) {
-            let why = format!("`{name}` is there twice: a layer over itself changes nothing");
-            return Err(wrong(&field, &why));
-        }
-        found.push(name);
-    }
-    Ok(found)
-}
-
 /// The platforms that a pool lists: what it leaves out is gone.
-fn platforms_listed(list: Option<Vec<NamedPlatform>>) -> Result<Declared, FieldError> {
-    let list = list.unwrap_or_default();
-    for (at, platform) in list.iter().enumerate() {
+fn platforms_listed(list: Vec<NamedPlatform>) -> Result<Declared, FieldError> {
+    for (at, NamedPlatform { spec, .. }) in list.iter().enumerate() {
         let below = format!("platforms[{at}].");
-        check_platform(&below, platform.overrides.as_deref(), &platform.validations)?;
+        check_platform(&below, spec.overrides.as_deref(), &spec.validations)?;
     }
-    declared(list).map_err(|e| invalid("platforms", ErrorCode::NamedTwice, &e))
+    let mut declared = Declared::new();
+    for NamedPlatform { names, spec, .. } in list {
+        let twice = format!(
+            "platform `{}` is there twice: leave one of them out",
+            names.name
+        );
+        if declared.insert(names.name, spec).is_some() {
+            return Err(invalid("platforms", ErrorCode::NamedTwice, &twice));
+        }
+    }
+    Ok(declared)
 }
 
-fn amounts(field: &str, table: Table) -> Result<Table, FieldError> {
-    for (key, n) in &table {
-        amount(&format!("{field}.{key}"), *n)?;
-    }
-    Ok(table)
+fn amounts(field: &str, table: &Table) -> Result<(), FieldError> {
+    let mut each = table.iter();
+    each.try_for_each(|(key, n)| amount(&format!("{field}.{key}"), *n))
 }
 
-fn amount(field: &str, n: u64) -> Result<u64, FieldError> {
+fn amount(field: &str, n: u64) -> Result<(), FieldError> {
     match n {
-        0..=MAX_AMOUNT => Ok(n),
+        0..=MAX_AMOUNT => Ok(()),
         _ => {
             let why = format!("{n} is too large: write at most {MAX_AMOUNT}");
             Err(invalid(field, ErrorCode::InvalidAmount, &why))
         }
     }
-}
-
-fn capabilities(words: &[String]) -> Result<BTreeSet<Capability>, FieldError> {
-    let named = words.iter().enumerate().map(|(at, word)| {
-        let field = format!("require[{at}]");
-        word.parse()
-            .map_err(|e| invalid(&field, ErrorCode::InvalidCapability, &e))
-    });
-    named.collect()
 }

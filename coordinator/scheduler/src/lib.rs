@@ -36,7 +36,6 @@ mod tests;
 pub use decide::Move;
 pub use inspect::block::Block;
 pub use inspect::{Holder, Inspection, KeyTerms, Stops};
-pub use model::account::{Policy, Table};
 pub use model::frozen::Frozen;
 pub use model::guard::{Denial, Guard};
 pub use model::host::{GpusOf, Hardware, Platforms, Size, sees};

@@ -9,6 +9,7 @@ use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::error::Category;
 use sluice_common::nearest::unknown_field;
+use sluice_common::request::FieldError;
 use tokio::time::timeout;
 
 use super::access::AccessWatch;
@@ -117,6 +118,11 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(json: &'a [u8], place: &str) -> Resu
 
 fn explain(place: &str, path: &str, error: &serde_json::Error) -> ApiError {
     let text = error.to_string();
+    if let Some(wrong) = FieldError::from_serde(&text) {
+        let wrong = wrong.below(path);
+        let field = join(place, &wrong.field, "");
+        return ApiError::Field(FieldError { field, ..wrong });
+    }
     if let Some((name, nearest)) = unknown_field(&text) {
         return ApiError::UnknownField {
             field: join(place, parent(path, name), name),

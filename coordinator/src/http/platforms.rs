@@ -10,7 +10,7 @@ use coordinator_core::{Core, Refusal, Wanted};
 use sluice_common::api::{Page, PlatformView};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{PlatformName, PoolName};
-use sluice_common::platform::terms::PlatformTerms;
+use sluice_common::platform::terms::PlatformSpec;
 
 use super::Api;
 use super::error::ApiError;
@@ -92,7 +92,7 @@ pub(super) async fn put(
     Place { pool, platform }: Place,
     put: Put,
 ) -> Result<Response, ApiError> {
-    let terms: PlatformTerms = put.body()?;
+    let terms: PlatformSpec = put.body()?;
     override_is_short("override", &terms.overrides)?;
     let terms = written::platform_terms(terms)?;
     let (of, name) = (pool.clone(), platform.clone());

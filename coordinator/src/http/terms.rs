@@ -15,9 +15,10 @@ use axum::response::{IntoResponse, Response};
 use coordinator_core::written::{self, platform_name, pool_name, subject_name, template_name};
 use coordinator_core::{Applied, Change, Core, Refused, Wanted};
 use serde::Deserialize;
-use sluice_common::api::{ApplyRequest, ApplyView, DeleteDocument, PoolRequest, PutDocument};
+use sluice_common::api::{ApplyRequest, ApplyView, DeleteDocument, PutDocument};
 use sluice_common::id::PoolName;
 use sluice_common::limit::MAX_BATCH_BODY_BYTES;
+use sluice_common::pool::PoolSpec;
 use sluice_common::request::FieldError;
 
 use super::access::Caller;
@@ -139,9 +140,9 @@ pub(super) async fn put_pool(
     put: Put,
 ) -> Result<Response, ApiError> {
     let pool = pool_name("pool", segment).map_err(ApiError::Field)?;
-    let request: PoolRequest = put.body()?;
-    length::of_platforms_can_be_kept(request.platforms.as_deref()).map_err(ApiError::Field)?;
-    let terms = written::pool(request).map_err(ApiError::Field)?;
+    let spec: PoolSpec = put.body()?;
+    length::of_platforms_can_be_kept(&spec).map_err(ApiError::Field)?;
+    let terms = written::pool(spec).map_err(ApiError::Field)?;
     let name = pool.clone();
     let terms = Box::new(terms);
     let wanted = Wanted::Pool { pool, terms };

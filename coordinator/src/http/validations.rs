@@ -22,7 +22,7 @@ fn view(core: &Core, name: &ValidationName, known: &Validation) -> ValidationVie
     let pools = core.state().pools().values();
     let naming = pools
         .clone()
-        .filter(|pool| pool.spec.rules.validations.contains(name));
+        .filter(|pool| pool.spec.validations.contains(name));
     let platforms = pools.flat_map(|pool| pool.platforms.iter().map(move |it| (pool, it)));
     let platforms = platforms.filter(|(_, (_, it))| it.terms.validations.contains(name));
     let platforms = platforms.map(|(pool, (platform, _))| format!("{}/{platform}", pool.name));

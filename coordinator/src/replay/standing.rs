@@ -204,9 +204,9 @@ fn pool(pool: &Pool) -> String {
     let required: Vec<&str> = spec.require.iter().map(|it| it.as_str()).collect();
     let required =
         (!required.is_empty()).then(|| format!("its nodes must have {}", required.join(", ")));
-    let closed = spec.rules.maintenance.as_ref();
+    let closed = spec.maintenance.as_ref();
     let closed = closed.map(|message| format!("in maintenance: {message}"));
-    let default = spec.rules.default_platform.as_ref();
+    let default = spec.default_platform.as_ref();
     let default = default.map(|name| format!("steps that name no platform take {name}"));
     let platforms: Vec<&str> = pool.platforms.keys().map(|name| name.as_str()).collect();
     let platforms =

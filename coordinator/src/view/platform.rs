@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator_core::{Core, Node, Pool};
-use sluice_common::api::{NamedPlatform, PlatformUse, PlatformView};
+use sluice_common::api::{PlatformUse, PlatformView};
+use sluice_common::beside::{Beside, PlatformItem};
 use sluice_common::id::{PlatformName, PoolName};
-use sluice_common::platform::terms::PlatformTerms;
+use sluice_common::pool::NamedPlatform;
 
 use super::granted_on;
 
@@ -47,21 +48,7 @@ pub fn all(core: &Core, pool: &Pool) -> Vec<PlatformView> {
 /// The platforms that a pool declares, as somebody wrote them.
 pub(super) fn declared(pool: &Pool) -> Vec<NamedPlatform> {
     let platforms = pool.declared().into_iter();
-    let named = platforms.map(|(name, terms)| {
-        let PlatformTerms {
-            description,
-            selector,
-            overrides,
-            validations,
-        } = terms;
-        NamedPlatform {
-            name,
-            description,
-            selector,
-            overrides,
-            validations,
-        }
-    });
+    let named = platforms.map(|(name, spec)| Beside::new(PlatformItem { name }, spec));
     named.collect()
 }
 
@@ -85,7 +72,7 @@ fn counted(core: &Core, pool: &Pool) -> Counted {
     }
     for (name, (has, nodes)) in &mut all {
         has.nodes = nodes.len() as u64;
-        has.default = pool.spec.rules.default_platform.as_ref() == Some(name);
+        has.default = pool.spec.default_platform.as_ref() == Some(name);
     }
     all
 }

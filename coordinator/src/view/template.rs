@@ -8,7 +8,7 @@ use sluice_common::id::{PoolName, TemplateName};
 pub fn template(core: &Core, name: &TemplateName) -> Option<TemplateView> {
     let kept = core.state().templates().get(name)?;
     let pools = core.state().pools().values();
-    let naming = pools.filter(|pool| pool.spec.rules.templates.contains(name));
+    let naming = pools.filter(|pool| pool.spec.templates.contains(name));
     Some(TemplateView {
         name: name.to_string(),
         template: kept.template.clone(),

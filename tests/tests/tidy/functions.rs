@@ -20,7 +20,6 @@ const LONGER: &[(&str, usize)] = &[
         "coordinator/core/src/submit/difference.rs first_difference",
         88,
     ),
-    ("coordinator/core/src/written.rs change", 132),
     ("coordinator/src/engine/report.rs tell_one", 178),
     ("coordinator/src/http/error/refusal.rs detail_of", 99),
 ];

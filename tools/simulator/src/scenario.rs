@@ -13,8 +13,8 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+use sluice_common::pool::Table;
 use sluice_common::step::OnPreempt;
-use sluice_scheduler::Table;
 
 pub use expected::{Difference, End, Expected};
 pub use play::{Fault, Place};

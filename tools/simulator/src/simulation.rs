@@ -20,12 +20,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sluice_common::amount::{Amounts, Key, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
+use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
 use sluice_scheduler::{
-    BadPolicy, HostUnits, Infeasible, Move, Policy, PoolTerms, Request, Run, Scheduler, Size,
-    demand,
+    BadPolicy, HostUnits, Infeasible, Move, PoolTerms, Request, Run, Scheduler, Size, demand,
 };
 
 use life::Life;
@@ -117,7 +117,7 @@ impl Simulation {
         &mut self,
         pool: &PoolName,
         subject: &Subject,
-        policy: Policy,
+        policy: PolicySpec,
     ) -> Result<Result<(), BadPolicy>, Impossible> {
         let known = self.scheduler.pool(pool);
         let known = known.ok_or_else(|| Impossible::UnknownPool(pool.clone()))?;

@@ -3,18 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
-use sluice_common::api::TermsView;
-
+use crate::client::Fields;
 use crate::render::safe;
+use serde_json::{Map, Value};
 
 /// Every field that says something.
-pub(super) fn of(terms: Option<&TermsView>) -> BTreeMap<String, String> {
+pub(super) fn of(terms: Option<&Fields>) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
-    let Some(Ok(Value::Object(terms))) = terms.map(serde_json::to_value) else {
-        return fields;
-    };
-    for (name, value) in terms {
+    for (name, value) in terms.into_iter().flatten() {
         match (name.as_str(), value) {
             // What a template says are its own fields; of a role or a binding this is all that there is.
             ("template" | "role" | "binding", Value::Object(said)) => {
@@ -25,7 +21,7 @@ pub(super) fn of(terms: Option<&TermsView>) -> BTreeMap<String, String> {
                 each.for_each(|(key, it)| put(&mut fields, &format!("override.{key}"), it));
             }
             ("assertions", Value::Array(all)) => fields.extend(all.iter().map(assertion)),
-            (_, value) => put(&mut fields, &name, &value),
+            (_, value) => put(&mut fields, name, value),
         }
     }
     fields
@@ -112,7 +108,7 @@ mod tests {
 
     #[test]
     fn lists_and_tables_are_told_as_people_write_them() {
-        let terms = json!({"require": ["cpuset", "freeze"], "validations": [], "min_runtime": "0s",
+        let terms = json!({"require": ["freeze", "cpuset"], "validations": [], "min_runtime": "0s",
             "capacity": {"gpu": 8}, "platforms": {"a100": {"selector": {"gpu_model": "a100"}, "description": "x"}},
             "template": {"wrapper": ["nice", "--"], "hooks": {"before": [{"name": "in", "command": ["stage", "1"]}]}},
             "override": {"env": {"A": "1"}, "resources": {"cpu_count": 2.5}}});

@@ -1,20 +1,18 @@
-//! What came of changes of terms: each with what was there before and is after.
+//! What came of changes of terms: each with what was there before and is after. Who reads them takes the terms as fields
+//! of whatever name.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use super::super::{PoolDefaults, PoolMaxima};
 use super::{PreemptedView, UseView};
 use crate::access::{BindingTerms, RoleTerms};
-use crate::amount::Key;
 use crate::cluster::{DefaultPool, SubjectTerms};
-use crate::id::{PlatformName, Subject, ValidationName};
-use crate::inventory::Capability;
-use crate::platform::terms::{HardwareSelector, PlatformTerms, UnmatchedPlatform};
-use crate::step::OnPreempt;
+use crate::id::Subject;
+use crate::platform::terms::{Declared, PlatformSpec};
+use crate::pool::{PolicySpec, PoolSpec, Table};
 use crate::template::Template;
 use crate::validation::Assertion;
 
@@ -25,11 +23,11 @@ use crate::validation::Assertion;
     derive(schemars::JsonSchema),
     schemars(rename = "Applied")
 )]
-pub struct ApplyView {
+pub struct ApplyView<T = TermsView> {
     /// Whether nothing was changed, and this is what it would mean.
     pub dry_run: bool,
     /// What came of each change: those to put first, then those to delete, in the order of the call.
-    pub changes: Vec<TermsChangeView>,
+    pub changes: Vec<TermsChangeView<T>>,
     /// Who uses what they take away. Where it is not empty they are made by force alone.
     pub in_use: Vec<UseView>,
     /// Steps that run and that others may make give way now, and could not before.
@@ -47,10 +45,9 @@ pub struct ApplyView {
     derive(schemars::JsonSchema),
     schemars(rename = "Change")
 )]
-pub struct TermsChangeView {
+pub struct TermsChangeView<T = TermsView> {
     /// What kind of thing it is.
     pub kind: TermsKind,
-    /// The pool; `None` where it is the cluster or a template.
     /// The pool; `None` where it is the cluster, a role or a binding.
     pub pool: Option<String>,
     /// Who, where it is a policy.
@@ -64,9 +61,9 @@ pub struct TermsChangeView {
     /// What came of it.
     pub outcome: ChangeOutcome,
     /// What was there.
-    pub before: Option<TermsView>,
+    pub before: Option<T>,
     /// What is there.
-    pub after: Option<TermsView>,
+    pub after: Option<T>,
 }
 
 /// Kinds of things that have terms.
@@ -107,84 +104,63 @@ pub enum ChangeOutcome {
     Deleted,
 }
 
-/// Terms of a pool or of a subject in it; those of the other kind are absent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Terms as a change found or left them: the fields of one kind of thing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(
     feature = "schema",
     derive(schemars::JsonSchema),
     schemars(rename = "Terms")
 )]
-pub struct TermsView {
-    /// Of a pool: for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
-    /// Of a pool: capacity by key, where it is declared.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub capacity: Option<BTreeMap<Key, u64>>,
-    /// Of a pool: for how long after its start a run is spared.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min_runtime: Option<String>,
-    /// Of a pool: capabilities that its nodes must have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub require: Option<BTreeSet<Capability>>,
-    /// Of a pool: what whoever submits to it is told while it takes no new steps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub maintenance: Option<String>,
-    /// Of a pool: what holds for its steps where they say nothing themselves.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub defaults: Option<PoolDefaults>,
-    /// Of a pool: what its steps may say at most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max: Option<PoolMaxima>,
-    /// Of a pool: what may happen to its steps when they must give way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub on_preempt_allowed: Option<BTreeSet<OnPreempt>>,
-    /// Of a pool or a platform: the documents of assertions that its steps must keep.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub validations: Option<Vec<ValidationName>>,
-    /// Of a document: what it asserts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub assertions: Option<Vec<Assertion>>,
-    /// Of a pool: templates that lie under its steps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub templates: Option<Vec<String>>,
-    /// Of a template: what it says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<Box<Template>>,
-    /// Of the cluster: where steps go that name no pool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub default_pool: Option<DefaultPool>,
-    /// Of the cluster: where the steps of a subject go that name no pool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub subjects: Option<BTreeMap<Subject, SubjectTerms>>,
-    /// Of a pool: the platform of its steps that name none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub default_platform: Option<PlatformName>,
-    /// Of a pool: what becomes of a request for a platform that it declares and of which it has no host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unmatched_platform: Option<UnmatchedPlatform>,
-    /// Of a pool: the platforms that it declares, where the change lists them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub platforms: Option<BTreeMap<PlatformName, PlatformTerms>>,
-    /// Of a platform: which GPUs and hosts are of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub selector: Option<HardwareSelector>,
-    /// Of a platform: what goes over the templates of its pool.
-    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
-    pub overrides: Option<Box<Template>>,
-    /// Of a policy: higher is preferred.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub priority: Option<u64>,
-    /// Of a policy: what is kept for the subject.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reserved: Option<BTreeMap<Key, u64>>,
-    /// Of a policy: what it may use at most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<BTreeMap<Key, u64>>,
-    /// Of a role: all of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub role: Option<RoleTerms>,
-    /// Of a binding: all of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub binding: Option<BindingTerms>,
+#[serde(untagged)]
+pub enum TermsView {
+    /// Of a pool.
+    Pool {
+        /// Capacity by key, where it is declared.
+        capacity: Table,
+        /// The platforms that it declares, where the change lists them.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        platforms: Declared,
+        /// The rest.
+        #[serde(flatten)]
+        spec: Box<PoolSpec>,
+    },
+    /// Of a platform.
+    Platform {
+        /// For people.
+        description: String,
+        /// The rest.
+        #[serde(flatten)]
+        spec: PlatformSpec,
+    },
+    /// Of a document of assertions.
+    Validation {
+        /// For people.
+        description: String,
+        /// What it asserts.
+        assertions: Vec<Assertion>,
+    },
+    /// Of a template.
+    Template {
+        /// What it says.
+        template: Box<Template>,
+    },
+    /// Of the cluster.
+    Cluster {
+        /// Where steps go that name no pool.
+        default_pool: DefaultPool,
+        /// Where the steps of a subject go that name no pool.
+        subjects: BTreeMap<Subject, SubjectTerms>,
+    },
+    /// Of a policy.
+    Policy(PolicySpec),
+    /// Of a role.
+    Role {
+        /// All of it.
+        role: RoleTerms,
+    },
+    /// Of a binding.
+    Binding {
+        /// All of it.
+        binding: BindingTerms,
+    },
 }

@@ -1,49 +1,27 @@
 //! What is remembered of a pool: its terms, its policies and its platforms, as their records said last.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
+use alloc::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{PlatformName, PoolName, Subject};
-use sluice_common::inventory::Capability;
 use sluice_common::platform;
-use sluice_common::platform::terms::{Declared, PlatformTerms, UnmatchedPlatform};
-use sluice_common::rules::{PoolRules, PoolStatus};
+use sluice_common::platform::terms::{Declared, PlatformSpec, UnmatchedPlatform};
+use sluice_common::pool::{PolicySpec, PoolSpec};
+use sluice_common::rules::PoolStatus;
 use sluice_common::state::NodeState;
-use sluice_common::time::Span;
-use sluice_scheduler::{Policy, PoolTerms, Table};
+use sluice_scheduler::PoolTerms;
 
 use crate::model::node::Node;
-
-/// What an admin decides of a pool, beside its platforms and policies: the one shape in which it is asked for, recorded
-/// and kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct PoolSpec {
-    /// For people.
-    pub description: String,
-    /// Capacity by key, where it is declared; what is not is what its nodes report.
-    #[serde(default)]
-    pub capacity: Table,
-    /// For how long after its start a run is spared by others' priority and reclaim.
-    #[serde(default)]
-    pub min_runtime: Span,
-    /// What its nodes must be able to do to the processes of a step; one that cannot gets no new work.
-    #[serde(default)]
-    pub require: BTreeSet<Capability>,
-    /// Its rules over what is submitted to it.
-    #[serde(default, skip_serializing_if = "PoolRules::is_empty")]
-    pub rules: PoolRules,
-}
+use crate::record::logged::Logged;
 
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
     /// Its name.
     pub name: PoolName,
-    /// What an admin decided.
-    #[serde(flatten)]
+    /// What an admin decided. Its platforms are apart, each with its version.
+    #[serde(flatten, with = "Logged")]
     pub spec: PoolSpec,
     /// The number of the record that set these terms last.
     #[serde(default)]
@@ -64,7 +42,7 @@ pub struct Pool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Platform {
     /// The terms.
-    pub terms: PlatformTerms,
+    pub terms: PlatformSpec,
     /// The number of the record that set them last.
     pub version: u64,
 }
@@ -73,7 +51,7 @@ pub struct Platform {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binding {
     /// The terms.
-    pub policy: Policy,
+    pub policy: PolicySpec,
     /// The number of the record that set them last.
     pub version: u64,
 }
@@ -88,7 +66,7 @@ impl Pool {
 
     /// How it stands for whoever submits to it; `hosts` are its nodes.
     pub fn status<'a>(&self, mut hosts: impl Iterator<Item = &'a Node>) -> PoolStatus {
-        if self.spec.rules.maintenance.is_some() {
+        if self.spec.maintenance.is_some() {
             return PoolStatus::Maintenance;
         }
         match hosts.any(|node| matches!(node.state, NodeState::Ready | NodeState::Reconciling)) {
@@ -98,8 +76,8 @@ impl Pool {
     }
 
     pub(crate) fn terms(&self) -> PoolTerms {
-        let default = self.spec.rules.default_platform.clone();
-        let waits = self.spec.rules.unmatched_platform == UnmatchedPlatform::Wait;
+        let default = self.spec.default_platform.clone();
+        let waits = self.spec.unmatched_platform == UnmatchedPlatform::Wait;
         let awaited = self.platforms.keys().filter(|_| waits);
         PoolTerms {
             declared: self.spec.capacity.clone(),

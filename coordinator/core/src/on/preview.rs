@@ -129,7 +129,7 @@ fn asked(
             return InPool { lines, failed_at };
         }
     }
-    let settings = filled::settings(name.as_str(), &pool.spec.rules, spec, filled);
+    let settings = filled::settings(name.as_str(), &pool.spec, spec, filled);
     let merge = settings.into_iter().chain(filled::layers(merged));
     lines.extend(merge.map(|it| (Stage::Merge, merge_line(name, it))));
     let broken = broken_rule(ctx, name, spec);
@@ -260,7 +260,7 @@ fn places(ctx: &Context, it: &Previewed) -> Vec<Line> {
 }
 
 fn closed_pool(pool: &Terms, past_maintenance: bool) -> Option<Line> {
-    let message = pool.spec.rules.maintenance.as_ref()?;
+    let message = pool.spec.maintenance.as_ref()?;
     Some(match past_maintenance {
         true => {
             let message = format!("it takes new steps of its admins alone: {message}");

@@ -1,13 +1,13 @@
 //! This coordinator begins to speak for the cluster.
 
-use crate::model::pool::PoolSpec;
 use crate::record;
 use alloc::string::String;
 use alloc::vec::Vec;
+use sluice_common::pool::PoolSpec;
 
 use sluice_common::id::{ClusterId, Epoch};
+use sluice_common::pool::PolicySpec;
 use sluice_common::state::NodeState;
-use sluice_scheduler::Policy;
 
 use crate::attempts::queue_timeout::await_all_units;
 use crate::attempts::suspension::await_all_overdue;
@@ -39,7 +39,7 @@ pub(crate) fn on_start(ctx: &mut Context, cluster: ClusterId, recovers: Option<R
         ctx.record(Record::PolicyPut(record::PolicyPut {
             pool: default_pool(),
             subject: default_subject(),
-            policy: Policy::default(),
+            policy: PolicySpec::default(),
         }));
     }
     match recovers {

@@ -1,12 +1,12 @@
 //! What is written of pools, as records say it.
 
-use crate::model::pool::PoolSpec;
-
 use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{PlatformName, PoolName, Subject};
-use sluice_common::platform::terms::PlatformTerms;
-use sluice_scheduler::Policy;
+use sluice_common::platform::terms::PlatformSpec;
+use sluice_common::pool::{PolicySpec, PoolSpec};
+
+use super::logged::Logged;
 
 /// A pool was made or changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,8 +14,8 @@ use sluice_scheduler::Policy;
 pub struct PoolPut {
     /// Its name.
     pub pool: PoolName,
-    /// What it is.
-    #[serde(flatten)]
+    /// What it is, but its platforms, which have records of their own.
+    #[serde(flatten, with = "Logged")]
     pub spec: PoolSpec,
 }
 
@@ -28,7 +28,7 @@ pub struct PolicyPut {
     /// Who.
     pub subject: Subject,
     /// On which terms.
-    pub policy: Policy,
+    pub policy: PolicySpec,
 }
 
 /// A platform of a pool was declared or changed. What runs on its GPUs goes on.
@@ -40,5 +40,5 @@ pub struct PlatformPut {
     /// Its name.
     pub platform: PlatformName,
     /// What it is.
-    pub terms: PlatformTerms,
+    pub terms: PlatformSpec,
 }

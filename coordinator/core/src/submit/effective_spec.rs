@@ -62,7 +62,7 @@ pub(crate) fn would_merge(ctx: &Context, spec: &StepSpec, pool: &Pool) -> (StepS
     let ground = layers.first();
     let settings = of_settings(pool, ctx.state(), &request, spec);
     let mut filled = standing_on(ground, spec).into_owned();
-    fill(&pool.spec.rules, &mut filled);
+    fill(&pool.spec, &mut filled);
     let mut grounds = grounds(ctx, &request, spec, core::iter::once(pool));
     grounds.settings = settings;
     let merged = MergedStep {

@@ -1,15 +1,16 @@
 //! What a pool's rules fill in where a step says nothing.
 
 use sluice_common::amount::MCPU;
+use sluice_common::pool::PoolSpec;
 use sluice_common::processors::CpuMode;
-use sluice_common::rules::{PoolRules, Setting};
+use sluice_common::rules::Setting;
 use sluice_common::step::{OnPreempt, StepSpec, Work};
 use sluice_common::time::Span;
 
 /// Fills in what a step does not say: as its kind of work has it, else as the pool has it, else as it is anywhere; and
 /// never more than the pool allows.
-pub(crate) fn fill(rules: &PoolRules, spec: &mut StepSpec) {
-    let PoolRules { defaults, max, .. } = rules;
+pub(crate) fn fill(rules: &PoolSpec, spec: &mut StepSpec) {
+    let PoolSpec { defaults, max, .. } = rules;
     let unsaid = spec.unsaid.clone();
     let unsaid = |setting| unsaid.contains(&setting);
     if unsaid(Setting::Timeout) {
@@ -37,7 +38,7 @@ pub(crate) fn fill(rules: &PoolRules, spec: &mut StepSpec) {
 }
 
 /// The pool's own, where as many processors as the step asks for can be had so.
-pub(crate) fn cpu_mode(rules: &PoolRules, spec: &StepSpec) -> Option<CpuMode> {
+pub(crate) fn cpu_mode(rules: &PoolSpec, spec: &StepSpec) -> Option<CpuMode> {
     let mcpu = spec.request.get(MCPU);
     rules.defaults.cpu_mode.filter(|mode| mode.suits(mcpu))
 }
@@ -48,7 +49,7 @@ pub(crate) fn cut(its: Option<Span>, most: Option<Span>) -> Option<Span> {
 }
 
 /// The pool's own mode, else the usual one, else the first that it allows.
-pub(crate) fn mode(rules: &PoolRules, usual: OnPreempt) -> OnPreempt {
+pub(crate) fn mode(rules: &PoolSpec, usual: OnPreempt) -> OnPreempt {
     let liked = [rules.defaults.on_preempt.unwrap_or(usual), usual];
     let all = liked.into_iter().chain(OnPreempt::ALL);
     all.into_iter()

@@ -43,7 +43,7 @@ impl State {
     /// What a pool lays under a step that is submitted now.
     pub(crate) fn layers_of(&self, pool: &Pool, request: &Request) -> Layers {
         let mut merged = Merged::default();
-        for name in &pool.spec.rules.templates {
+        for name in &pool.spec.templates {
             if let Some(kept) = self.templates().get(name) {
                 let origin = Origin::Template {
                     pool: pool.name.clone(),

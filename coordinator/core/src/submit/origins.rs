@@ -44,7 +44,7 @@ pub(crate) fn of_settings(
 }
 
 fn of_setting(pool: &Pool, spec: &StepSpec, setting: Setting) -> Option<Origin> {
-    let (defaults, max) = (&pool.spec.rules.defaults, &pool.spec.rules.max);
+    let (defaults, max) = (&pool.spec.defaults, &pool.spec.max);
     let has_say = match setting {
         Setting::Timeout => {
             defaults.timeout.is_some() && !is_open_ended(spec.work) || max.timeout.is_some()
@@ -58,10 +58,8 @@ fn of_setting(pool: &Pool, spec: &StepSpec, setting: Setting) -> Option<Origin> 
             defaults.retries.is_some() && spec.work.is_none()
                 || max.retries.is_some_and(|most| spec.retries > most)
         }
-        Setting::OnPreempt => {
-            defaults.on_preempt.is_some() || !pool.spec.rules.allows(spec.on_preempt)
-        }
-        Setting::CpuMode => cpu_mode(&pool.spec.rules, spec).is_some(),
+        Setting::OnPreempt => defaults.on_preempt.is_some() || !pool.spec.allows(spec.on_preempt),
+        Setting::CpuMode => cpu_mode(&pool.spec, spec).is_some(),
     };
     if has_say {
         let pool = pool.name.clone();

@@ -124,8 +124,7 @@ fn invalid_as_filled(
     spec: &StepSpec,
 ) -> Option<Rejection> {
     let mut platforms = pool.platforms.values();
-    if pool.spec.rules.validations.is_empty() && platforms.all(|it| it.terms.validations.is_empty())
-    {
+    if pool.spec.validations.is_empty() && platforms.all(|it| it.terms.validations.is_empty()) {
         return None;
     }
     invalid_in(ctx, &pool.name, request, &as_filled(ctx, &pool.name, spec))
@@ -159,7 +158,7 @@ fn queued_under(
     past_maintenance: bool,
 ) -> Admitted {
     let settings = of_settings(preferred, ctx.state(), request, &spec);
-    fill(&preferred.spec.rules, &mut spec);
+    fill(&preferred.spec, &mut spec);
     let as_said = StepSpec {
         unsaid: BTreeSet::new(),
         ..spec.clone()
@@ -168,7 +167,7 @@ fn queued_under(
     let others = others.filter(|pool| pool.name != preferred.name);
     let (barred, open): (Vec<&Pool>, Vec<&Pool>) = others.partition(|pool| {
         let layers = ctx.state().layers_of(pool, request);
-        !past_maintenance && pool.spec.rules.maintenance.is_some()
+        !past_maintenance && pool.spec.maintenance.is_some()
             || breach(pool, &as_said).is_some()
             || layers.forbid(&pool.name, &as_said).is_some()
             || invalid_in(ctx, &pool.name, request, &as_said).is_some()
@@ -219,7 +218,7 @@ pub(crate) fn barred_from(ctx: &Context, step: &Step) -> Vec<(PoolName, Barred)>
         let forbidden = || layers.forbid(name, &as_said);
         let rule = breach(pool, &as_said).or_else(|| forbidden().map(by_template));
         let rule = rule.map(|breach| breaks_rule(name, breach));
-        let why = match (rule.or_else(invalid), &pool.spec.rules.maintenance) {
+        let why = match (rule.or_else(invalid), &pool.spec.maintenance) {
             (Some(never), _) => Barred::Never(never),
             (None, Some(message)) => Barred::Maintenance(message.clone()),
             (None, None) => Barred::BeforeChange,
@@ -230,11 +229,7 @@ pub(crate) fn barred_from(ctx: &Context, step: &Step) -> Vec<(PoolName, Barred)>
 }
 
 fn closed(pool: &Pool) -> Option<Obstacle> {
-    pool.spec
-        .rules
-        .maintenance
-        .clone()
-        .map(Obstacle::Maintenance)
+    pool.spec.maintenance.clone().map(Obstacle::Maintenance)
 }
 
 /// Where a pool would take it but for its maintenance, it may be submitted again. Else it is rejected, for the reason of
@@ -277,7 +272,7 @@ fn by_template(forbidden: Forbidden) -> Breach {
 
 /// The first rule that a step breaks by what it says. What it does not say breaks none: that is filled in.
 fn breach(pool: &Pool, spec: &StepSpec) -> Option<Breach> {
-    let rules = &pool.spec.rules;
+    let rules = &pool.spec;
     let says = |setting| !spec.unsaid.contains(&setting);
     let max = &rules.max;
     // Without a bound it would run, or wait, for ever.

@@ -143,7 +143,7 @@ pub(crate) fn judged_in(
 /// Those of the documents that a pool names, or a platform of it. Each was read when it was applied.
 pub(crate) fn rules_of(ctx: &Context, pool: &Pool, platform: Option<&PlatformName>) -> Vec<Rule> {
     let named = match platform {
-        None => Some(&pool.spec.rules.validations),
+        None => Some(&pool.spec.validations),
         Some(platform) => (pool.platforms.get(platform)).map(|it| &it.terms.validations),
     };
     let named = named.into_iter().flatten();

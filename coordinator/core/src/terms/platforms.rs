@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{PlatformName, PoolName, StepId};
 use sluice_common::platform;
-use sluice_common::platform::terms::{Declared, MAX_PLATFORMS, PlatformTerms};
+use sluice_common::platform::terms::{Declared, MAX_PLATFORMS, PlatformSpec};
 use sluice_reasons::Rejection;
 use sluice_scheduler::{self, Infeasible};
 
@@ -80,7 +80,7 @@ pub(crate) fn put_platform(
     ctx: &mut Context,
     pool: &PoolName,
     platform: &PlatformName,
-    terms: &PlatformTerms,
+    terms: &PlatformSpec,
 ) -> Result<(), Refusal> {
     if platform.as_str() == platform::ANY {
         let platform = platform.clone();
@@ -145,7 +145,7 @@ pub(crate) fn undeclared_defaults(ctx: &Context, changed: &[&Wanted]) -> Default
     let pools = changed.iter().filter_map(|wanted| about_platforms(wanted));
     let pools = pools.filter_map(|(name, _)| ctx.state().pool(name));
     let defaults = pools.filter_map(|pool| {
-        let default = pool.spec.rules.default_platform.clone()?;
+        let default = pool.spec.default_platform.clone()?;
         let declared = pool.platforms.contains_key(&default);
         (!declared).then(|| (pool.name.clone(), default))
     });
@@ -175,7 +175,7 @@ fn vet_platforms_of(ctx: &Context, undeclared: &Defaults, pool: &Pool) -> Result
         let pool = name.clone();
         return Err(Refusal::TooManyPlatforms { pool, count });
     }
-    let Some(default) = &pool.spec.rules.default_platform else {
+    let Some(default) = &pool.spec.default_platform else {
         return Ok(());
     };
     let known = default.as_str() == platform::ANY || has_platform(ctx, name, default);

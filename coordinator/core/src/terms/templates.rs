@@ -52,7 +52,7 @@ pub(crate) fn vet_templates(ctx: &Context, changes: &[Change]) -> Result<(), Ref
         let Wanted::Pool { pool, terms } = &change.wanted else {
             continue;
         };
-        let mut named = terms.spec.rules.templates.iter();
+        let mut named = terms.spec.templates.iter();
         if let Some(template) = named.find(|name| !ctx.state().templates().contains_key(name)) {
             let refusal = Refusal::PoolNamesTemplate {
                 pool: pool.clone(),
@@ -84,7 +84,7 @@ pub(crate) fn naming_what_is_gone(ctx: &Context, changes: &[Change]) -> Vec<Use>
     });
     let uses = gone.flat_map(|name| {
         let pools = ctx.state().pools().values();
-        let naming = pools.filter(|pool| pool.spec.rules.templates.contains(name));
+        let naming = pools.filter(|pool| pool.spec.templates.contains(name));
         naming.map(move |pool| Use {
             message: format!("template `{name}`: pool `{}` names it", pool.name),
             steps: Vec::new(),

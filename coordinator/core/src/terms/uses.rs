@@ -6,10 +6,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sluice_common::id::{PoolName, StepId, Subject};
+use sluice_common::pool::{PolicySpec, Table};
 use sluice_common::quantity::figure;
 use sluice_common::state::StepState;
 use sluice_reasons::Why;
-use sluice_scheduler::{Policy, Table};
 
 use crate::context::Context;
 use crate::input::Wanted;
@@ -61,7 +61,12 @@ fn shrunk_pool(before: &State, pool: &PoolName, capacity: &Table) -> Vec<Use> {
     found
 }
 
-fn shrunk_policy(before: &State, pool: &PoolName, subject: &Subject, policy: &Policy) -> Vec<Use> {
+fn shrunk_policy(
+    before: &State,
+    pool: &PoolName,
+    subject: &Subject,
+    policy: &PolicySpec,
+) -> Vec<Use> {
     let known = before.pool(pool);
     let earlier = known.and_then(|known| known.policies.get(subject));
     let used = before.market().pool(pool);

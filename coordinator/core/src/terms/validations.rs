@@ -39,7 +39,7 @@ pub(crate) fn vet_validations(ctx: &Context, changes: &[Change]) -> Result<(), R
     let known = ctx.state().validations();
     let pools = ctx.state().pools().values();
     let mut named = pools.flat_map(|pool| {
-        let own = pool.spec.rules.validations.iter().map(|name| (None, name));
+        let own = pool.spec.validations.iter().map(|name| (None, name));
         let platforms = pool.platforms.iter();
         let theirs = platforms.flat_map(|(platform, it)| {
             let names = it.terms.validations.iter();

@@ -6,13 +6,13 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::{GPU, Key};
 use sluice_common::label::{LabelKey, LabelValue};
+use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::{FromNode, StopWhy};
-use sluice_scheduler::Policy;
 
 use super::rig::*;
 use crate::{Answer, Input, Node, NodeChange, Refusal, TimerKey};
@@ -60,9 +60,9 @@ fn two_nodes() -> Rig {
     let mut rig = Rig::one_node(2, 8);
     rig.hello(hello("m", 2, 8));
     let reserved = [(Key::new(GPU).unwrap(), 2)].into();
-    let policy = Policy {
+    let policy = PolicySpec {
         reserved,
-        ..Policy::default()
+        ..PolicySpec::default()
     };
     rig.put_policy("default", "s", policy);
     rig

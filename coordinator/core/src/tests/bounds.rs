@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use std::string::{String, ToString};
 
+use sluice_common::pool::PolicySpec;
 use sluice_common::step::StepSpec;
-use sluice_scheduler::Policy;
 
 use super::rig::*;
 use crate::{Answer, Bounds, Input, NewStep, QueueBound, Refusal, ReplyId, Settings, State};
@@ -20,7 +20,7 @@ fn bounded(queued_steps: u64, queued_bytes: u64, keep_finished_bytes: u64) -> Ri
         ..SETTINGS
     });
     for subject in ["greedy", "other"] {
-        rig.put_policy("default", subject, Policy::default());
+        rig.put_policy("default", subject, PolicySpec::default());
     }
     rig
 }
@@ -132,7 +132,7 @@ fn who_ends_many_steps_pushes_out_his_own_alone() {
     };
     let mut rig = Rig::with(Settings { bounds, ..SETTINGS });
     for subject in ["greedy", "other"] {
-        rig.put_policy("default", subject, Policy::default());
+        rig.put_policy("default", subject, PolicySpec::default());
     }
     rig.submit("mine", of("other", 0)).unwrap();
     rig.cancel("mine");

@@ -5,10 +5,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use sluice_common::id::Subject;
+use sluice_common::pool::PolicySpec;
 use sluice_common::state::StepState;
 use sluice_common::time::Span;
 use sluice_common::wire::FromNode;
-use sluice_scheduler::Policy;
 
 use super::rig::*;
 
@@ -22,9 +22,9 @@ fn saved(attempt: &str, secs_ago: u64) -> FromNode {
 /// `old` has run for 200 s, `new` for 100 s.
 fn two_runs() -> Rig {
     let mut rig = Rig::one_node(2, 4);
-    let first = Policy {
+    let first = PolicySpec {
         priority: 10,
-        ..Policy::default()
+        ..PolicySpec::default()
     };
     rig.put_policy("default", "first", first);
     for id in ["old", "new"] {

@@ -5,10 +5,10 @@ use std::vec::Vec;
 
 use sluice_common::cluster::{ClusterTerms, DefaultPool, SubjectTerms};
 use sluice_common::id::PoolName;
+use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
-use sluice_scheduler::Policy;
 
 use super::rig::*;
 use crate::{Answer, Change, Input, Refusal, ReplyId, Wanted};
@@ -50,7 +50,7 @@ fn rig() -> Rig {
     let wanted = pools.map(|pool| wanted_pool(pool, &[]));
     rig.apply(wanted.into_iter().chain([cluster(terms())]).collect());
     for name in pools {
-        rig.put_policy(name, "default", Policy::default());
+        rig.put_policy(name, "default", PolicySpec::default());
         let mut host = hello(&std::format!("n-{name}"), 2, 4);
         host.pool = pool(name);
         rig.hello(host);
@@ -92,7 +92,7 @@ fn a_subject_without_a_policy_goes_where_its_kind_of_work_goes() {
 #[test]
 fn its_own_policy_there_goes_before_the_one_for_all() {
     let mut rig = rig();
-    rig.put_policy("own", "s", Policy::default());
+    rig.put_policy("own", "s", PolicySpec::default());
     rig.submit("a", of("s", spec(0, 1000))).unwrap();
     let market = rig.core.state().market().pool(&pool("own")).unwrap();
     assert_eq!(market.running_of(&"s".parse().unwrap()), 1);
@@ -101,7 +101,7 @@ fn its_own_policy_there_goes_before_the_one_for_all() {
 #[test]
 fn a_subject_s_own_pool_goes_before_its_policies_and_a_named_pool_before_both() {
     let mut rig = rig();
-    rig.put_policy("gpus", "s", Policy::default());
+    rig.put_policy("gpus", "s", PolicySpec::default());
     rig.submit("a", of("s", spec(1, 1000))).unwrap();
     assert_eq!(rig.placed("a").0, "n-own");
     rig.submit("b", in_pool(of("s", spec(1, 1000)), "gpus"))
@@ -112,7 +112,7 @@ fn a_subject_s_own_pool_goes_before_its_policies_and_a_named_pool_before_both() 
 #[test]
 fn the_default_pool_takes_those_of_subjects_that_have_a_policy_elsewhere_too() {
     let mut rig = rig();
-    rig.put_policy("gpus", "y", Policy::default());
+    rig.put_policy("gpus", "y", PolicySpec::default());
     rig.submit("c", of("y", spec(0, 1000))).unwrap();
     rig.submit("g", of("y", spec(1, 1000))).unwrap();
     assert_eq!(
@@ -165,10 +165,10 @@ fn a_default_pool_that_is_named_lets_in_as_if_it_were_not() {
     assert_eq!(rig.placed("a").0, "n-gpus");
 }
 
-fn at_most(gpus: u64) -> Policy {
-    Policy {
+fn at_most(gpus: u64) -> PolicySpec {
+    PolicySpec {
         limit: [(sluice_common::amount::Key::new("gpu").unwrap(), gpus)].into(),
-        ..Policy::default()
+        ..PolicySpec::default()
     }
 }
 
@@ -252,7 +252,7 @@ fn a_step_stays_where_it_was_sent_and_a_repeat_of_it_is_one() {
     rig.submit("a", wide()).unwrap();
     rig.submit("b", wide()).unwrap();
     rig.apply(vec![cluster(ClusterTerms::default())]);
-    rig.put_policy("gpus", "x", Policy::default());
+    rig.put_policy("gpus", "x", PolicySpec::default());
     assert_eq!(rig.state("b"), StepState::Queued);
     assert!(!rig.submit("b", wide()).unwrap().created);
     rig.restart(0);

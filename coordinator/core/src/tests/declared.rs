@@ -1,19 +1,18 @@
 //! Platforms that pools declare: which GPUs are of which, whom a step is given, what is refused and what waits.
 
-use crate::model::pool::PoolSpec;
 use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
+use sluice_common::pool::PoolSpec;
 
 use sluice_common::label::{LabelKey, LabelValue};
-use sluice_common::platform::terms::{PlatformTerms, UnmatchedPlatform};
+use sluice_common::platform::terms::{PlatformSpec, UnmatchedPlatform};
+use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
-use sluice_common::rules::PoolRules;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::wire::FromNode;
-use sluice_scheduler::Policy;
 
 use super::rig::*;
 use crate::input::WantedPool;
@@ -38,9 +37,9 @@ fn mixed() -> Rig {
 }
 
 fn platform(name: &str, selector: &str) -> Wanted {
-    let terms = PlatformTerms {
+    let terms = PlatformSpec {
         selector: serde_json::from_str(selector).unwrap(),
-        ..PlatformTerms::default()
+        ..PlatformSpec::default()
     };
     Wanted::Platform {
         pool: "default".parse().unwrap(),
@@ -61,17 +60,14 @@ fn large() -> Wanted {
 }
 
 fn pool(default: Option<&str>, unmatched_platform: UnmatchedPlatform) -> Wanted {
-    let rules = PoolRules {
+    let rules = PoolSpec {
         default_platform: default.map(|name| name.parse().unwrap()),
         unmatched_platform,
-        ..PoolRules::default()
+        ..PoolSpec::default()
     };
     Wanted::Pool {
         pool: "default".parse().unwrap(),
-        terms: Box::new(WantedPool::from(PoolSpec {
-            rules,
-            ..PoolSpec::default()
-        })),
+        terms: Box::new(WantedPool::from(rules)),
     }
 }
 
@@ -120,9 +116,9 @@ fn what_is_promised_of_a_narrow_platform_is_not_given_to_who_asks_for_a_wide_one
     let mut rig = mixed();
     apply(&mut rig, vec![large()]).unwrap();
     let priority = 10;
-    let policy = Policy {
+    let policy = PolicySpec {
         priority,
-        ..Policy::default()
+        ..PolicySpec::default()
     };
     rig.put_policy("default", "vip", policy);
     rig.submit("holds", on(1, "a100-80")).unwrap();

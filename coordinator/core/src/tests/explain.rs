@@ -1,12 +1,13 @@
 //! Explanations of steps in every state, and that what is said to let one start does.
 
-use crate::model::pool::PoolSpec;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
+use sluice_common::pool::PoolSpec;
 
 use sluice_common::amount::Key;
 use sluice_common::id::{PoolName, Subject};
+use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
@@ -14,19 +15,18 @@ use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, StopWhy};
 use sluice_reasons::messages::explanation;
-use sluice_scheduler::Policy;
 
 use super::rig::*;
 use crate::{Explanation, InPool, NodeChange, Wanted, WantedPool};
 
-fn terms(priority: u64, reserved: &[(&str, u64)], limit: &[(&str, u64)]) -> Policy {
+fn terms(priority: u64, reserved: &[(&str, u64)], limit: &[(&str, u64)]) -> PolicySpec {
     let table = |pairs: &[(&str, u64)]| {
         let pairs = pairs.iter();
         pairs
             .map(|(key, n)| (Key::new(*key).unwrap(), *n))
             .collect()
     };
-    Policy {
+    PolicySpec {
         priority,
         reserved: table(reserved),
         limit: table(limit),
@@ -46,7 +46,7 @@ fn firm(mut spec: StepSpec) -> StepSpec {
 }
 
 /// A host with four GPUs whose pool has subjects `a` and `b`.
-fn rig(a: Policy, b: Policy) -> Rig {
+fn rig(a: PolicySpec, b: PolicySpec) -> Rig {
     let mut rig = Rig::one_node(4, 8);
     rig.put_policy("default", "a", a);
     rig.put_policy("default", "b", b);

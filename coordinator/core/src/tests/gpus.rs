@@ -7,12 +7,12 @@ use alloc::{format, vec};
 
 use sluice_common::gpu_state::{GpuFault, GpuStates};
 use sluice_common::id::Subject;
+use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{FromNode, StopWhy, ToNode};
-use sluice_scheduler::Policy;
 
 use super::rig::*;
 use crate::input::NodeChange;
@@ -60,9 +60,9 @@ fn of(subject: &str, spec: StepSpec) -> StepSpec {
 /// `low` runs on the only GPU of `n`; `vip`, which goes before it, has had it stopped.
 fn preempted() -> Rig {
     let mut rig = Rig::one_node(1, 8);
-    let policy = Policy {
+    let policy = PolicySpec {
         priority: 10,
-        ..Policy::default()
+        ..PolicySpec::default()
     };
     rig.put_policy("default", "vip", policy);
     rig.submit("low", spec(1, 1000)).unwrap();
@@ -147,9 +147,9 @@ fn a_waiter_whose_gpu_did_not_come_free_loses_its_promise_and_keeps_its_place() 
 #[test]
 fn nobody_is_stopped_for_a_gpu_that_is_not_given_back() {
     let mut rig = Rig::one_node(2, 8);
-    let policy = Policy {
+    let policy = PolicySpec {
         priority: 10,
-        ..Policy::default()
+        ..PolicySpec::default()
     };
     rig.put_policy("default", "vip", policy);
     rig.submit("a", spec(1, 1000)).unwrap();

@@ -6,11 +6,11 @@ use std::string::String;
 use std::vec;
 use std::vec::Vec;
 
+use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::FromNode;
-use sluice_scheduler::Policy;
 
 use super::overrides::{applied, asks, named, platform, pool};
 use super::rig::*;
@@ -28,7 +28,7 @@ fn hosts(named: &[(&str, &[&str])]) -> Rig {
     for (name, models) in named {
         rig.hello(host(name, models));
     }
-    rig.put_policy("default", "s", Policy::default());
+    rig.put_policy("default", "s", PolicySpec::default());
     rig
 }
 
@@ -79,9 +79,9 @@ fn a_step_that_names_one_platform_does_not_what_another_of_the_host_forbids() {
 fn nobody_is_stopped_on_a_host_that_does_not_let_the_waiter_in() {
     let mut rig = hosts(&[("mixed", &["a100", "l40s"]), ("own", &["l40s"])]);
     ruled(&mut rig, ALLOWED, &[("a100", SHUT), ("l40s", OPEN)]);
-    let vip = Policy {
+    let vip = PolicySpec {
         priority: 9,
-        ..Policy::default()
+        ..PolicySpec::default()
     };
     rig.put_policy("default", "vip", vip);
     let of_vip = |fields: String| {
@@ -123,15 +123,15 @@ fn where_only_such_hosts_are_it_is_rejected_or_waits_until_one_lets_it() {
 fn a_place_that_is_promised_is_given_up_if_its_host_comes_to_forbid_the_step() {
     let mut rig = hosts(&[("one", &["l40s"]), ("two", &["l40s"])]);
     ruled(&mut rig, ALLOWED, &[("a100", SHUT), ("l40s", OPEN)]);
-    rig.put_policy("default", "low", Policy::default());
+    rig.put_policy("default", "low", PolicySpec::default());
     let other = |fields: String| {
         let mut spec = asks(&fields);
         spec.subject = "low".parse().unwrap();
         spec
     };
-    let vip = Policy {
+    let vip = PolicySpec {
         priority: 9,
-        ..Policy::default()
+        ..PolicySpec::default()
     };
     rig.put_policy("default", "s", vip);
     rig.submit("x", other(named(1, "l40s"))).unwrap();

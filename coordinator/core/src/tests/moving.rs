@@ -3,11 +3,11 @@
 
 use alloc::vec;
 
+use sluice_common::pool::PolicySpec;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::StopWhy;
-use sluice_scheduler::Policy;
 
 use super::rig::*;
 use crate::NodeChange;
@@ -27,7 +27,7 @@ fn to(pool: &str) -> NodeChange {
 fn two_pools() -> Rig {
     let mut rig = Rig::one_node(2, 8);
     rig.put_pool("other");
-    rig.put_policy("other", "s", Policy::default());
+    rig.put_policy("other", "s", PolicySpec::default());
     rig
 }
 
@@ -71,9 +71,9 @@ fn an_empty_node_moves_at_once_and_its_units_are_the_other_pool_s() {
 fn what_runs_is_drained_first_and_nobody_is_granted_anything_meanwhile() {
     let mut rig = two_pools();
     let reserved = [(sluice_common::amount::Key::new("gpu").unwrap(), 1)];
-    let policy = Policy {
+    let policy = PolicySpec {
         reserved: reserved.into(),
-        ..Policy::default()
+        ..PolicySpec::default()
     };
     rig.put_policy("default", "s", policy);
     rig.submit("stays", in_pool(firm(1), "default")).unwrap();

@@ -10,11 +10,12 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 use sluice_common::id::{PlatformName, StepId};
 use sluice_common::platform;
+use sluice_common::pool::PolicySpec;
 use sluice_common::state::NodeState;
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptPhase, StopWhy};
-use sluice_scheduler::{GpusOf, Policy, sees};
+use sluice_scheduler::{GpusOf, sees};
 
 use super::rig::*;
 use crate::attempts::gpu_assignment::free_gpus;
@@ -79,7 +80,7 @@ fn declared(name: &str, selector: &str) -> Wanted {
     Wanted::Platform {
         pool: "default".parse().unwrap(),
         platform: name.parse().unwrap(),
-        terms: alloc::boxed::Box::new(sluice_common::platform::terms::PlatformTerms {
+        terms: alloc::boxed::Box::new(sluice_common::platform::terms::PlatformSpec {
             selector: serde_json::from_str(selector).unwrap(),
             ..Default::default()
         }),
@@ -109,10 +110,10 @@ fn set_up(hosts: &Hosts) -> Rig {
     let small = declared("small", r#"{"gpu_memory":"<=40GiB"}"#);
     rig.apply([wide(1), small].into());
     let priority = 10;
-    let policy = Policy {
+    let policy = PolicySpec {
         priority,
         reserved: [(sluice_common::amount::Key::new("gpu").unwrap(), 2)].into(),
-        ..Policy::default()
+        ..PolicySpec::default()
     };
     rig.put_policy("default", "vip", policy);
     rig

@@ -1,23 +1,22 @@
 //! What platforms lay over the templates of their pool, and what they assert: for which steps, in which order, and where
 //! it came from.
 
-use crate::model::pool::PoolSpec;
 use alloc::boxed::Box;
+use sluice_common::pool::PoolSpec;
 use std::format;
 use std::string::{String, ToString};
 use std::vec;
 use std::vec::Vec;
 
-use sluice_common::platform::terms::PlatformTerms;
+use sluice_common::platform::terms::PlatformSpec;
+use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::request::StepRequest;
-use sluice_common::rules::PoolRules;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::template::Template;
 use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{Assignment, ToNode};
-use sluice_scheduler::Policy;
 
 use super::rig::*;
 use crate::input::WantedPool;
@@ -47,7 +46,7 @@ fn mixed(wanted: Vec<Wanted>) -> Rig {
         template: "base".parse().unwrap(),
         terms: Box::new(terms),
     };
-    rig.put_policy("default", "s", Policy::default());
+    rig.put_policy("default", "s", PolicySpec::default());
     applied(&mut rig, vec![template, pool(None, &[])]).unwrap();
     applied(&mut rig, wanted).unwrap();
     rig
@@ -62,26 +61,23 @@ pub(super) fn applied(rig: &mut Rig, wanted: Vec<Wanted>) -> Result<(), Refusal>
 }
 
 pub(super) fn pool(default: Option<&str>, validations: &[&str]) -> Wanted {
-    let rules = PoolRules {
+    let rules = PoolSpec {
         templates: vec!["base".parse().unwrap()],
         default_platform: default.map(|name| name.parse().unwrap()),
         validations: validations
             .iter()
             .map(|name| name.parse().unwrap())
             .collect(),
-        ..PoolRules::default()
+        ..PoolSpec::default()
     };
     Wanted::Pool {
         pool: "default".parse().unwrap(),
-        terms: Box::new(WantedPool::from(PoolSpec {
-            rules,
-            ..PoolSpec::default()
-        })),
+        terms: Box::new(WantedPool::from(rules)),
     }
 }
 
 pub(super) fn platform(name: &str, json: &str) -> Wanted {
-    let terms: PlatformTerms = serde_json::from_str(json).unwrap();
+    let terms: PlatformSpec = serde_json::from_str(json).unwrap();
     Wanted::Platform {
         pool: "default".parse().unwrap(),
         platform: name.parse().unwrap(),

@@ -6,12 +6,12 @@ use alloc::format;
 use alloc::vec;
 
 use sluice_common::gpu_state::{GpuFault, GpuStates};
+use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptPhase, FromNode};
-use sluice_scheduler::Policy;
 
 use super::rig::*;
 use crate::Steer;
@@ -180,9 +180,9 @@ fn gpus_that_are_not_fit_are_counted_to_their_own_platform() {
 fn a_victim_gives_back_what_is_fit_of_the_platform_that_is_asked_for() {
     let mut rig = mixed();
     let priority = 10;
-    let policy = Policy {
+    let policy = PolicySpec {
         priority,
-        ..Policy::default()
+        ..PolicySpec::default()
     };
     rig.put_policy("default", "vip", policy);
     for (name, spec) in [
@@ -242,9 +242,9 @@ fn what_is_frozen_waits_for_its_own_gpus_whatever_else_is_free_of_its_platforms(
 fn who_takes_any_leaves_to_others_what_they_are_promised_of_a_platform() {
     let mut rig = mixed();
     let priority = 10;
-    let policy = Policy {
+    let policy = PolicySpec {
         priority,
-        ..Policy::default()
+        ..PolicySpec::default()
     };
     rig.put_policy("default", "vip", policy);
     rig.submit("a", on(1, "a100")).unwrap();

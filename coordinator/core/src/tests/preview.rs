@@ -1,18 +1,18 @@
 //! What a submit would come to: each stage, and that nothing is left of having asked.
 
-use crate::model::pool::PoolSpec;
+use sluice_common::pool::PoolSpec;
 use std::format;
 use std::string::{String, ToString};
 use std::vec;
 use std::vec::Vec;
 
 use sluice_common::amount::Key;
-use sluice_common::rules::{PoolRules, Setting, StepDefaults, StepMaxima};
+use sluice_common::pool::PolicySpec;
+use sluice_common::rules::{Setting, StepDefaults, StepMaxima};
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::time::Span;
 use sluice_common::validation::{Assertion, ValidationTerms};
-use sluice_scheduler::Policy;
 
 use super::rig::*;
 use crate::input::WantedPool;
@@ -40,7 +40,7 @@ fn told(preview: &Preview) -> Vec<String> {
     lines
 }
 
-fn ruled(rules: PoolRules) -> Vec<Wanted> {
+fn ruled(rules: PoolSpec) -> Vec<Wanted> {
     let assertion = Assertion {
         assert: "cpu_count <= 0.5 * node.cpu_count".into(),
         message: "half a host at most".into(),
@@ -57,16 +57,13 @@ fn ruled(rules: PoolRules) -> Vec<Wanted> {
         },
         Wanted::Pool {
             pool: "default".parse().unwrap(),
-            terms: alloc::boxed::Box::new(WantedPool::from(PoolSpec {
-                rules,
-                ..PoolSpec::default()
-            })),
+            terms: alloc::boxed::Box::new(WantedPool::from(rules)),
         },
     ]
 }
 
-fn strict() -> PoolRules {
-    PoolRules {
+fn strict() -> PoolSpec {
+    PoolSpec {
         defaults: StepDefaults {
             timeout: Some(Span::from_secs(60)),
             ..StepDefaults::default()
@@ -76,7 +73,7 @@ fn strict() -> PoolRules {
             ..StepMaxima::default()
         },
         validations: vec!["half".parse().unwrap()],
-        ..PoolRules::default()
+        ..PoolSpec::default()
     }
 }
 
@@ -167,9 +164,9 @@ fn where_it_ends_is_told_and_what_comes_after_was_not_reached() {
     rig.put_policy(
         "default",
         "s",
-        Policy {
+        PolicySpec {
             limit: [(Key::new("mcpu").unwrap(), 500)].into(),
-            ..Policy::default()
+            ..PolicySpec::default()
         },
     );
     let limited = preview(&mut rig, silent(1000));
@@ -202,7 +199,7 @@ fn who_may_not_is_told_first() {
         obstacles(&nowhere),
         ["  -defalt policy: there is no pool `defalt`, did you mean `default`?"]
     );
-    let closed = PoolRules {
+    let closed = PoolSpec {
         maintenance: Some("racks until noon".into()),
         ..strict()
     };
@@ -230,10 +227,10 @@ fn what_waits_is_told_its_place_and_who_gives_way_to_it() {
         "{queue}"
     );
     rig.run("runs.1");
-    let first = Policy {
+    let first = PolicySpec {
         priority: 9,
         limit: [(Key::new("mcpu").unwrap(), 4000)].into(),
-        ..Policy::default()
+        ..PolicySpec::default()
     };
     rig.put_policy("default", "vip", first);
     let vip = StepSpec {

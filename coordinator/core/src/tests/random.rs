@@ -1,11 +1,11 @@
 //! Random lives: submits, cancels, hosts that come, lie, fall silent and go, time and restarts, in any order. The rig
 //! checks every invariant, every grant and the fold of the log after every event.
 
-use crate::model::pool::PoolSpec;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use alloc::{format, vec};
+use sluice_common::pool::PoolSpec;
 
 use proptest::prelude::*;
 use sluice_common::amount::{GPU, Key};
@@ -13,15 +13,15 @@ use sluice_common::gpu_state::{GpuFault, GpuStates};
 use sluice_common::id::{AttemptId, NodeName, PoolName, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::label::{LabelKey, LabelValue};
-use sluice_common::platform::terms::PlatformTerms;
-use sluice_common::rules::{PoolRules, StepMaxima};
+use sluice_common::platform::terms::PlatformSpec;
+use sluice_common::pool::{PolicySpec, Table};
+use sluice_common::rules::StepMaxima;
 use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode, StopWhy, SuspendFailure, ToNode};
 use sluice_reasons::messages::explanation;
-use sluice_scheduler::{Policy, Table};
 
 use super::rig::*;
 use crate::input::WantedPool;
@@ -254,17 +254,17 @@ fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool
     let pool = PoolName::new("default").unwrap();
     let subject = Subject::new("s").unwrap();
     let few: Table = [(Key::new(GPU).unwrap(), gpus)].into();
-    let policy = |reserved: Table, limit: Table| Policy {
+    let policy = |reserved: Table, limit: Table| PolicySpec {
         reserved,
         limit,
-        ..Policy::default()
+        ..PolicySpec::default()
     };
     let wanted = match change {
         0 => wanted_pool("default", &[(GPU, gpus)]),
         1 => wanted_pool("default", &[]),
         2 => wanted_policy("default", "s", policy(few, Table::new())),
         3 => wanted_policy("default", "s", policy(Table::new(), few)),
-        4 => wanted_policy("default", "s", Policy::default()),
+        4 => wanted_policy("default", "s", PolicySpec::default()),
         5 => Wanted::Pool {
             pool,
             terms: alloc::boxed::Box::new(WantedPool::from(PoolSpec {
@@ -274,19 +274,16 @@ fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool
         },
         6 => Wanted::Pool {
             pool,
-            terms: alloc::boxed::Box::new(WantedPool::from(PoolSpec {
-                rules: rules(gpus),
-                ..PoolSpec::default()
-            })),
+            terms: alloc::boxed::Box::new(WantedPool::from(rules(gpus))),
         },
         7 => Wanted::NoPolicy { pool, subject },
         8 => wanted_policy("default", "t", policy(few, Table::new())),
         9 => wanted_policy(
             "default",
             "t",
-            Policy {
+            PolicySpec {
                 priority: gpus,
-                ..Policy::default()
+                ..PolicySpec::default()
             },
         ),
         10 => wanted_pool("other", &[(GPU, gpus)]),
@@ -297,7 +294,7 @@ fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool
     };
     // A pool is of use to those who have a policy in it.
     let there = matches!(&wanted, Wanted::Pool { pool, .. } if pool.as_str() == "other");
-    let bound = there.then(|| wanted_policy("other", "s", Policy::default()));
+    let bound = there.then(|| wanted_policy("other", "s", PolicySpec::default()));
     let named = matches!(&wanted, Wanted::Platform { .. }).then(few_gpus);
     let changes = [wanted].into_iter().chain(bound).chain(named);
     let changes = changes.map(|wanted| Change {
@@ -326,11 +323,11 @@ fn platform(bits: u64) -> Wanted {
         "{}"
     };
     let template = r#"{"env":{"ON":"{{platform}}"},"wrapper":["nice"]}"#;
-    let terms = PlatformTerms {
+    let terms = PlatformSpec {
         selector: serde_json::from_str(selector).unwrap(),
         overrides: bit(0).then(|| serde_json::from_str(template).unwrap()),
         validations: bit(1).then(|| "few".parse().unwrap()).into_iter().collect(),
-        ..PlatformTerms::default()
+        ..PlatformSpec::default()
     };
     Wanted::Platform {
         pool: PoolName::new("default").unwrap(),
@@ -349,9 +346,9 @@ fn few_gpus() -> Wanted {
 }
 
 /// Maintenance, a platform for who names none, and rules that some steps break.
-fn rules(bits: u64) -> PoolRules {
+fn rules(bits: u64) -> PoolSpec {
     let bit = |n: u64| bits >> n & 1 == 1;
-    PoolRules {
+    PoolSpec {
         maintenance: bit(0).then(|| String::from("fans")),
         max: StepMaxima {
             retries: bit(1).then_some(1),
@@ -359,7 +356,7 @@ fn rules(bits: u64) -> PoolRules {
             ..StepMaxima::default()
         },
         default_platform: (bits == 4).then(|| "all".parse().unwrap()),
-        ..PoolRules::default()
+        ..PoolSpec::default()
     }
 }
 
@@ -531,19 +528,19 @@ fn new_rig() -> Rig {
         ..SETTINGS
     });
     rig.put_policy("default", "s", its_policy());
-    rig.put_policy("default", "t", Policy::default());
+    rig.put_policy("default", "t", PolicySpec::default());
     rig
 }
 
 /// Some of what its steps hold may be kept for them, so that they need not give way.
-fn its_policy() -> Policy {
+fn its_policy() -> PolicySpec {
     let reserved = [
         (Key::new("gpu").unwrap(), 2),
         (Key::new("mcpu").unwrap(), 4000),
     ];
-    Policy {
+    PolicySpec {
         reserved: reserved.into(),
-        ..Policy::default()
+        ..PolicySpec::default()
     }
 }
 
@@ -556,7 +553,7 @@ fn bring_to_an_end(rig: &mut Rig) {
     let other = Subject::new("t").unwrap();
     let mut pools = rig.core.state().pools().values();
     if !pools.any(|pool| pool.policies.contains_key(&other)) {
-        rig.put_policy("default", "t", Policy::default());
+        rig.put_policy("default", "t", PolicySpec::default());
     }
     // No host ever joins it.
     let pool = PoolName::new("other").unwrap();

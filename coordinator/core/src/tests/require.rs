@@ -1,10 +1,10 @@
 //! Pools that require capabilities of their nodes.
 
-use crate::model::pool::PoolSpec;
 use crate::record;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use sluice_common::pool::PoolSpec;
 
 use sluice_common::id::PoolName;
 use sluice_common::inventory::{Capability, Inventory, Mechanism};

@@ -1,7 +1,6 @@
 //! Drives a core as its owner would: feeds inputs, drains outputs in order, keeps the log and fires timers. After every
 //! input it checks all invariants, that every record survives JSON, and that folding the log gives the core's state.
 
-use crate::model::pool::PoolSpec;
 use crate::record;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -9,11 +8,13 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use alloc::{format, string};
+use sluice_common::pool::PoolSpec;
 
 use sluice_common::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN};
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, StepId, Subject};
 use sluice_common::inventory::{Gpu, Inventory};
+use sluice_common::pool::PolicySpec;
 use sluice_common::proof::Claim;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::request::ResourceSettings;
@@ -26,7 +27,6 @@ use sluice_common::wire::{
     AttemptEnd, AttemptPhase, AttemptStatus, FromNode, Greeting, Heartbeat, Hello,
     PROTOCOL_VERSION, Started, StopWhy, ToNode, Welcome,
 };
-use sluice_scheduler::Policy;
 
 use crate::{
     Answer, Change, Core, Input, Misfit, NewStep, NodeChange, Output, Record, RecoveryWhy, Refusal,
@@ -140,7 +140,7 @@ impl Rig {
     pub(super) fn with(settings: Settings) -> Self {
         let mut rig = Self::over(settings, State::default(), vec![]);
         rig.start();
-        rig.put_policy("default", "s", Policy::default());
+        rig.put_policy("default", "s", PolicySpec::default());
         rig
     }
 
@@ -260,10 +260,10 @@ impl Rig {
 
     pub(super) fn put_pool(&mut self, pool: &str) {
         self.apply(vec![wanted_pool(pool, &[])]);
-        self.put_policy(pool, "s", Policy::default());
+        self.put_policy(pool, "s", PolicySpec::default());
     }
 
-    pub(super) fn put_policy(&mut self, pool: &str, subject: &str, policy: Policy) -> Fed {
+    pub(super) fn put_policy(&mut self, pool: &str, subject: &str, policy: PolicySpec) -> Fed {
         self.apply(vec![wanted_policy(pool, subject, policy)])
     }
 
@@ -559,7 +559,7 @@ pub(super) fn wanted_pool(pool: &str, capacity: &[(&str, u64)]) -> Wanted {
     }
 }
 
-pub(super) fn wanted_policy(pool: &str, subject: &str, policy: Policy) -> Wanted {
+pub(super) fn wanted_policy(pool: &str, subject: &str, policy: PolicySpec) -> Wanted {
     Wanted::Policy {
         pool: PoolName::new(pool).unwrap(),
         subject: Subject::new(subject).unwrap(),

@@ -1,19 +1,19 @@
 //! Rules of pools over what is submitted: maintenance, defaults, maxima and modes of giving way.
 
-use crate::model::pool::PoolSpec;
 use crate::record;
+use sluice_common::pool::PoolSpec;
 use std::string::String;
 use std::vec;
 use std::vec::Vec;
 
 use sluice_common::id::PoolName;
+use sluice_common::pool::PolicySpec;
 use sluice_common::processors::CpuMode;
 use sluice_common::reason::ReasonCode;
-use sluice_common::rules::{PoolRules, Setting, StepDefaults, StepMaxima};
+use sluice_common::rules::{Setting, StepDefaults, StepMaxima};
 use sluice_common::state::StepState;
 use sluice_common::step::{OnPreempt, StepSpec, Work};
 use sluice_common::time::Span;
-use sluice_scheduler::Policy;
 
 use super::rig::*;
 use crate::input::WantedPool;
@@ -40,25 +40,22 @@ fn saying(setting: Setting, change: impl FnOnce(&mut StepSpec)) -> StepSpec {
     spec
 }
 
-fn ruled(pool: &str, rules: PoolRules) -> Wanted {
+fn ruled(pool: &str, rules: PoolSpec) -> Wanted {
     Wanted::Pool {
         pool: pool.parse().unwrap(),
-        terms: alloc::boxed::Box::new(WantedPool::from(PoolSpec {
-            rules,
-            ..PoolSpec::default()
-        })),
+        terms: alloc::boxed::Box::new(WantedPool::from(rules)),
     }
 }
 
-fn closed() -> PoolRules {
-    PoolRules {
+fn closed() -> PoolSpec {
+    PoolSpec {
         maintenance: Some("new racks until noon".into()),
-        ..PoolRules::default()
+        ..PoolSpec::default()
     }
 }
 
-fn strict() -> PoolRules {
-    PoolRules {
+fn strict() -> PoolSpec {
+    PoolSpec {
         defaults: StepDefaults {
             timeout: secs(600),
             queue_timeout: secs(60),
@@ -74,12 +71,12 @@ fn strict() -> PoolRules {
             retries: Some(3),
         },
         on_preempt_allowed: [OnPreempt::Fail, OnPreempt::Suspend].into(),
-        ..PoolRules::default()
+        ..PoolSpec::default()
     }
 }
 
 /// Subject `s` prefers `best`, and may use `rest` too; both are under rules.
-fn two(best: PoolRules, rest: PoolRules) -> Rig {
+fn two(best: PoolSpec, rest: PoolSpec) -> Rig {
     let mut rig = Rig::new();
     rig.start();
     let nowhere_else = Wanted::NoPolicy {
@@ -88,9 +85,9 @@ fn two(best: PoolRules, rest: PoolRules) -> Rig {
     };
     rig.apply(vec![ruled("best", best), ruled("rest", rest), nowhere_else]);
     for (pool, priority) in [("best", 2), ("rest", 1)] {
-        let policy = Policy {
+        let policy = PolicySpec {
             priority,
-            ..Policy::default()
+            ..PolicySpec::default()
         };
         rig.put_policy(pool, "s", policy);
     }
@@ -112,7 +109,7 @@ fn in_maintenance(pool: &str, named: bool) -> Refusal {
 
 #[test]
 fn a_step_that_waits_is_told_which_pools_keep_it_out_and_why() {
-    let mut rig = two(closed(), PoolRules::default());
+    let mut rig = two(closed(), PoolSpec::default());
     let filler = StepSpec {
         request: spec(0, 4000).request,
         ..silent()
@@ -125,7 +122,7 @@ fn a_step_that_waits_is_told_which_pools_keep_it_out_and_why() {
         kept_out(&rig),
         best("pool `best` takes no new steps: new racks until noon")
     );
-    rig.apply(vec![ruled("best", PoolRules::default())]);
+    rig.apply(vec![ruled("best", PoolSpec::default())]);
     assert_eq!(
         kept_out(&rig),
         best(
@@ -148,7 +145,7 @@ fn a_step_that_waits_is_told_which_pools_keep_it_out_and_why() {
 
 #[test]
 fn a_pool_in_maintenance_takes_nothing_new_and_lets_the_rest_go_on() {
-    let mut rig = two(PoolRules::default(), closed());
+    let mut rig = two(PoolSpec::default(), closed());
     rig.apply(vec![ruled("best", closed())]);
     let refused = rig.submit("a", silent()).unwrap_err();
     assert_eq!(refused, in_maintenance("best", false));
@@ -158,7 +155,7 @@ fn a_pool_in_maintenance_takes_nothing_new_and_lets_the_rest_go_on() {
     );
     let refused = rig.submit("a", in_pool(silent(), "rest")).unwrap_err();
     assert_eq!(refused, in_maintenance("rest", true));
-    rig.apply(vec![ruled("best", PoolRules::default())]);
+    rig.apply(vec![ruled("best", PoolSpec::default())]);
     rig.submit("a", silent()).unwrap();
     rig.submit(
         "b",
@@ -193,7 +190,7 @@ fn a_pool_in_maintenance_takes_nothing_new_and_lets_the_rest_go_on() {
 
 #[test]
 fn with_another_candidate_it_goes_there_and_nowhere_else() {
-    let mut rig = two(closed(), PoolRules::default());
+    let mut rig = two(closed(), PoolSpec::default());
     rig.submit("a", silent()).unwrap();
     assert_eq!(rig.placed("a").0, "n-rest");
     let large = || StepSpec {
@@ -201,7 +198,7 @@ fn with_another_candidate_it_goes_there_and_nowhere_else() {
         ..silent()
     };
     rig.submit("b", large()).unwrap();
-    rig.apply(vec![ruled("best", PoolRules::default())]);
+    rig.apply(vec![ruled("best", PoolSpec::default())]);
     assert_eq!(
         rig.state("b"),
         StepState::Queued,
@@ -244,7 +241,7 @@ fn one_that_no_pool_could_hold_is_rejected_though_there_is_maintenance() {
 
 #[test]
 fn what_a_step_does_not_say_is_the_pool_s_to_say() {
-    let mut rig = two(strict(), PoolRules::default());
+    let mut rig = two(strict(), PoolSpec::default());
     rig.submit("a", silent()).unwrap();
     let spec = rig.step("a").spec.clone();
     assert_eq!(
@@ -261,7 +258,7 @@ fn what_a_step_does_not_say_is_the_pool_s_to_say() {
     rig.submit("b", saying(Setting::Retries, |spec| spec.retries = 0))
         .unwrap();
     assert_eq!(rig.step("b").spec.retries, 0, "zero is a value");
-    rig.apply(vec![ruled("best", PoolRules::default())]);
+    rig.apply(vec![ruled("best", PoolSpec::default())]);
     assert!(
         !rig.submit("a", silent()).unwrap().created,
         "a repeat, whatever the pool says now"
@@ -277,12 +274,12 @@ fn nothing_that_is_filled_in_is_more_than_the_pool_allows() {
         grace_period: secs(1),
         retries: Some(1),
     };
-    let rules = PoolRules {
+    let rules = PoolSpec {
         max,
         on_preempt_allowed: [OnPreempt::Suspend].into(),
-        ..PoolRules::default()
+        ..PoolSpec::default()
     };
-    let mut rig = two(rules, PoolRules::default());
+    let mut rig = two(rules, PoolSpec::default());
     let training = StepSpec {
         work: Some(Work::Training),
         retries: 2,
@@ -305,11 +302,11 @@ fn nothing_that_is_filled_in_is_more_than_the_pool_allows() {
 #[test]
 fn a_kind_of_work_goes_before_the_pool() {
     let mut rig = two(
-        PoolRules {
+        PoolSpec {
             max: StepMaxima::default(),
             ..strict()
         },
-        PoolRules::default(),
+        PoolSpec::default(),
     );
     for work in [
         Work::Inference,
@@ -369,7 +366,7 @@ fn what_is_said_and_is_too_much_removes_the_pool_and_is_told_where_none_is_left(
         ),
     ];
     for (spec, code, field, message) in too_much {
-        let mut rig = two(strict(), PoolRules::default());
+        let mut rig = two(strict(), PoolSpec::default());
         rig.submit("elsewhere", spec.clone()).unwrap();
         assert_eq!(rig.placed("elsewhere").0, "n-rest", "{field}");
         assert_eq!(
@@ -391,12 +388,12 @@ fn what_is_said_and_is_too_much_removes_the_pool_and_is_told_where_none_is_left(
 
 #[test]
 fn what_the_preferred_pool_fills_in_bars_pools_that_would_not_have_it() {
-    let short = PoolRules {
+    let short = PoolSpec {
         max: StepMaxima {
             timeout: secs(10),
             ..StepMaxima::default()
         },
-        ..PoolRules::default()
+        ..PoolSpec::default()
     };
     let mut rig = two(strict(), short);
     rig.submit("a", silent()).unwrap();
@@ -409,7 +406,7 @@ fn what_the_preferred_pool_fills_in_bars_pools_that_would_not_have_it() {
 
 #[test]
 fn a_policy_that_comes_later_opens_no_pool_whose_rules_it_broke() {
-    let mut rig = two(PoolRules::default(), PoolRules::default());
+    let mut rig = two(PoolSpec::default(), PoolSpec::default());
     rig.apply(vec![ruled("late", closed())]);
     let wide = || StepSpec {
         request: spec(0, 4000).request,
@@ -421,7 +418,7 @@ fn a_policy_that_comes_later_opens_no_pool_whose_rules_it_broke() {
     let mut host = hello("n-late", 0, 4);
     host.pool = "late".parse().unwrap();
     rig.hello(host);
-    rig.put_policy("late", "s", Policy::default());
+    rig.put_policy("late", "s", PolicySpec::default());
     assert_eq!(rig.state("c"), StepState::Queued);
     let waits: Vec<String> = rig
         .core
@@ -437,20 +434,20 @@ fn records_of_before_there_were_rules_read_as_none() {
     let record: crate::Record =
         serde_json::from_str(r#"{"type":"pool_put","pool":"p","description":""}"#).unwrap();
     assert!(
-        matches!(record, crate::Record::PoolPut(record::PoolPut { spec, .. }) if spec.rules.is_empty())
+        matches!(record, crate::Record::PoolPut(record::PoolPut { spec, .. }) if spec == PoolSpec::default())
     );
 }
 
 #[test]
 fn a_pool_s_way_to_have_processors_is_for_those_that_can_have_them_so() {
-    let pinning = PoolRules {
+    let pinning = PoolSpec {
         defaults: StepDefaults {
             cpu_mode: Some(CpuMode::Pinned),
             ..StepDefaults::default()
         },
-        ..PoolRules::default()
+        ..PoolSpec::default()
     };
-    let mut rig = two(pinning, PoolRules::default());
+    let mut rig = two(pinning, PoolSpec::default());
     let asking = |mcpu| StepSpec {
         request: spec(0, mcpu).request,
         ..silent()

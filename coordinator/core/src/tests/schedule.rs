@@ -9,11 +9,11 @@ use alloc::vec::Vec;
 use sluice_common::amount::{GPU, Key, MCPU, STEP_RUN};
 use sluice_common::id::PoolName;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::pool::PolicySpec;
 use sluice_common::reason::{Detail, ReasonCode};
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{FromNode, StopWhy, ToNode};
-use sluice_scheduler::Policy;
 
 use super::rig::*;
 
@@ -142,9 +142,9 @@ fn the_head_is_promised_a_place_and_what_ran_around_it_gives_way_when_it_can_sta
 fn what_could_not_be_made_to_give_way_waits_for_the_head() {
     let mut rig = Rig::one_node(2, 8);
     let gpus = [(Key::new(GPU).unwrap(), 3)];
-    let reserved = Policy {
+    let reserved = PolicySpec {
         reserved: gpus.into(),
-        ..Policy::default()
+        ..PolicySpec::default()
     };
     rig.put_policy("default", "s", reserved);
     let mut firm = spec(1, 1000);

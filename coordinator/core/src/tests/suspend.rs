@@ -5,13 +5,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use sluice_common::amount::{GPU, Key, MEMORY_MB};
+use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, StopWhy, SuspendFailure};
-use sluice_scheduler::Policy;
 
 use super::rig::*;
 use crate::{Answer, NodeChange, Refusal, Steer};
@@ -43,11 +43,11 @@ fn not_suspended(why: SuspendFailure) -> AttemptPhase {
 /// A host of four cores on which `a` runs, of `low`, and is to be frozen for `b`, of `high`.
 fn giving_way() -> (Rig, Fed) {
     let mut rig = Rig::one_node(2, 4);
-    rig.put_policy("default", "low", Policy::default());
+    rig.put_policy("default", "low", PolicySpec::default());
     let priority = 1;
-    let high = Policy {
+    let high = PolicySpec {
         priority,
-        ..Policy::default()
+        ..PolicySpec::default()
     };
     rig.put_policy("default", "high", high);
     let a = with_memory(freezing(of("low", spec(2, 3000))), 1000);
@@ -442,11 +442,11 @@ fn a_waiter_that_is_short_of_memory_has_a_frozen_step_stopped() {
 #[test]
 fn where_memory_is_short_the_victim_is_stopped_and_not_frozen() {
     let mut rig = Rig::one_node(2, 4);
-    rig.put_policy("default", "low", Policy::default());
-    let high = Policy {
+    rig.put_policy("default", "low", PolicySpec::default());
+    let high = PolicySpec {
         priority: 1,
         limit: [(Key::new(GPU).unwrap(), 2)].into(),
-        ..Policy::default()
+        ..PolicySpec::default()
     };
     rig.put_policy("default", "high", high);
     let has = rig.core.state().node(&node("n")).unwrap().capacity();

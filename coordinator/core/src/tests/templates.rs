@@ -1,21 +1,21 @@
 //! Templates: what they lay under steps, in which order, for which steps, and what is told to hosts of it.
 
-use crate::model::pool::PoolSpec;
 use alloc::boxed::Box;
+use sluice_common::pool::PoolSpec;
 use std::string::{String, ToString};
 use std::vec::Vec;
 use std::{format, vec};
 
 use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::request::StepRequest;
-use sluice_common::rules::{PoolRules, StepDefaults};
+use sluice_common::rules::StepDefaults;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::template::Template;
 use sluice_common::time::Span;
 use sluice_common::wire::{Assignment, ToNode};
-use sluice_scheduler::Policy;
 
 use crate::input::WantedPool;
 use crate::output::Refused;
@@ -39,20 +39,17 @@ fn no_template(name: &str) -> Wanted {
     }
 }
 
-fn rules(templates: &[&str]) -> PoolRules {
-    PoolRules {
+fn rules(templates: &[&str]) -> PoolSpec {
+    PoolSpec {
         templates: templates.iter().map(|name| name.parse().unwrap()).collect(),
-        ..PoolRules::default()
+        ..PoolSpec::default()
     }
 }
 
-fn pool(name: &str, rules: PoolRules) -> Wanted {
+fn pool(name: &str, rules: PoolSpec) -> Wanted {
     Wanted::Pool {
         pool: name.parse().unwrap(),
-        terms: Box::new(WantedPool::from(PoolSpec {
-            rules,
-            ..PoolSpec::default()
-        })),
+        terms: Box::new(WantedPool::from(rules)),
     }
 }
 
@@ -66,12 +63,12 @@ fn asks(fields: &str) -> StepSpec {
 fn two(changes: Vec<Wanted>) -> Rig {
     let mut rig = Rig::new();
     rig.start();
-    let made = ["best", "rest"].map(|name| pool(name, PoolRules::default()));
+    let made = ["best", "rest"].map(|name| pool(name, PoolSpec::default()));
     rig.apply(made.into());
     for (pool, priority) in [("best", 2), ("rest", 1)] {
-        let policy = Policy {
+        let policy = PolicySpec {
             priority,
-            ..Policy::default()
+            ..PolicySpec::default()
         };
         rig.put_policy(pool, "s", policy);
     }
@@ -340,7 +337,7 @@ fn waits_while_a_pool_is_made(before: bool) -> Rig {
     rig.submit("x", asks(asked)).unwrap();
     assert_eq!(rig.state("x"), StepState::Queued);
     rig.apply(later());
-    rig.put_policy("later", "s", Policy::default());
+    rig.put_policy("later", "s", PolicySpec::default());
     let mut host = hello("n-later", 4, 8);
     host.pool = "later".parse().unwrap();
     rig.hello(host);
@@ -367,7 +364,7 @@ fn a_step_runs_in_no_pool_that_was_made_after_it_was_submitted() {
     assert_eq!(rig.state("x"), StepState::Queued);
     assert_eq!(later(&rig).unwrap().1, why);
     // Whatever else becomes of that pool, its template first of all.
-    rig.apply(vec![pool("later", PoolRules::default())]);
+    rig.apply(vec![pool("later", PoolSpec::default())]);
     assert_eq!(rig.state("x"), StepState::Queued);
     // What is submitted after it was made goes there.
     rig.submit("y", spec(4, 8000)).unwrap();
@@ -399,7 +396,7 @@ fn a_pool_that_is_made_anew_is_another() {
     let gone = Wanted::NoPool {
         pool: "spare".parse().unwrap(),
     };
-    let spare = || pool("spare", PoolRules::default());
+    let spare = || pool("spare", PoolSpec::default());
     for (id, spares) in [("old", vec![spare()]), ("new", vec![gone, spare()])] {
         spares
             .into_iter()
@@ -407,7 +404,7 @@ fn a_pool_that_is_made_anew_is_another() {
         rig.submit(id, asks(r#","resources":{"cpu_count":8}"#))
             .unwrap();
     }
-    rig.put_policy("spare", "s", Policy::default());
+    rig.put_policy("spare", "s", PolicySpec::default());
     let waits = |id: &str| {
         let market = rig.core.state().market();
         market
@@ -443,10 +440,7 @@ fn a_template_that_is_not_there_is_named_by_no_pool_unless_it_is_forced_away() {
             .starts_with("template `late`: pool `best` names it: free it first"),
         "{in_use}"
     );
-    rig.apply(vec![
-        no_template("late"),
-        pool("best", PoolRules::default()),
-    ]);
+    rig.apply(vec![no_template("late"), pool("best", PoolSpec::default())]);
     rig.apply(vec![
         template("late", r#"{"wrapper":["w"]}"#),
         pool("best", rules(&["late"])),
@@ -499,7 +493,7 @@ fn what_is_so_already_is_not_recorded_and_all_survives_a_restart() {
 
 #[test]
 fn each_value_of_a_merge_tells_where_it_came_from() {
-    let ruled = PoolRules {
+    let ruled = PoolSpec {
         defaults: StepDefaults {
             timeout: Some(Span::from_secs(600)),
             ..StepDefaults::default()

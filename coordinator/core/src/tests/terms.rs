@@ -8,13 +8,13 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::{GPU, Key};
 use sluice_common::id::{PoolName, Subject};
+use sluice_common::pool::{PolicySpec, Table};
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::StopWhy;
-use sluice_scheduler::{Policy, Table};
 
 use super::rig::*;
 use crate::schedule::schedule;
@@ -24,8 +24,8 @@ fn gpus(n: u64) -> Table {
     [(Key::new(GPU).unwrap(), n)].into()
 }
 
-fn policy(reserved: u64, limit: Option<u64>) -> Policy {
-    Policy {
+fn policy(reserved: u64, limit: Option<u64>) -> PolicySpec {
+    PolicySpec {
         priority: 10,
         reserved: gpus(reserved),
         limit: limit.map(gpus).unwrap_or_default(),
@@ -175,9 +175,9 @@ fn what_a_pool_could_not_keep_is_refused_with_the_change_that_is_to_blame() {
     rig.put_policy(
         "p",
         "b",
-        Policy {
+        PolicySpec {
             reserved: seats,
-            ..Policy::default()
+            ..PolicySpec::default()
         },
     );
     for (wanted, at, words) in [
@@ -377,9 +377,9 @@ fn a_key_that_one_policy_names_binds_the_steps_of_all_who_wait() {
     rig.submit("waits", firm).unwrap();
     assert_eq!(rig.state("waits"), StepState::Queued);
     let cores: Table = [(Key::new("mcpu").unwrap(), 1000)].into();
-    let names = Policy {
+    let names = PolicySpec {
         reserved: cores,
-        ..Policy::default()
+        ..PolicySpec::default()
     };
     rig.put_policy("default", "b", names);
     assert_eq!(
@@ -395,11 +395,11 @@ fn who_could_be_taken_by_whom_is_told_where_a_change_makes_it_so() {
     rig.put_policy("default", "b", policy(0, None));
     rig.submit("run", of("a", spec(2, 1000))).unwrap();
     rig.run("run.1");
-    let with_priority = |priority, reserved| Policy {
+    let with_priority = |priority, reserved| PolicySpec {
         priority,
         ..policy(reserved, None)
     };
-    let mut exposed = |subject: &str, policy: Policy| {
+    let mut exposed = |subject: &str, policy: PolicySpec| {
         let wanted = wanted_policy("default", subject, policy);
         apply(&mut rig, TRIAL, vec![wanted]).0.unwrap().exposed
     };

@@ -1,17 +1,17 @@
 //! Documents of assertions: who is let in, where, and what whoever is not is told.
 
-use crate::model::pool::PoolSpec;
+use sluice_common::pool::PoolSpec;
 use std::string::{String, ToString};
 use std::vec;
 use std::vec::Vec;
 
+use sluice_common::pool::PolicySpec;
 use sluice_common::reason::{Detail, ReasonCode};
-use sluice_common::rules::{PoolRules, Setting, StepDefaults};
+use sluice_common::rules::{Setting, StepDefaults};
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::time::Span;
 use sluice_common::validation::{Assertion, ValidationTerms};
-use sluice_scheduler::Policy;
 
 use super::rig::*;
 use crate::input::WantedPool;
@@ -32,23 +32,20 @@ fn asserting(name: &str, rules: &[(&str, &str)]) -> Wanted {
     }
 }
 
-fn rules(validations: &[&str]) -> PoolRules {
-    PoolRules {
+fn rules(validations: &[&str]) -> PoolSpec {
+    PoolSpec {
         validations: validations
             .iter()
             .map(|name| name.parse().unwrap())
             .collect(),
-        ..PoolRules::default()
+        ..PoolSpec::default()
     }
 }
 
-fn pool(name: &str, rules: PoolRules) -> Wanted {
+fn pool(name: &str, rules: PoolSpec) -> Wanted {
     Wanted::Pool {
         pool: name.parse().unwrap(),
-        terms: alloc::boxed::Box::new(WantedPool::from(PoolSpec {
-            rules,
-            ..PoolSpec::default()
-        })),
+        terms: alloc::boxed::Box::new(WantedPool::from(rules)),
     }
 }
 
@@ -223,7 +220,7 @@ fn what_is_judged_is_the_step_with_what_its_pool_fills_in() {
     };
     rig.apply(vec![pool(
         "default",
-        PoolRules {
+        PoolSpec {
             defaults,
             ..rules(&["v"])
         },
@@ -248,16 +245,16 @@ fn a_pool_whose_assertions_it_breaks_is_not_among_those_that_it_waits_for() {
     rig.apply(vec![
         asserting("small", &[("cpu_count <= 1", "take one core")]),
         pool("best", rules(&["small"])),
-        pool("rest", PoolRules::default()),
+        pool("rest", PoolSpec::default()),
         nowhere_else,
     ]);
     for (name, priority) in [("best", 2), ("rest", 1)] {
         rig.put_policy(
             name,
             "s",
-            Policy {
+            PolicySpec {
                 priority,
-                ..Policy::default()
+                ..PolicySpec::default()
             },
         );
         let mut host = hello(name, 0, 4);
@@ -318,7 +315,7 @@ fn a_document_is_there_as_long_as_a_pool_names_it() {
         1,
         "the other was not made either"
     );
-    rig.apply(vec![gone.clone(), pool("default", PoolRules::default())]);
+    rig.apply(vec![gone.clone(), pool("default", PoolSpec::default())]);
     assert!(rig.core.state().validations().is_empty());
     let (_, why) = refusal(&mut rig, vec![gone]);
     assert_eq!(
@@ -348,11 +345,8 @@ fn the_hosts_of_a_declared_platform_are_those_that_its_selector_means() {
     );
     let big = serde_json::from_str(r#"{"selector":{"gpu_memory":">=60GB"}}"#).unwrap();
     let spec = PoolSpec {
-        rules: PoolRules {
-            default_platform: Some("big".parse().unwrap()),
-            ..rules(&["v"])
-        },
-        ..PoolSpec::default()
+        default_platform: Some("big".parse().unwrap()),
+        ..rules(&["v"])
     };
     let platforms = Some([("big".parse().unwrap(), big)].into());
     let terms = WantedPool { spec, platforms };

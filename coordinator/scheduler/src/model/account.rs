@@ -1,60 +1,19 @@
 //! One subject in one pool: its policy, what it uses, and the arithmetic of reserved and limit.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
-
-use sluice_common::amount::{Amounts, Key, STEP_RUN};
+use sluice_common::amount::Amounts;
 use sluice_common::id::AttemptId;
+use sluice_common::pool::PolicySpec;
 
 use crate::model::queue::Queue;
 use crate::model::request::Run;
-
-/// Binds a subject to a pool.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "PolicyTerms")
-)]
-pub struct Policy {
-    /// Higher is preferred.
-    pub priority: u64,
-    /// What is kept for the subject, by key; a key that is not named counts as 0.
-    pub reserved: BTreeMap<Key, u64>,
-    /// What it may use at most, by key; a key that is not named is bounded by the pool alone.
-    pub limit: BTreeMap<Key, u64>,
-}
-
-impl Policy {
-    fn names(&self, key: &str) -> bool {
-        self.reserved.contains_key(key) || self.limit.contains_key(key)
-    }
-
-    /// Keys that it names, in either table.
-    pub fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.reserved.keys().chain(self.limit.keys())
-    }
-
-    /// How much of a key is reserved; `None` where the key does not count in the tests of reserved share.
-    pub fn reserved(&self, key: &str) -> Option<u64> {
-        match self.reserved.get(key) {
-            Some(reserved) => Some(*reserved),
-            None if key == STEP_RUN && !self.names(key) => None,
-            None => Some(0),
-        }
-    }
-
-    pub(crate) fn limit(&self, key: &str) -> Option<u64> {
-        self.limit.get(key).copied()
-    }
-}
 
 /// A subject's account in a pool. It outlives its policy while something of it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
     /// Its own policy, or else that of whoever has none.
-    pub(crate) policy: Option<Policy>,
+    pub(crate) policy: Option<PolicySpec>,
     /// Whether the policy is its own.
     pub(crate) own: bool,
     /// All that it uses of the pool.
@@ -105,6 +64,3 @@ impl Account {
             .map_or(Some(0), |policy| policy.reserved(key))
     }
 }
-
-/// Amounts by key, as files and the API write them.
-pub type Table = BTreeMap<Key, u64>;

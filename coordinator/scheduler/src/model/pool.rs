@@ -9,9 +9,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use sluice_common::amount::{Amounts, GPU, Key, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId, Subject};
+use sluice_common::pool::{PolicySpec, Table};
 use sluice_common::time::{Span, Time};
 
-use crate::model::account::{Account, Policy};
+use crate::model::account::Account;
 use crate::model::fragmentation::DemandProfile;
 use crate::model::host::{Host, Shelf};
 use crate::model::nomination::Nomination;
@@ -22,7 +23,7 @@ use crate::model::units::{HOST_KEYS, HostUnits};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolTerms {
     /// Capacity by key, where it is declared; what is not is what the hosts report.
-    pub declared: BTreeMap<Key, u64>,
+    pub declared: Table,
     /// For how long after its start a run is spared by others' priority and reclaim.
     pub min_runtime: Span,
     /// The platform of requests that name none; any where it is absent.
@@ -41,7 +42,7 @@ pub struct Pool {
     used: Amounts,
     accounts: BTreeMap<Subject, Account>,
     /// The policy of each subject that has none of its own, under the name `*`.
-    everyone: Option<(Subject, Policy)>,
+    everyone: Option<(Subject, PolicySpec)>,
     hosts: BTreeMap<NodeName, Host>,
     /// What all remembered hosts have.
     detected: HostUnits,
@@ -79,19 +80,19 @@ impl Pool {
     }
 
     /// The policy of a subject: its own, or else that of whoever has none.
-    pub fn policy(&self, subject: &Subject) -> Option<&Policy> {
+    pub fn policy(&self, subject: &Subject) -> Option<&PolicySpec> {
         let own = self.own_policy(subject);
         own.or(self.everyone.as_ref().map(|(_, policy)| policy))
     }
 
     /// The policy that a subject has for itself.
-    pub(crate) fn own_policy(&self, subject: &Subject) -> Option<&Policy> {
+    pub(crate) fn own_policy(&self, subject: &Subject) -> Option<&PolicySpec> {
         let account = self.accounts.get(subject).filter(|it| it.own)?;
         account.policy.as_ref()
     }
 
     /// Every policy that somebody wrote, by subject.
-    pub(crate) fn written(&self) -> impl Iterator<Item = (&Subject, &Policy)> {
+    pub(crate) fn written(&self) -> impl Iterator<Item = (&Subject, &PolicySpec)> {
         let everyone = self.everyone.iter();
         let everyone = everyone.map(|(subject, policy)| (subject, policy));
         let own = self.accounts.iter().filter(|(_, account)| account.own);
@@ -100,7 +101,7 @@ impl Pool {
     }
 
     /// The policy that somebody wrote for this very subject, or for everyone.
-    pub(crate) fn written_for(&self, subject: &Subject) -> Option<(&Subject, &Policy)> {
+    pub(crate) fn written_for(&self, subject: &Subject) -> Option<(&Subject, &PolicySpec)> {
         if subject.is_everyone() {
             return self
                 .everyone
@@ -114,7 +115,7 @@ impl Pool {
 
     /// Every policy by which somebody may come: those that were written, and the one of everyone for each subject that
     /// has an account here by it.
-    pub fn policies(&self) -> impl Iterator<Item = (&Subject, &Policy)> {
+    pub fn policies(&self) -> impl Iterator<Item = (&Subject, &PolicySpec)> {
         let lent = self.accounts.iter().filter(|(_, account)| !account.own);
         let lent = lent.filter_map(|(subject, it)| Some((subject, it.policy.as_ref()?)));
         self.written().chain(lent)
@@ -247,7 +248,7 @@ impl Pool {
     }
 
     /// Whether there was another is told.
-    pub(crate) fn put_policy(&mut self, subject: &Subject, policy: Policy) -> bool {
+    pub(crate) fn put_policy(&mut self, subject: &Subject, policy: PolicySpec) -> bool {
         for key in policy.keys() {
             *self.named.entry(key.clone()).or_default() += 1;
         }
@@ -283,7 +284,7 @@ impl Pool {
     }
 
     /// What whoever has no policy of his own may use.
-    fn lent(&self) -> Option<Policy> {
+    fn lent(&self) -> Option<PolicySpec> {
         self.everyone.as_ref().map(|(_, policy)| policy.clone())
     }
 
@@ -305,7 +306,7 @@ impl Pool {
         })
     }
 
-    fn unname(&mut self, policy: &Policy) {
+    fn unname(&mut self, policy: &PolicySpec) {
         for key in policy.keys() {
             if let Some(count) = self.named.get_mut(key) {
                 *count -= 1;

@@ -9,9 +9,9 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::pool::PolicySpec;
 use sluice_common::time::Time;
 
-use crate::model::account::Policy;
 use crate::model::host::{Host, Size};
 use crate::model::nomination::Nomination;
 use crate::model::pool::{Pool, PoolTerms};
@@ -127,7 +127,7 @@ impl Scheduler {
     }
 
     /// Binds a subject to a pool, or on other terms. Requests that wait for its subject wait here too from now on.
-    pub fn put_policy(&mut self, pool: &PoolName, subject: &Subject, policy: Policy) {
+    pub fn put_policy(&mut self, pool: &PoolName, subject: &Subject, policy: PolicySpec) {
         let Some(known) = self.pools.get_mut(pool) else {
             return;
         };

@@ -10,9 +10,10 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::{Key, STEP_RUN};
 use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
+use sluice_common::pool::PolicySpec;
 use sluice_common::time::{Span, Time};
 
-use crate::model::account::{Account, Policy};
+use crate::model::account::Account;
 use crate::model::pool::Pool;
 use crate::model::request::Run;
 use crate::model::scheduler::Scheduler;
@@ -143,7 +144,7 @@ fn takers<'a>(
     pool: &'a Pool,
     owner: &'a Subject,
     about: Option<&'a BTreeSet<&'a Subject>>,
-) -> impl Iterator<Item = (&'a Subject, &'a Policy)> {
+) -> impl Iterator<Item = (&'a Subject, &'a PolicySpec)> {
     let about = about.filter(|about| !about.contains(owner));
     let all = about.is_none().then(|| pool.policies());
     let some = about.into_iter().flatten();
@@ -153,7 +154,7 @@ fn takers<'a>(
 }
 
 /// By priority, or by reclaim with a share of its own.
-fn could_take(taker: &Policy, owner: &Account, key: &Key) -> bool {
+fn could_take(taker: &PolicySpec, owner: &Account, key: &Key) -> bool {
     let reserved = taker.reserved(key.as_str());
     taker.priority > owner.priority() || reserved.is_some_and(|reserved| reserved > 0)
 }

@@ -4,10 +4,10 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::pool::PolicySpec;
 use sluice_common::time::Time;
 
 use crate::decide::Move;
-use crate::model::account::Policy;
 use crate::model::host::Host;
 use crate::model::nomination::Nomination;
 use crate::model::pool::PoolTerms;
@@ -40,7 +40,7 @@ pub(crate) struct DryRun {
 struct Before {
     terms: BTreeMap<PoolName, PoolTerms>,
     /// `None` where a subject had no policy of its own.
-    policies: BTreeMap<(PoolName, Subject), Option<Policy>>,
+    policies: BTreeMap<(PoolName, Subject), Option<PolicySpec>>,
     hosts: BTreeMap<NodeName, Host>,
     requests: BTreeMap<StepId, Option<Request>>,
     runs: BTreeMap<AttemptId, Option<Run>>,
@@ -118,7 +118,7 @@ impl DryRun {
         self.scheduler.put_pool(name, changed);
     }
 
-    pub(crate) fn put_policy(&mut self, pool: &PoolName, subject: &Subject, policy: Policy) {
+    pub(crate) fn put_policy(&mut self, pool: &PoolName, subject: &Subject, policy: PolicySpec) {
         let known = self.scheduler.pool(pool);
         let own = known.and_then(|pool| pool.own_policy(subject)).cloned();
         let noted = self.before.policies.entry((pool.clone(), subject.clone()));

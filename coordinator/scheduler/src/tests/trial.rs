@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use sluice_common::amount::{Amounts, Key};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
 use sluice_common::platform;
+use sluice_common::pool::{PolicySpec, Table};
 use sluice_common::time::{Span, Time};
 
 use super::judge::{
@@ -17,10 +18,7 @@ use super::judge::{
 };
 use crate::HostUnits;
 use crate::remedy::dry_run::DryRun;
-use crate::{
-    Change, Hardware, Move, Platforms, Policy, PoolTerms, Request, Run, Scheduler, Size, Table,
-    demand,
-};
+use crate::{Change, Hardware, Move, Platforms, PoolTerms, Request, Run, Scheduler, Size, demand};
 
 /// No event of these needs as many.
 const MOVES: usize = 200;
@@ -113,7 +111,7 @@ impl Trial {
         reserved: &[(usize, u64)],
         limit: &[(usize, u64)],
     ) {
-        let policy = Policy {
+        let policy = PolicySpec {
             priority,
             reserved: table(reserved),
             limit: table(limit),
@@ -498,7 +496,7 @@ impl Trial {
                     let amounts: Vec<_> = amounts.iter().map(|(key, n)| (*key, *n)).collect();
                     table(&amounts)
                 };
-                let policy = Policy {
+                let policy = PolicySpec {
                     priority: policy.priority,
                     reserved: table(&policy.reserved),
                     limit: table(&policy.limit),

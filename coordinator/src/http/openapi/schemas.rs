@@ -10,14 +10,17 @@ use sluice_common::api::{
     ApiTokenMade, ApiTokenRequest, ApiTokenView, ApplyRequest, ApplyView, BatchRequest, BatchView,
     BindingView, CanView, ClusterView, CordonRequest, DrainRequest, ErrorBody, ExplainView,
     JoinTokenRequest, JoinTokenView, LabelsRequest, MoveRequest, NewJoinTokenView, NodeView, Page,
-    PlatformView, PolicyRequest, PolicyView, PoolRequest, PoolView, PreviewView, RecoveryView,
-    RoleView, StepView, TemplateView, UncordonRequest, ValidationView, WhoView,
+    PlatformView, PolicyView, PoolView, PreviewView, RecoveryView, RoleView, StepView,
+    TemplateView, UncordonRequest, ValidationView, WhoView,
 };
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::exec::ExecRequest;
-use sluice_common::platform::terms::PlatformTerms;
+use sluice_common::platform::terms::PlatformSpec;
+use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::template::Template;
 use sluice_common::validation::ValidationTerms;
+
+use super::object;
 
 /// Every schema by its name.
 pub(super) fn all() -> Map<String, Value> {
@@ -56,13 +59,15 @@ pub(super) fn all() -> Map<String, Value> {
     requests.add::<LabelsRequest>();
     requests.add::<JoinTokenRequest>();
     requests.add::<ApplyRequest>();
-    requests.add::<PoolRequest>();
+    requests.add::<PoolSpec>();
     requests.add::<ClusterTerms>();
-    requests.add::<PolicyRequest>();
+    requests.add::<PolicySpec>();
     requests.add::<ValidationTerms>();
-    requests.add::<PlatformTerms>();
+    requests.add::<PlatformSpec>();
     requests.add::<Template>();
     let mut all = answers.taken();
+    // A record has all of what a request may leave out.
+    rename(&mut all, "PolicyRequest", "PolicyTerms");
     all.extend(requests.taken());
     all.values_mut().for_each(tidy);
     // The one field that a step cannot be without. Its absence is told in words of its own, so it has a default.
@@ -72,6 +77,9 @@ pub(super) fn all() -> Map<String, Value> {
     split(&mut all, "Event", "type");
     split(&mut all, "PutDocument", "kind");
     split(&mut all, "DeleteDocument", "kind");
+    name_platforms(&mut all);
+    forbid_others(&mut all, "PutDocument");
+    join_alternatives(&mut all, "Terms");
     name_alternatives(&mut all, "GpuFault");
     name_alternatives(&mut all, "Member");
     all
@@ -204,6 +212,68 @@ fn name_alternatives(all: &mut Map<String, Value>, whole: &str) {
         all.insert(name, schema);
     }
     all[whole] = union;
+}
+
+/// Gives a schema another name, wherever it is named.
+fn rename(all: &mut Map<String, Value>, from: &str, to: &str) {
+    let named = |name: &str| format!("\"#/components/schemas/{name}\"");
+    let text = Value::Object(std::mem::take(all)).to_string();
+    let text = text.replace(&named(from), &named(to));
+    *all = object(&text);
+    if let Some(schema) = all.remove(from) {
+        all.insert(to.to_owned(), schema);
+    }
+}
+
+/// Gives the platforms that pools list a schema of their own.
+fn name_platforms(all: &mut Map<String, Value>) {
+    const NAME: &str = "NamedPlatform";
+    for (whole, field) in [
+        ("Pool", "declared_platforms"),
+        ("PoolRequest", "platforms"),
+        ("PutDocumentPool", "platforms"),
+    ] {
+        let items = &mut all[whole]["properties"][field]["items"];
+        let reference = json!({ "$ref": format!("#/components/schemas/{NAME}") });
+        let mut item = std::mem::replace(items, reference);
+        item["description"] = json!("A platform in the list of its pool.");
+        if let Some(fields) = item["properties"].as_object_mut() {
+            fields.remove("version");
+        }
+        all.insert(NAME.to_owned(), item);
+    }
+    forbid_others(all, NAME);
+}
+
+/// Says that whatever begins with `whole` has no fields but those that are described, as its reader has it.
+fn forbid_others(all: &mut Map<String, Value>, whole: &str) {
+    let its = all.iter_mut().filter(|(name, _)| name.starts_with(whole));
+    for (_, schema) in its.filter(|(_, schema)| schema["properties"].is_object()) {
+        schema["additionalProperties"] = json!(false);
+    }
+}
+
+/// Makes one object of alternatives that nothing tells apart: it has the fields of one of them.
+fn join_alternatives(all: &mut Map<String, Value>, whole: &str) {
+    let union = all[whole].take();
+    let mut fields = Map::new();
+    for alternative in union["anyOf"].as_array().into_iter().flatten() {
+        let name = alternative["$ref"].as_str();
+        let name = name.and_then(|reference| reference.rsplit('/').next());
+        let schema = name.map_or(alternative, |name| &all[name]);
+        fields.extend(
+            schema["properties"]
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(name, schema)| (name.clone(), schema.clone())),
+        );
+    }
+    all[whole] = json!({
+        "description": union["description"],
+        "type": "object",
+        "properties": fields,
+    });
 }
 
 /// `step_queued` as `StepQueued`.

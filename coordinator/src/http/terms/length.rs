@@ -1,8 +1,9 @@
 //! How long the templates of a document may be.
 
 use coordinator_core::written::invalid;
-use sluice_common::api::{NamedPlatform, PutDocument};
+use sluice_common::api::PutDocument;
 use sluice_common::error_code::ErrorCode;
+use sluice_common::pool::PoolSpec;
 use sluice_common::request::FieldError;
 use sluice_common::template::Template;
 use sluice_common::template::check::MAX_TEMPLATE_BYTES;
@@ -11,19 +12,17 @@ use sluice_common::template::check::MAX_TEMPLATE_BYTES;
 pub(in crate::http) fn can_be_kept(document: &PutDocument) -> Result<(), FieldError> {
     match document {
         PutDocument::Template { template, .. } => is_short("name", template),
-        PutDocument::Platform { overrides, .. } => override_is_short("override", overrides),
-        PutDocument::Pool { platforms, .. } => of_platforms_can_be_kept(platforms.as_deref()),
+        PutDocument::Platform(it) => override_is_short("override", &it.spec.overrides),
+        PutDocument::Pool(it) => of_platforms_can_be_kept(&it.spec),
         _ => Ok(()),
     }
 }
 
 /// The same of what the platforms of a pool lay over its templates.
-pub(in crate::http) fn of_platforms_can_be_kept(
-    list: Option<&[NamedPlatform]>,
-) -> Result<(), FieldError> {
-    let mut list = list.unwrap_or_default().iter().enumerate();
-    list.try_for_each(|(at, platform)| {
-        override_is_short(&format!("platforms[{at}].override"), &platform.overrides)
+pub(in crate::http) fn of_platforms_can_be_kept(pool: &PoolSpec) -> Result<(), FieldError> {
+    let mut list = pool.platforms.iter().flatten().enumerate();
+    list.try_for_each(|(at, it)| {
+        override_is_short(&format!("platforms[{at}].override"), &it.spec.overrides)
     })
 }
 

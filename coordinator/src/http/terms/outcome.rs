@@ -1,16 +1,14 @@
 //! What came of changes of terms, in the words of the API: each with what was there before and is after.
 
+use std::mem::take;
+
 use coordinator_core::{Applied, Outcome, Terms, Wanted, WantedPool};
 use sluice_common::api::{
     ApplyView, ChangeOutcome, PreemptedView, TermsChangeView, TermsKind, TermsView, UseView,
-    duration,
 };
 use sluice_common::cluster::ClusterTerms;
-use sluice_common::platform::terms::PlatformTerms;
 use sluice_common::validation::ValidationTerms;
-use sluice_scheduler::Policy;
 
-use super::super::rules;
 use super::rights;
 
 pub(super) fn view_of(dry_run: bool, wanted: &[Wanted], applied: Applied) -> ApplyView {
@@ -76,63 +74,41 @@ fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
     }
 }
 
-fn terms_of_pool(WantedPool { spec, platforms }: WantedPool) -> TermsView {
-    TermsView {
-        description: Some(spec.description),
-        capacity: Some(spec.capacity),
-        min_runtime: Some(duration(spec.min_runtime)),
-        require: Some(spec.require),
-        platforms: platforms.filter(|it| !it.is_empty()),
-        ..rules::shown(spec.rules)
-    }
-}
-
 fn terms(terms: Terms) -> TermsView {
     match terms {
-        Terms::Pool(terms) => terms_of_pool(*terms),
-        Terms::Validation(terms) => of_validation(terms),
-        Terms::Platform(PlatformTerms {
+        Terms::Pool(terms) => {
+            let WantedPool {
+                mut spec,
+                platforms,
+            } = *terms;
+            TermsView::Pool {
+                capacity: take(&mut spec.capacity),
+                platforms: platforms.unwrap_or_default(),
+                spec: Box::new(spec),
+            }
+        }
+        Terms::Validation(ValidationTerms {
             description,
-            selector,
-            overrides,
-            validations,
-        }) => TermsView {
-            description: Some(description),
-            selector: Some(selector),
-            overrides,
-            validations: Some(validations).filter(|it| !it.is_empty()),
-            ..TermsView::default()
+            assertions,
+        }) => TermsView::Validation {
+            description,
+            assertions,
         },
-        Terms::Template(template) => TermsView {
-            template: Some(template),
-            ..TermsView::default()
+        Terms::Platform(mut spec) => TermsView::Platform {
+            description: take(&mut spec.description),
+            spec,
         },
+        Terms::Template(template) => TermsView::Template { template },
         Terms::Cluster(ClusterTerms {
             default_pool,
             subjects,
-        }) => TermsView {
-            default_pool: Some(default_pool),
-            subjects: Some(subjects),
-            ..TermsView::default()
+        }) => TermsView::Cluster {
+            default_pool,
+            subjects,
         },
-        Terms::Role(role) => TermsView {
-            role: Some(role),
-            ..TermsView::default()
-        },
-        Terms::Binding(binding) => TermsView {
-            binding: Some(binding),
-            ..TermsView::default()
-        },
-        Terms::Policy(Policy {
-            priority,
-            reserved,
-            limit,
-        }) => TermsView {
-            priority: Some(priority),
-            reserved: Some(reserved),
-            limit: Some(limit),
-            ..TermsView::default()
-        },
+        Terms::Role(role) => TermsView::Role { role },
+        Terms::Binding(binding) => TermsView::Binding { binding },
+        Terms::Policy(spec) => TermsView::Policy(spec),
     }
 }
 
@@ -146,14 +122,5 @@ fn name_of(wanted: &Wanted) -> Option<String> {
             Some(template.to_string())
         }
         _ => None,
-    }
-}
-
-/// As terms that a change is told in.
-fn of_validation(terms: ValidationTerms) -> TermsView {
-    TermsView {
-        description: Some(terms.description),
-        assertions: Some(terms.assertions),
-        ..TermsView::default()
     }
 }

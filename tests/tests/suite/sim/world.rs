@@ -16,6 +16,7 @@ use coordinator_core::{
 use sluice_common::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN};
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, ClusterId, NodeName, PoolName, StepId, Subject};
+use sluice_common::pool::PolicySpec;
 use sluice_common::proof::Claim;
 use sluice_common::request::{ResourceSettings, StepRequest};
 use sluice_common::state::StepState;
@@ -26,7 +27,6 @@ use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{
     Command, FromNode, Greeting, Heartbeat, Hello, PROTOCOL_VERSION, ToNode,
 };
-use sluice_scheduler::Policy;
 
 use super::chance::Chance;
 use super::freezer::{Fate, Group};
@@ -236,10 +236,10 @@ fn terms() -> [Change; 2] {
         wanted: Wanted::Policy {
             pool: PoolName::new("default").unwrap(),
             subject: Subject::new(subject).unwrap(),
-            policy: Policy {
+            policy: PolicySpec {
                 priority,
                 reserved: [(Key::new(GPU).unwrap(), reserved)].into(),
-                ..Policy::default()
+                ..PolicySpec::default()
             },
         },
         version: None,

@@ -5,8 +5,9 @@ use std::fmt;
 use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::platform;
+use sluice_common::pool::{PolicySpec, Table};
 use sluice_common::time::{Span, Time};
-use sluice_scheduler::{Policy, PoolTerms, Table};
+use sluice_scheduler::PoolTerms;
 
 use super::expected::names;
 use super::{Capacity, Case, End, Event, NodePut, PolicyPut, PoolPut, SubmitEvent};
@@ -151,7 +152,7 @@ impl Play {
     }
 
     fn put_policy(&mut self, put: &PolicyPut) -> Result<(), Impossible> {
-        let policy = Policy {
+        let policy = PolicySpec {
             priority: put.priority,
             reserved: put.reserved.clone().unwrap_or_default(),
             limit: put.limit.clone().unwrap_or_default(),

@@ -3,7 +3,7 @@
 
 use sluice_common::id::{NameError, NodeName, PoolName, StepId};
 use sluice_common::limit::{MAX_AMOUNT, MAX_GANG_NODES};
-use sluice_scheduler::Table;
+use sluice_common::pool::Table;
 
 use super::HostSize;
 

@@ -2,9 +2,11 @@
 
 use coordinator_core::record;
 use coordinator_core::{NodeChange, check};
-use sluice_common::api::{PolicyRequest, PoolDefaults, PoolMaxima, PoolRequest, PutDocument};
+use sluice_common::api::PutDocument;
 use sluice_common::inventory::Gpu;
+use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::request::{ResourceSettings, StepRequest};
+use sluice_common::rules::{StepDefaults, StepMaxima};
 use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
 
@@ -20,17 +22,17 @@ struct Run {
 
 impl Run {
     /// One host of two GPUs of a model in a pool with these terms, where `a` outranks `b`.
-    fn new(pool: PoolRequest) -> Self {
+    fn new(pool: PoolSpec) -> Self {
         let mut cluster = Self {
             run: TraceRun::new(Time::default()),
             told: vec![],
         };
-        cluster.put(vec![PutDocument::pool("p", PoolRequest::default())]);
+        cluster.put(vec![PutDocument::pool("p", PoolSpec::default())]);
         cluster.join("n");
         let of = |subject: &str, priority: u64| {
-            let priority = PolicyRequest {
+            let priority = PolicySpec {
                 priority,
-                ..PolicyRequest::default()
+                ..PolicySpec::default()
             };
             PutDocument::policy("p", subject, priority)
         };
@@ -121,7 +123,7 @@ fn asking(subject: &str, gpus: u64) -> StepRequest {
 
 #[test]
 fn what_is_done_ends_well_and_gives_way_to_the_next() {
-    let mut cluster = Run::new(PoolRequest::default());
+    let mut cluster = Run::new(PoolSpec::default());
     assert_eq!(cluster.submit("x", asking("b", 2), HOUR), Ok(false));
     cluster.submit("y", asking("b", 2), HOUR).unwrap();
     cluster.pass(Span::from_secs(7200));
@@ -139,7 +141,7 @@ fn who_gives_way_starts_over_and_who_is_frozen_works_on() {
         (OnPreempt::Requeue, 7200 + 1800),
         (OnPreempt::Suspend, 7200),
     ] {
-        let mut cluster = Run::new(PoolRequest::default());
+        let mut cluster = Run::new(PoolSpec::default());
         let victim = StepRequest {
             on_preempt: Some(mode),
             ..asking("b", 2)
@@ -157,25 +159,24 @@ fn who_gives_way_starts_over_and_who_is_frozen_works_on() {
 
 #[test]
 fn what_runs_or_waits_longer_than_its_pool_lets_it_fails() {
-    let span = |text: &str| Some(text.into());
-    let mut cluster = Run::new(PoolRequest {
-        defaults: PoolDefaults {
-            timeout: span("30m"),
-            queue_timeout: span("10m"),
-            ..PoolDefaults::default()
+    let mut cluster = Run::new(PoolSpec {
+        defaults: StepDefaults {
+            timeout: Some(Span::from_secs(1800)),
+            queue_timeout: Some(Span::from_secs(600)),
+            ..StepDefaults::default()
         },
-        max: PoolMaxima {
-            timeout: span("1h"),
-            ..PoolMaxima::default()
+        max: StepMaxima {
+            timeout: Some(HOUR),
+            ..StepMaxima::default()
         },
-        ..PoolRequest::default()
+        ..PoolSpec::default()
     });
     cluster.submit("long", asking("a", 2), HOUR).unwrap();
     cluster
         .submit("short", asking("a", 2), Span::from_secs(60))
         .unwrap();
     let greedy = StepRequest {
-        timeout: span("2h"),
+        timeout: Some("2h".into()),
         ..asking("a", 1)
     };
     cluster.submit("greedy", greedy, HOUR).unwrap();
@@ -188,9 +189,9 @@ fn what_runs_or_waits_longer_than_its_pool_lets_it_fails() {
 
 #[test]
 fn platforms_and_maintenance_are_those_of_the_documents() {
-    let mut cluster = Run::new(PoolRequest {
+    let mut cluster = Run::new(PoolSpec {
         default_platform: Some(sluice_common::id::PlatformName::new("h100").unwrap()),
-        ..PoolRequest::default()
+        ..PoolSpec::default()
     });
     let other = StepRequest {
         platform: Some("l40s".into()),
@@ -200,9 +201,9 @@ fn platforms_and_maintenance_are_those_of_the_documents() {
     cluster.submit("any", asking("a", 1), HOUR).unwrap();
     cluster.put(vec![PutDocument::pool(
         "p",
-        PoolRequest {
+        PoolSpec {
             maintenance: Some("fans".into()),
-            ..PoolRequest::default()
+            ..PoolSpec::default()
         },
     )]);
     let refused = cluster.submit("late", asking("a", 1), HOUR);
@@ -217,11 +218,11 @@ fn platforms_and_maintenance_are_those_of_the_documents() {
 
 #[test]
 fn what_is_inside_a_reserved_share_is_told_so() {
-    let mut cluster = Run::new(PoolRequest::default());
+    let mut cluster = Run::new(PoolSpec::default());
     let reserved = [(sluice_common::amount::Key::new("gpu").unwrap(), 1)].into();
-    let policy = PolicyRequest {
+    let policy = PolicySpec {
         reserved,
-        ..PolicyRequest::default()
+        ..PolicySpec::default()
     };
     cluster.put(vec![PutDocument::policy("p", "a", policy)]);
     assert_eq!(cluster.submit("inside", asking("a", 1), HOUR), Ok(true));
@@ -230,10 +231,10 @@ fn what_is_inside_a_reserved_share_is_told_so() {
 
 #[test]
 fn one_share_is_promised_once() {
-    let mut cluster = Run::new(PoolRequest::default());
-    let reserved = |gpus: u64| PolicyRequest {
+    let mut cluster = Run::new(PoolSpec::default());
+    let reserved = |gpus: u64| PolicySpec {
         reserved: [(sluice_common::amount::Key::new("gpu").unwrap(), gpus)].into(),
-        ..PolicyRequest::default()
+        ..PolicySpec::default()
     };
     cluster.put(vec![PutDocument::policy("p", "a", reserved(2))]);
     let never = StepRequest {
@@ -263,7 +264,7 @@ fn one_share_is_promised_once() {
 
 #[test]
 fn a_gang_that_waits_for_another_has_its_hosts_as_soon_as_they_are_free() {
-    let mut cluster = Run::new(PoolRequest::default());
+    let mut cluster = Run::new(PoolSpec::default());
     cluster.join("m");
     cluster.join("o");
     let gang = || StepRequest {

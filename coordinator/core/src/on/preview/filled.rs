@@ -4,7 +4,8 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use sluice_common::rules::{PoolRules, Setting};
+use sluice_common::pool::PoolSpec;
+use sluice_common::rules::Setting;
 use sluice_common::step::{StepSpec, Work};
 use sluice_common::template::origin::Origin;
 use sluice_common::time::Span;
@@ -22,7 +23,7 @@ pub(crate) struct Filled {
 /// The settings that pools have a say in: `written` is the step before, `filled` after.
 pub(crate) fn settings(
     pool: &str,
-    rules: &PoolRules,
+    rules: &PoolSpec,
     written: &StepSpec,
     filled: &StepSpec,
 ) -> Vec<Filled> {
@@ -67,7 +68,7 @@ fn value(setting: Setting, spec: &StepSpec) -> String {
 }
 
 /// Where a value came from that the step does not say.
-fn below(pool: &str, rules: &PoolRules, setting: Setting, spec: &StepSpec) -> String {
+fn below(pool: &str, rules: &PoolSpec, setting: Setting, spec: &StepSpec) -> String {
     let (defaults, max) = (&rules.defaults, &rules.max);
     let (by_default, at_most) = match setting {
         Setting::Timeout => (

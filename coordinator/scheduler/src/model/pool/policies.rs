@@ -7,8 +7,8 @@ use alloc::string::String;
 use sluice_common::amount::Key;
 use sluice_common::id::Subject;
 use sluice_common::nearest::nearest;
+use sluice_common::pool::PolicySpec;
 
-use crate::model::account::Policy;
 use crate::model::pool::Pool;
 use crate::model::units::HOST_KEYS;
 
@@ -64,7 +64,7 @@ impl Pool {
     ///
     /// # Errors
     /// The first key for which it could not.
-    pub fn vet(&self, subject: &Subject, policy: &Policy) -> Result<(), BadPolicy> {
+    pub fn vet(&self, subject: &Subject, policy: &PolicySpec) -> Result<(), BadPolicy> {
         self.vet_beside(policy, |key| u128::from(self.reserved_beside(subject, key)))
     }
 
@@ -108,7 +108,11 @@ impl Pool {
         sums
     }
 
-    fn vet_beside(&self, policy: &Policy, beside: impl Fn(&Key) -> u128) -> Result<(), BadPolicy> {
+    fn vet_beside(
+        &self,
+        policy: &PolicySpec,
+        beside: impl Fn(&Key) -> u128,
+    ) -> Result<(), BadPolicy> {
         for key in policy.keys() {
             if !self.counts(key.as_str()) {
                 return Err(BadPolicy::UnknownKey { key: key.clone() });

@@ -1,0 +1,348 @@
+//! A spec in one object with what names the thing that it is of: as documents have it. Fields of neither are refused, with
+//! a list of all that there are, which serde's own `flatten` cannot do.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::de::value::{MapDeserializer, StringDeserializer};
+use serde::de::{DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize, forward_to_deserialize_any};
+
+use crate::field_error::FieldError;
+use crate::id::PlatformName;
+use crate::word::word;
+
+/// A spec, beside what names the thing that it is of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct Beside<N, T> {
+    /// What names the thing.
+    #[serde(flatten)]
+    pub names: N,
+    /// What it is to be.
+    #[serde(flatten)]
+    pub spec: T,
+    /// The version that it must have; 0 is that it must not be there, or that nobody has set it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+}
+
+impl<N, T> Beside<N, T> {
+    /// `spec` beside `names`, whatever the version.
+    pub fn new(names: N, spec: T) -> Self {
+        Self {
+            names,
+            spec,
+            version: None,
+        }
+    }
+}
+
+/// What names a thing: fields that are texts.
+pub trait Names {
+    /// The fields, with `version` if it may be said.
+    const FIELDS: &'static [&'static str];
+}
+
+/// The name of a thing that is in no pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ByName {
+    /// Its name.
+    pub name: String,
+}
+
+impl Names for ByName {
+    const FIELDS: &'static [&'static str] = &["name", VERSION];
+}
+
+/// The name of a thing that is in a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct InPool {
+    /// The pool.
+    pub pool: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Names for InPool {
+    const FIELDS: &'static [&'static str] = &["pool", "name", VERSION];
+}
+
+/// A subject in a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct OfSubject {
+    /// The pool.
+    pub pool: String,
+    /// Who.
+    pub subject: String,
+}
+
+impl Names for OfSubject {
+    const FIELDS: &'static [&'static str] = &["pool", "subject", VERSION];
+}
+
+/// No name: there is one such thing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TheOne {}
+
+impl Names for TheOne {
+    const FIELDS: &'static [&'static str] = &[VERSION];
+}
+
+/// The name of a platform in the list of its pool, which has no version of its own there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PlatformItem {
+    /// Its name.
+    #[serde(deserialize_with = "word")]
+    pub name: PlatformName,
+}
+
+impl Names for PlatformItem {
+    const FIELDS: &'static [&'static str] = &["name"];
+}
+
+const VERSION: &str = "version";
+
+impl<'de, N, T> Deserialize<'de> for Beside<N, T>
+where
+    N: Names + Deserialize<'de>,
+    T: Deserialize<'de>,
+{
+    fn deserialize<D: Deserializer<'de>>(object: D) -> Result<Self, D::Error> {
+        let mut apart = Apart {
+            fields: N::FIELDS,
+            names: Vec::new(),
+            version: None,
+        };
+        let spec = located(Rest {
+            object,
+            apart: &mut apart,
+        })?;
+        let names = apart.names.into_iter();
+        Ok(Self {
+            names: located(MapDeserializer::<_, D::Error>::new(names))?,
+            spec,
+            version: apart.version.flatten(),
+        })
+    }
+}
+
+/// Reads a value, and says of a mistake in a word where it stands: a document is read whole before its kind is known, so
+/// whoever reads the documents cannot tell.
+fn located<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    serde_path_to_error::deserialize(deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        let error = error.into_inner();
+        match FieldError::from_serde(&error.to_string()) {
+            Some(wrong) => wrong.below(&path).into_serde(),
+            None => error,
+        }
+    })
+}
+
+/// What is no part of the spec, as it is found.
+struct Apart {
+    fields: &'static [&'static str],
+    names: Vec<(&'static str, String)>,
+    version: Option<Option<u64>>,
+}
+
+/// An object without what is apart.
+struct Rest<'a, D> {
+    object: D,
+    apart: &'a mut Apart,
+}
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Rest<'_, D> {
+    type Error = D::Error;
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        spec: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        let Self { object, apart } = self;
+        object.deserialize_map(RestVisitor {
+            visitor,
+            spec,
+            apart,
+        })
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, D::Error> {
+        Err(D::Error::custom("a spec is a struct"))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+/// Visits the rest of an object, of which the fields of the spec are the spec's.
+struct RestVisitor<'a, V> {
+    visitor: V,
+    spec: &'static [&'static str],
+    apart: &'a mut Apart,
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for RestVisitor<'_, V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.visitor.expecting(f)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
+        let Self {
+            visitor,
+            spec,
+            apart,
+        } = self;
+        visitor.visit_map(RestMap { map, spec, apart })
+    }
+}
+
+struct RestMap<'a, A> {
+    map: A,
+    spec: &'static [&'static str],
+    apart: &'a mut Apart,
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for RestMap<'_, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, A::Error> {
+        while let Some(key) = self.map.next_key::<String>()? {
+            match self.apart.fields.iter().find(|field| **field == key) {
+                Some(&VERSION) => {
+                    let version = self.map.next_value()?;
+                    if self.apart.version.replace(version).is_some() {
+                        return Err(A::Error::duplicate_field(VERSION));
+                    }
+                }
+                Some(name) => self.apart.names.push((name, self.map.next_value()?)),
+                None if self.spec.contains(&key.as_str()) => {
+                    let key: StringDeserializer<A::Error> = key.into_deserializer();
+                    return seed.deserialize(key).map(Some);
+                }
+                None => {
+                    let known = known(self.apart.fields, self.spec);
+                    let why = format_args!("unknown field `{key}`, expected one of {known}");
+                    return Err(A::Error::custom(why));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
+        self.map.next_value_seed(seed)
+    }
+}
+
+/// All fields, as serde lists them.
+fn known(apart: &[&str], spec: &[&str]) -> String {
+    let version = apart.iter().filter(|field| **field == VERSION);
+    let names = apart.iter().filter(|field| **field != VERSION);
+    let all = names.chain(spec).chain(version);
+    let all: Vec<String> = all.map(|field| format!("`{field}`")).collect();
+    all.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::api::PutDocument;
+    use crate::error_code::ErrorCode;
+    use crate::request::FieldError;
+    use alloc::string::{String, ToString};
+
+    fn wrong(json: &str) -> String {
+        let read: Result<PutDocument, _> = serde_json::from_str(json);
+        read.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_document_is_read_as_it_is_written() {
+        let json = r#"{"kind":"platform","pool":"p","name":"n","description":"d","selector":{},"version":3}"#;
+        let document: PutDocument = serde_json::from_str(json).unwrap();
+        let PutDocument::Platform(it) = &document else {
+            panic!("it is something else: {document:?}")
+        };
+        assert_eq!((it.names.pool.as_str(), it.version), ("p", Some(3)));
+        assert_eq!(it.spec.description, "d");
+        let again = serde_json::to_string(&document).unwrap();
+        let again: PutDocument = serde_json::from_str(&again).unwrap();
+        assert_eq!(again, document);
+    }
+
+    #[test]
+    fn what_is_no_field_and_what_is_missing_is_told_with_what_there_is() {
+        for (json, told) in [
+            (
+                r#"{"kind":"policy","pool":"p","subject":"s","prio":1}"#,
+                "unknown field `prio`, expected one of `pool`, `subject`, `priority`, `reserved`, `limit`, `version`",
+            ),
+            (r#"{"kind":"policy","pool":"p"}"#, "missing field `subject`"),
+            (
+                r#"{"kind":"cluster","version":1,"version":2}"#,
+                "duplicate field `version`",
+            ),
+            (
+                r#"{"kind":"pool","name":"p","defaults":{"retry":1}}"#,
+                "unknown field `retry`, expected one of `timeout`",
+            ),
+            (
+                r#"{"kind":"pool","name":5}"#,
+                "invalid type: integer `5`, expected a string",
+            ),
+        ] {
+            assert!(wrong(json).starts_with(told), "{}", wrong(json));
+        }
+    }
+
+    #[test]
+    fn a_mistake_in_a_word_keeps_its_code_and_is_found() {
+        for (fields, code, field) in [
+            (
+                r#""min_runtime":"soon""#,
+                ErrorCode::InvalidDuration,
+                "min_runtime",
+            ),
+            (
+                r#""max":{"timeout":"1"}"#,
+                ErrorCode::InvalidDuration,
+                "max.timeout",
+            ),
+            (
+                r#""require":["kill","fly"]"#,
+                ErrorCode::InvalidCapability,
+                "require[1]",
+            ),
+            (
+                r#""templates":["no good"]"#,
+                ErrorCode::InvalidTemplate,
+                "templates[0]",
+            ),
+        ] {
+            let words = wrong(&alloc::format!(r#"{{"kind":"pool",{fields},"name":"p"}}"#));
+            let error = FieldError::from_serde(&words).unwrap();
+            assert_eq!((error.code, error.field.as_str()), (code, field), "{words}");
+        }
+    }
+}
