@@ -30,7 +30,6 @@ use crate::preemption::{self, Plan, PreemptionOutcome, ends};
 pub enum Move {
     /// A request starts.
     Grant {
-        /// Which.
         step: StepId,
         /// In which pool.
         pool: PoolName,
@@ -43,7 +42,6 @@ pub enum Move {
     },
     /// A request is promised a place. Where the promise is firm, `victims` are to be stopped for it.
     Nominate {
-        /// Which.
         step: StepId,
         /// What it is promised.
         nomination: Nomination,
@@ -53,10 +51,7 @@ pub enum Move {
         frozen: BTreeSet<AttemptId>,
     },
     /// A promise can no longer be kept, or is another's now.
-    Withdraw {
-        /// Whose.
-        step: StepId,
-    },
+    Withdraw { step: StepId },
 }
 
 impl Move {

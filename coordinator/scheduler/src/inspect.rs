@@ -21,7 +21,6 @@ use crate::preemption::{self, NoPreemption, PreemptionOutcome};
 /// A request in one of its pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection<'a> {
-    /// The pool.
     pub pool: &'a PoolName,
     /// Of its subject's policy.
     pub priority: u64,
@@ -44,7 +43,6 @@ pub struct Inspection<'a> {
 /// One key of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTerms<'a> {
-    /// Which.
     pub key: &'a str,
     /// What it asks for, on all its hosts.
     pub asked: u64,
@@ -80,9 +78,7 @@ pub enum Stops {
 /// A run that holds what somebody is short of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder<'a> {
-    /// The run.
     pub attempt: &'a AttemptId,
-    /// Whose.
     pub subject: &'a Subject,
     /// What spares it; `None` where it may be stopped.
     pub spared: Option<Protected>,

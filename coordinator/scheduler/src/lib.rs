@@ -18,6 +18,10 @@
 //! one machine). Which GPU of a host is given is not decided here.
 
 #![no_std]
+#![allow(
+    missing_docs,
+    reason = "a field says by its name what it is; where it does not, it has a comment"
+)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 extern crate alloc;

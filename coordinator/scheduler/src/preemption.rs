@@ -53,11 +53,11 @@ pub(crate) struct Plan {
 /// What can be done by stopping others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PreemptionOutcome {
-    /// This.
+    /// Victims were found: with them stopped the request starts.
     Take(Plan),
     /// What it needs is coming free by itself: nobody need be stopped.
     Coming(Plan),
-    /// Nothing.
+    /// Nobody is stopped for it, with the reason.
     Nothing(NoPreemption),
 }
 

@@ -76,13 +76,12 @@ pub(crate) struct Fate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Level {
     pub(crate) at: Time,
-    /// GPUs granted.
     pub(crate) gpus: u64,
     /// Jobs that wait.
     pub(crate) waiting: u64,
 }
 
-/// What happened.
+/// What happened to each job of a trace, and when.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     pub(crate) fates: Vec<Fate>,

@@ -6,12 +6,13 @@
 //! scenario:  Case -(Simulation)-> End -> Difference ...
 //! ```
 
+#![allow(
+    missing_docs,
+    reason = "a field says by its name what it is; where it does not, it has a comment"
+)]
+
 mod driver;
 mod plot;
-#[expect(
-    missing_docs,
-    reason = "the page on simulate tells of each field by its name"
-)]
 mod report;
 pub mod scenario;
 mod sheet;

@@ -43,7 +43,6 @@ pub struct JobFigures {
     pub finished: usize,
     pub running: usize,
     pub waiting: usize,
-    /// By reason.
     pub rejected: BTreeMap<&'static str, usize>,
     /// What ran over its time, or waited too long, by reason.
     pub failed: BTreeMap<&'static str, usize>,

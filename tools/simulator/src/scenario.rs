@@ -19,7 +19,7 @@ use sluice_common::step::OnPreempt;
 pub use expected::{Difference, End, Expected};
 pub use play::{Fault, Place};
 
-/// One scenario.
+/// One scenario: pools, hosts and policies, what happens to them in order, and what must have come of it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
@@ -28,7 +28,6 @@ pub struct Case {
     /// What it shows, for people.
     #[serde(default)]
     pub about: String,
-    /// Its pools.
     pub pools: Vec<PoolPut>,
     /// Its hosts. Where absent, each pool has one host that holds the pool's whole declared capacity.
     #[serde(default)]
@@ -51,7 +50,6 @@ pub struct Case {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolPut {
-    /// Its name.
     pub name: PoolName,
     /// What is declared of it.
     #[serde(default)]
@@ -67,7 +65,6 @@ pub enum Capacity {
     /// What its hosts have; written `"detected"`.
     #[default]
     Detected,
-    /// These amounts.
     Declared(Table),
 }
 
@@ -103,7 +100,6 @@ impl<'de> Visitor<'de> for CapacityVisitor {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodePut {
-    /// Its name.
     pub name: NodeName,
     /// The pool that it joins.
     pub pool: PoolName,
@@ -122,7 +118,6 @@ pub struct NodePut {
     /// Disk space in units of 10^6 bytes.
     #[serde(default)]
     pub storage_mb: Option<u64>,
-    /// For people.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
 }
@@ -131,9 +126,7 @@ pub struct NodePut {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyPut {
-    /// The pool.
     pub pool: PoolName,
-    /// Who.
     pub subject: Subject,
     /// Higher is preferred.
     #[serde(default)]
@@ -154,27 +147,21 @@ pub enum Event {
     Submit(SubmitEvent),
     /// A request that runs ends; one that waits is withdrawn.
     Finish {
-        /// Which.
         request: StepId,
     },
     /// A host is lost, with what runs there.
     NodeLost {
-        /// Which.
         node: NodeName,
     },
     /// A host takes work again.
     NodeBack {
-        /// Which.
         node: NodeName,
     },
     /// A host takes no more work; what runs there runs on.
     Drain {
-        /// Which.
         node: NodeName,
     },
-    /// Time passes.
     Advance {
-        /// How much.
         seconds: u64,
     },
     /// Somebody binds a subject to a pool, or on other terms.
@@ -183,7 +170,7 @@ pub enum Event {
     PutPool(PoolPut),
 }
 
-/// A request.
+/// The request that an event submits.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitEvent {

@@ -15,7 +15,7 @@ const MOST_MISTAKES: usize = 20;
 #[error("{0}")]
 pub struct Unreadable(pub(crate) String);
 
-/// A table.
+/// The rows of a CSV file, with the column of each name.
 #[derive(Debug)]
 pub struct Sheet {
     file: String,

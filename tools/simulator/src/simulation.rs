@@ -99,7 +99,6 @@ impl Simulation {
         &self.scheduler
     }
 
-    /// The time.
     pub fn now(&self) -> Time {
         self.now
     }

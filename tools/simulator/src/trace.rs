@@ -21,7 +21,7 @@ const NOBODY: &str = "default";
 /// A whole GPU.
 const WHOLE: u64 = 1000;
 
-/// One job.
+/// A job of a trace: when it came, what it asked for and how long it ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceJob {
     /// When it came, after the beginning of the trace.
@@ -43,7 +43,6 @@ pub struct TraceJob {
 /// A trace, in the order of arrival.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// Its jobs.
     pub jobs: Vec<TraceJob>,
     /// Jobs that asked for a part of a GPU, and get a whole one here.
     pub rounded_up: usize,

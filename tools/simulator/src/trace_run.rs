@@ -82,18 +82,12 @@ pub struct TraceRun {
 pub enum NotPut {
     /// A document says what none may say.
     #[error("{error}")]
-    Malformed {
-        /// Which.
-        at: usize,
-        /// What.
-        error: FieldError,
-    },
+    Malformed { at: usize, error: FieldError },
     /// What they declare cannot be.
     #[error("{why}")]
     Refused {
         /// The document that is to blame, if it is one of them.
         at: Option<usize>,
-        /// Why.
         why: String,
     },
 }
@@ -156,7 +150,6 @@ impl TraceRun {
         run
     }
 
-    /// The time.
     pub fn now(&self) -> Time {
         self.now
     }

@@ -45,13 +45,9 @@ pub enum Block<'a> {
         nearest: &'a NodeName,
     },
     /// Another goes before it and is promised what it would need.
-    Turn {
-        /// Which.
-        behind: StepId,
-    },
+    Turn { behind: StepId },
     /// Too little of a declared key is free.
     Pool {
-        /// Which key.
         key: &'a str,
         /// How much is free.
         free: u64,

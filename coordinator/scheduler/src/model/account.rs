@@ -22,7 +22,6 @@ pub(crate) struct Account {
     pub(crate) firm: Amounts,
     /// What runs, or is being stopped.
     pub(crate) runs: BTreeSet<AttemptId>,
-    /// What waits.
     pub(crate) queue: Queue,
 }
 

@@ -42,11 +42,8 @@ struct Units {
 /// What a request of a frozen run waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resumption {
-    /// The run.
     pub attempt: AttemptId,
-    /// Its host.
     pub node: NodeName,
-    /// Its GPUs.
     pub(crate) gpus: Gpus,
     /// What it keeps meanwhile.
     pub(crate) kept: Amounts,

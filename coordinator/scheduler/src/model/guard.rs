@@ -28,14 +28,11 @@ pub struct Guard {
 pub enum Denial<'a> {
     /// Its platform says that it does not allow a field.
     ByPlatform {
-        /// The platform.
         platform: &'a PlatformName,
-        /// The field.
         field: &'a str,
     },
     /// The pool does not allow a field, and no platform of the hardware does.
     ByPool {
-        /// The field.
         field: &'a str,
         /// A platform of the hardware, where it is of any.
         platform: Option<&'a PlatformName>,

@@ -14,11 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName};
 
-/// A promise.
+/// A place in a pool that is kept for a request, and the runs whose end it awaits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Nomination {
-    /// Where.
     pub pool: PoolName,
     /// On which hosts, by rank.
     pub hosts: Vec<NodeName>,

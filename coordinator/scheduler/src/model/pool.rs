@@ -34,7 +34,7 @@ pub struct PoolTerms {
     pub made: u64,
 }
 
-/// A pool.
+/// What scheduling sees of a pool: its hosts, and what each subject uses, may use and waits for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pool {
     terms: PoolTerms,

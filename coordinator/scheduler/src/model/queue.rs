@@ -18,7 +18,6 @@ use crate::model::request::{Class, Request};
 pub(crate) struct Queue {
     steps: BTreeMap<u64, StepId>,
     classes: BTreeMap<Class, BTreeSet<u64>>,
-    /// Places, sorted.
     places: Vec<u64>,
     /// Places by the priority of who holds them, each list sorted.
     levels: BTreeMap<Reverse<i64>, Vec<u64>>,

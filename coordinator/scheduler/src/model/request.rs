@@ -17,7 +17,6 @@ use crate::model::units::HostUnits;
 /// A request that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Whose.
     pub step: StepId,
     /// On whose behalf.
     pub subject: Subject,

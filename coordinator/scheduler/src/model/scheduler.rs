@@ -35,7 +35,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// A pool.
+    /// A pool by its name; `None` if there is none.
     pub fn pool(&self, name: &PoolName) -> Option<&Pool> {
         self.pools.get(name)
     }

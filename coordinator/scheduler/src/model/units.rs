@@ -71,7 +71,7 @@ impl HostUnits {
         self.0.into_iter().skip(1).take(3)
     }
 
-    /// The sum.
+    /// Adds each resource; a sum that would overflow is the largest number.
     pub fn plus(self, other: Self) -> Self {
         self.zip(other, u64::saturating_add)
     }

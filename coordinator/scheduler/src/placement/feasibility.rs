@@ -15,33 +15,24 @@ use crate::placement::request_in_pool::RequestInPool;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Infeasible {
     /// The pool does not count this key at all.
-    UnknownResource {
-        /// Which.
-        key: Key,
-    },
+    UnknownResource { key: Key },
     /// It asks for more than the pool has.
     ExceedsPoolCapacity {
-        /// Of what.
         key: Key,
-        /// How much.
         asked: u64,
         /// What there is.
         capacity: u64,
     },
     /// It asks for more than its subject may ever use.
     ExceedsLimit {
-        /// Of what.
         key: Key,
-        /// How much.
         asked: u64,
         /// What the policy allows.
         limit: u64,
     },
     /// It cannot be made to give way, and asks for more than is reserved.
     ExceedsReserved {
-        /// Of what.
         key: Key,
-        /// How much.
         asked: u64,
         /// What is reserved.
         reserved: u64,

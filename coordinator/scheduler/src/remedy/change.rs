@@ -14,46 +14,33 @@ use crate::remedy::dry_run::DryRun;
 pub enum Change {
     /// More of a key comes free on a host, or the host gets more.
     Free {
-        /// Where.
         node: NodeName,
-        /// Of what.
         key: &'static str,
         /// How much more.
         more: u64,
     },
     /// More of a declared key comes free in the pool, or more is declared.
     Declared {
-        /// Of what.
         key: Key,
         /// How much more.
         more: u64,
     },
     /// A host that is closed takes work.
-    Open {
-        /// Which.
-        node: NodeName,
-    },
+    Open { node: NodeName },
     /// The subject may use as much as this.
     Limit {
-        /// Of what.
         key: Key,
         /// The new limit.
         to: u64,
     },
     /// As much as this is reserved for the subject.
     Reserved {
-        /// Of what.
         key: Key,
         /// The new reservation.
         to: u64,
     },
     /// The request asks for no more than this, on each host.
-    Ask {
-        /// Of what.
-        key: Key,
-        /// How much.
-        to: u64,
-    },
+    Ask { key: Key, to: u64 },
     /// The request can be made to give way.
     Preemptible,
 }

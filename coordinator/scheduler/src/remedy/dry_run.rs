@@ -22,7 +22,6 @@ const SUPPOSED: u32 = u32::MAX;
 /// How a request would start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// At once.
     AtOnce,
     /// When so many runs, which are told to stop, are gone.
     AfterStops(usize),

@@ -14,7 +14,6 @@ const POINTS: u64 = 240;
 pub struct Point {
     /// Where the piece begins, after the first arrival.
     pub hours: f64,
-    /// GPUs granted.
     pub gpus: f64,
     pub pct: f64,
     /// Jobs that waited.

@@ -56,7 +56,6 @@ pub struct End {
 /// One list that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Which.
     pub list: List,
     /// What should be in it.
     pub expected: Vec<String>,

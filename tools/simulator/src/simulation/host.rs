@@ -11,7 +11,6 @@ const UNLIMITED: u64 = 1 << 44;
 /// What a host has. A key that is not named is not bounded by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostSize {
-    /// GPUs.
     pub gpus: u64,
     /// Thousandths of a core.
     pub mcpu: Option<u64>,

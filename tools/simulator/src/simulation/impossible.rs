@@ -28,7 +28,6 @@ pub enum Impossible {
     /// More than there can be.
     #[error("{what}: {amount} is more than there can be: the most is {most}")]
     TooMuch {
-        /// Of what.
         what: String,
         /// What was written.
         amount: u64,

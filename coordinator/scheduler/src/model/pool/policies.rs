@@ -17,18 +17,13 @@ use crate::model::units::HOST_KEYS;
 pub enum BadPolicy {
     /// The pool does not count this key.
     #[error("the pool has no `{key}`{}", meant(key))]
-    UnknownKey {
-        /// Which.
-        key: Key,
-    },
+    UnknownKey { key: Key },
     /// More is reserved than the subject may use.
     #[error("reserved.{key} is {reserved} and limit.{key} is {limit}: reserve at most the limit")]
     ReservedAboveLimit {
-        /// Which.
         key: Key,
         /// What is reserved.
         reserved: u64,
-        /// The limit.
         limit: u64,
     },
     /// Together with the other policies it would reserve more than is declared.
@@ -37,7 +32,6 @@ pub enum BadPolicy {
         declared.saturating_sub(*others)
     )]
     Oversold {
-        /// Which.
         key: Key,
         /// What it reserves.
         reserved: u64,
