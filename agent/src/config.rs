@@ -90,9 +90,7 @@ pub(crate) struct Overrides {
 /// Kept for the system and never offered to steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reserve {
-    /// Logical processors.
     pub(crate) cpus: u32,
-    /// Bytes.
     pub(crate) memory_bytes: u64,
 }
 

@@ -58,7 +58,6 @@ pub(crate) struct Host {
 /// What the driver is asked.
 #[derive(Clone, Copy, Debug)]
 enum Ask {
-    /// Everything.
     All,
     /// Who uses the GPUs.
     Glance,

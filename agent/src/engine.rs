@@ -88,7 +88,6 @@ pub(crate) enum Event {
 pub(crate) enum ToLink {
     /// The first words.
     Hello(Box<Hello>),
-    /// All others.
     Say(FromNode),
 }
 

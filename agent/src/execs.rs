@@ -42,7 +42,7 @@ enum ExecError {
     Stopping,
 }
 
-/// Serves execs.
+/// Serves the commands that run beside steps: passes their streams on, and ends them.
 pub(crate) struct Execs {
     attempts_dir: PathBuf,
     events: mpsc::Sender<Event>,

@@ -31,7 +31,6 @@ const SPREAD_MILLIS: u64 = 3000;
 /// Where this host's certificate comes from.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
-    /// From joining.
     Joined(Kept),
     /// From files that the config names.
     Given(TlsFiles),

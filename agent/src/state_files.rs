@@ -9,7 +9,7 @@ use crate::epoch::EpochFile;
 use crate::gpu_file::GpuFile;
 use crate::warrants::Warrants;
 
-/// The files.
+/// The files in which the agent keeps what outlives it.
 pub(crate) struct StateFiles {
     pub(crate) epoch: EpochFile,
     pub(crate) gpus: GpuFile,

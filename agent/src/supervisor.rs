@@ -148,7 +148,6 @@ async fn ask_once(socket: &Path) -> Result<(), SupervisorError> {
     }
 }
 
-/// For programs.
 fn state_word(error: &SupervisorError) -> &'static str {
     match error {
         SupervisorError::Connect { source, .. } => match source.kind() {

@@ -168,14 +168,12 @@ pub(crate) enum Command {
     /// Print what makes a shell complete commands and flags.
     #[command(after_help = examples::COMPLETIONS)]
     Completions {
-        /// For which.
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
     /// Write the manual pages into a directory, for packages.
     #[command(hide = true)]
     Man {
-        /// Which.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
@@ -256,14 +254,12 @@ pub(crate) struct SubmitArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
-    /// Which step.
     #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CancelArgs {
-    /// Which.
     #[arg(value_name = "STEP", value_parser = step_id, required = true)]
     pub(crate) steps: Vec<String>,
     /// Kill what is left after this time, if that is sooner than their own grace; also those that are stopping already.
@@ -273,14 +269,12 @@ pub(crate) struct CancelArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SteerArgs {
-    /// Which.
     #[arg(value_name = "STEP", value_parser = step_id, required = true)]
     pub(crate) steps: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct WaitArgs {
-    /// For which.
     #[arg(value_name = "STEP", value_parser = step_id, required = true)]
     pub(crate) steps: Vec<String>,
     /// Until they are in this state; without it, until they have ended, however they ended.

@@ -76,7 +76,6 @@ pub(crate) struct LogBody {
 /// A sign of life.
 #[derive(Clone, Debug)]
 pub(crate) struct Pulse {
-    /// HTTP status.
     pub(crate) status: u16,
     /// What it said.
     pub(crate) words: String,
@@ -157,18 +156,15 @@ impl Client {
             .map_err(|e| ApiError::Gone(Box::new(e)))
     }
 
-    /// `POST /v1/steps`.
     pub(crate) fn submit(&self, request: &StepRequest) -> Result<StepView, ApiError> {
         self.post("/v1/steps", request)
     }
 
-    /// `POST /v1/steps?dry_run=true`.
     pub(crate) fn preview(&self, request: &StepRequest) -> Result<PreviewView, ApiError> {
         let query = vec![("dry_run", "true".to_owned())];
         self.post_with("/v1/steps", &query, request)
     }
 
-    /// `POST /v1/steps:batch`.
     pub(crate) fn submit_batch(&self, steps: Vec<StepRequest>) -> Result<BatchView, ApiError> {
         self.post(
             "/v1/steps:batch",
@@ -179,12 +175,10 @@ impl Client {
         )
     }
 
-    /// `GET /v1/steps/{id}`.
     pub(crate) fn step(&self, id: &str) -> Result<StepView, ApiError> {
         self.get(&format!("/v1/steps/{}", segment(id)), &Query::new())
     }
 
-    /// `GET /v1/steps/{id}/explain`.
     pub(crate) fn explain(&self, id: &str) -> Result<ExplainView, ApiError> {
         let path = format!("/v1/steps/{}/explain", segment(id));
         self.get(&path, &Query::new())
@@ -241,12 +235,10 @@ impl Client {
         })
     }
 
-    /// `GET /v1/nodes`.
     pub(crate) fn nodes(&self) -> Result<Vec<NodeView>, ApiError> {
         self.all_pages("/v1/nodes", Query::new())
     }
 
-    /// `GET /v1/nodes/{node}`.
     pub(crate) fn node(&self, name: &str) -> Result<NodeView, ApiError> {
         self.get(&format!("/v1/nodes/{}", segment(name)), &Query::new())
     }
@@ -263,12 +255,10 @@ impl Client {
         Ok(page.items)
     }
 
-    /// `GET /v1/pools`.
     pub(crate) fn pools(&self) -> Result<Vec<PoolView>, ApiError> {
         self.all_pages("/v1/pools", Query::new())
     }
 
-    /// `GET /v1/pools/{pool}`.
     pub(crate) fn pool(&self, name: &str) -> Result<PoolView, ApiError> {
         self.get(&format!("/v1/pools/{}", segment(name)), &Query::new())
     }

@@ -44,7 +44,6 @@ pub(crate) struct ContextFile {
 /// A context file and where it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Context {
-    /// Where.
     pub(crate) path: PathBuf,
     /// What it says.
     pub(crate) file: ContextFile,
@@ -69,18 +68,11 @@ pub(crate) enum ContextError {
     NoHome,
     /// The file cannot be read.
     #[error("cannot read the context file {}: {source}", path.display())]
-    Unreadable {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
     /// The file is no context.
     #[error("{} is not a context file: {source}", path.display())]
     Malformed {
-        /// Which.
         path: PathBuf,
-        /// Why.
         source: serde_json::Error,
     },
     /// The address is one of TLS, and there is nothing to check it by.
@@ -94,18 +86,12 @@ pub(crate) enum ContextError {
     },
     /// A file that the context names cannot be read.
     #[error("cannot read {}, which the context file names: {source}", file.display())]
-    File {
-        /// Which.
-        file: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    File { file: PathBuf, source: io::Error },
     /// The certificates that the context names cannot be used.
     #[error("the certificates that {} names cannot be used: {message}", path.display())]
     Unusable {
         /// The context file.
         path: PathBuf,
-        /// Why.
         message: String,
     },
     /// The cluster that it names has gone.

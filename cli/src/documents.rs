@@ -49,7 +49,6 @@ const KINDS: [&str; 10] = [
     "validation",
 ];
 
-/// One document.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Document {
     /// A host that is made for a trial.

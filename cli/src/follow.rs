@@ -22,9 +22,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// Whose output, and which.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
-    /// The cluster.
     pub(crate) client: Client,
-    /// The step.
     pub(crate) step: String,
     /// Which attempt, from 1.
     pub(crate) attempt: u32,

@@ -35,7 +35,6 @@ pub(crate) enum Tone {
     Good,
     /// On its way or waiting.
     Pending,
-    /// Wrong.
     Bad,
     /// Less important than the rest.
     Faint,
@@ -229,12 +228,10 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// Our stdout.
     pub(crate) fn stdout() -> Result<Self, Failure> {
         Self::of(&io::stdout())
     }
 
-    /// Our stderr.
     pub(crate) fn stderr() -> Result<Self, Failure> {
         Self::of(&io::stderr())
     }

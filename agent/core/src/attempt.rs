@@ -47,7 +47,6 @@ pub(crate) enum Attempt {
     },
     /// Its process was seen.
     Running {
-        /// The process.
         process: Process,
         /// When it has run for its `timeout`.
         timeout_at: Option<BootMillis>,
@@ -67,7 +66,6 @@ pub(crate) enum Attempt {
     },
     /// Its main process has ended; what is left of its group is being stopped.
     Ended {
-        /// How.
         end: AttemptEnd,
         /// How far that has come.
         stop: Stop,
@@ -124,7 +122,7 @@ impl Effect {
     }
 }
 
-/// In order.
+/// What is to be done, in order.
 pub(crate) type Effects = Vec<Effect>;
 
 pub(crate) type Next = (Attempt, Effects);

@@ -60,7 +60,6 @@ pub struct Core {
 pub(crate) enum Supervisor {
     /// It has not answered since the agent started: what runs is not known yet.
     Unheard,
-    /// It answers.
     Up,
     /// It has answered and is gone for now.
     Down,

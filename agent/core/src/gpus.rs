@@ -55,7 +55,6 @@ pub(crate) enum Hands {
     Attempt,
     /// An attempt's of which nothing is left, which waits for it to be free.
     Awaited,
-    /// Nobody's.
     Nobody,
 }
 

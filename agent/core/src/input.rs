@@ -18,9 +18,7 @@ pub struct LinkId(pub u64);
 /// The two clocks of a host: the wall for reports, the boot clock for everything that is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// Wall clock.
     pub wall: Time,
-    /// `CLOCK_BOOTTIME`.
     pub boot: BootMillis,
 }
 
@@ -28,32 +26,18 @@ pub struct Now {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A connection to a coordinator stands; the core answers with [`crate::Output::Greet`].
-    Dialled {
-        /// The connection.
-        link: LinkId,
-    },
+    Dialled { link: LinkId },
     /// The coordinator let the node in.
-    Welcomed {
-        /// The connection.
-        link: LinkId,
-        /// Its terms.
-        welcome: Welcome,
-    },
+    Welcomed { link: LinkId, welcome: Welcome },
     /// The connection is gone.
-    LinkLost {
-        /// The connection.
-        link: LinkId,
-    },
-    /// An order.
+    LinkLost { link: LinkId },
     Command {
         /// The connection; orders of one that was replaced are ignored.
         link: LinkId,
-        /// The order.
         command: Command,
     },
     /// The coordinator has acknowledged a heartbeat.
     HeartbeatAcked {
-        /// The connection.
         link: LinkId,
         /// When it was *sent*: leases run from there.
         sent: BootMillis,
@@ -114,7 +98,6 @@ pub struct GpuLook {
 /// What was seen of one GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// It answers.
     There {
         /// The processes that use it; `None` where the driver cannot tell for this kind.
         processes: Option<Vec<u32>>,
@@ -132,7 +115,6 @@ pub enum Seen {
 pub enum GpuHealth {
     /// Grant this GPU to nobody.
     Quarantine {
-        /// Which.
         uuid: String,
         /// One clause for people.
         why: String,

@@ -27,21 +27,16 @@ pub enum Violation {
     /// What is to be spawned is the attempt that it is kept for, and can be spawned.
     #[error("what is to be spawned for {attempt} {fault}")]
     SpawnUnfit {
-        /// Whose.
         attempt: AttemptId,
         /// What is wrong with it.
         fault: &'static str,
     },
     /// No stop waits longer than the longest grace, and no kill longer than its repeat.
     #[error("the stop of {attempt} waits longer than any may")]
-    StopTooLate {
-        /// Whose.
-        attempt: AttemptId,
-    },
+    StopTooLate { attempt: AttemptId },
     /// Those that wait for GPUs wait for some, and no longer than they may.
     #[error("{attempt} {fault}")]
     ReleaseUnfit {
-        /// Whose.
         attempt: AttemptId,
         /// What is wrong with it.
         fault: &'static str,

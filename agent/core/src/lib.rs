@@ -22,6 +22,10 @@
 //!
 //! [`check`] holds the invariants of the state itself.
 #![no_std]
+#![allow(
+    missing_docs,
+    reason = "a field says by its name what it is; where it does not, it has a comment"
+)]
 #![deny(clippy::wildcard_enum_match_arm)]
 #![deny(clippy::float_arithmetic)]
 

@@ -14,10 +14,8 @@ use sluice_common::wire::{ToNode, Welcome};
 use crate::input::LinkId;
 use crate::stop::later;
 
-/// A connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
-    /// Which.
     pub(crate) id: LinkId,
     /// How far its greeting has come.
     pub(crate) stage: LinkStage,

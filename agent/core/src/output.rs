@@ -26,7 +26,6 @@ pub enum Output {
     /// Say hello on a new connection, with these; the driver adds what the host has. Comes at once, or, if the supervisor
     /// has not answered since the agent started, as soon as it has or has been away for long enough to say so.
     Greet {
-        /// The connection.
         link: LinkId,
         /// The highest epoch obeyed.
         highest_epoch: Option<SealedEpoch>,
@@ -40,16 +39,10 @@ pub enum Output {
         supervisor: SupervisorState,
     },
     /// Tell the coordinator. Lost where the connection is gone: the next hello says it again.
-    Send {
-        /// The connection.
-        link: LinkId,
-        /// The words.
-        message: FromNode,
-    },
+    Send { link: LinkId, message: FromNode },
     /// The coordinator on this connection is not obeyed: log the sentence, drop the connection and dial again later.
     /// What it asked for was not done. The core has forgotten the connection already.
     Reject {
-        /// The connection.
         link: LinkId,
         /// Why, and what would help.
         message: String,
@@ -57,29 +50,18 @@ pub enum Output {
     /// Tell the supervisor. Comes only while it is up; what is lost with it the core says again when it is back.
     Supervise(ToSupervisor),
     /// Feed [`crate::Input::Timer`] at this time or later; replaces a timer of the same key.
-    SetTimer {
-        /// Which.
-        key: TimerKey,
-        /// When.
-        at: BootMillis,
-    },
+    SetTimer { key: TimerKey, at: BootMillis },
     /// Look at the GPUs soon, and feed [`crate::Input::Gpus`]. One look answers all that were asked for before it was
     /// begun; a driver that does not answer need not be waited for.
     LookAtGpus,
     /// Keep the warrant of an attempt, before what follows, until the supervisor is told to forget the attempt.
     KeepWarrant {
-        /// Whose.
         attempt: AttemptId,
         /// As it came.
         warrant: SealedWarrant,
     },
     /// Show the coordinator the warrant of an attempt, or tell it that there is none.
-    ShowWarrant {
-        /// The connection.
-        link: LinkId,
-        /// Whose.
-        attempt: AttemptId,
-    },
+    ShowWarrant { link: LinkId, attempt: AttemptId },
     /// Keep this until the host is booted anew, durably, before what follows. Given back by
     /// [`crate::Core::with_gpus`].
     SaveGpus(KeptGpus),

@@ -40,7 +40,6 @@ pub const DEFAULT_MOVE_LIMIT: Span = Span::from_secs(120);
 /// An attempt that is not simply running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Suspension {
-    /// The process.
     pub(crate) process: Process,
     /// Between the signal and the kill when it times out.
     grace: Span,

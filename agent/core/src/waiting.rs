@@ -23,15 +23,9 @@ pub(crate) struct Release {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// To know who uses them.
-    Counting {
-        /// Since when.
-        since: BootMillis,
-    },
+    Counting { since: BootMillis },
     /// To see them free.
-    Awaited {
-        /// Since when.
-        since: BootMillis,
-    },
+    Awaited { since: BootMillis },
 }
 
 /// Who waits for a look because of a suspension, by attempt.

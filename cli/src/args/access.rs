@@ -14,12 +14,10 @@ pub(crate) struct ApiTokenArgs {
 pub(crate) enum ApiTokenCommand {
     /// Make one, and print its secret, which is never shown again.
     Create(CreateArgs),
-    /// List them.
     List,
     /// Revoke them: nobody can call by them any more.
     #[command(visible_alias = "revoke")]
     Delete {
-        /// Which.
         #[arg(value_name = "NAME", required = true)]
         names: Vec<String>,
     },

@@ -11,7 +11,6 @@ use super::values::duration;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CordonArgs {
-    /// Which.
     #[arg(value_name = "NODE", value_parser = node_name, required = true)]
     pub(crate) nodes: Vec<String>,
     /// Why, for whoever wonders. Without it, what was said before stays.
@@ -24,7 +23,6 @@ pub(crate) struct CordonArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct UncordonArgs {
-    /// Which.
     #[arg(value_name = "NODE", value_parser = node_name, required = true)]
     pub(crate) nodes: Vec<String>,
     /// Open only this GPU, by its index or UUID. Without it closed GPUs stay closed. One that failed is looked at, and is
@@ -35,7 +33,6 @@ pub(crate) struct UncordonArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DrainArgs {
-    /// Which.
     #[arg(value_name = "NODE", value_parser = node_name, required = true)]
     pub(crate) nodes: Vec<String>,
     /// Why, for whoever wonders. Without it, what was said before stays.
@@ -57,10 +54,8 @@ pub(crate) struct MoveArgs {
     /// What kind of thing it is.
     #[arg(value_enum, value_name = "KIND")]
     pub(crate) kind: Labelled,
-    /// Which.
     #[arg(value_name = "NODE", value_parser = node_name, required = true)]
     pub(crate) nodes: Vec<String>,
-    /// Where to.
     #[arg(long, value_name = "POOL")]
     pub(crate) pool: String,
     /// Why, for whoever wonders. Without it, what was said before stays.
@@ -80,7 +75,6 @@ pub(crate) struct MoveArgs {
 /// What can be labelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Labelled {
-    /// One host.
     #[value(aliases = ["nodes", "no"])]
     Node,
 }
@@ -90,7 +84,6 @@ pub(crate) struct LabelArgs {
     /// What kind of thing it is.
     #[arg(value_enum, value_name = "KIND")]
     pub(crate) kind: Labelled,
-    /// Its name.
     #[arg(value_name = "NAME", value_parser = node_name)]
     pub(crate) name: String,
     /// KEY=VALUE to set a label, KEY- to take one away.
@@ -139,7 +132,6 @@ pub(crate) enum Deletable {
     /// Roles that nobody has.
     #[value(alias = "roles")]
     Role,
-    /// Bindings.
     #[value(alias = "bindings")]
     Binding,
     /// API tokens: nobody can call by them any more.

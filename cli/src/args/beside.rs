@@ -4,7 +4,6 @@ use super::values::step_id;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AttachArgs {
-    /// To which.
     #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
     /// How many of the lines that it has written already are shown.
@@ -14,7 +13,6 @@ pub(crate) struct AttachArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExecArgs {
-    /// Beside which.
     #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
     /// Of a step on several hosts: beside this part, from 0.

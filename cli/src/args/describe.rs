@@ -5,10 +5,8 @@ use clap::ValueEnum;
 /// What can be described.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Described {
-    /// One step.
     #[value(aliases = ["steps", "st"])]
     Step,
-    /// One host.
     #[value(aliases = ["nodes", "no"])]
     Node,
     /// One group of hosts.

@@ -13,7 +13,6 @@ pub(crate) struct GetArgs {
     /// What to list.
     #[arg(value_enum, value_name = "KIND")]
     pub(crate) kind: Kind,
-    /// Only these.
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
     /// Only steps, nodes, policies or platforms of this pool.

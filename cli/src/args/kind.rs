@@ -8,7 +8,6 @@ pub(crate) enum Kind {
     /// What was submitted.
     #[value(aliases = ["step", "st"])]
     Steps,
-    /// The hosts.
     #[value(aliases = ["node", "no"])]
     Nodes,
     /// The groups of hosts.

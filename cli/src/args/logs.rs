@@ -4,7 +4,6 @@ use super::values::step_id;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogsArgs {
-    /// Whose output.
     #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
     /// Go on as the step writes, until it has ended.

@@ -61,7 +61,6 @@ pub(crate) struct RevokeArgs {
     /// What kind of thing it is.
     #[arg(value_enum, value_name = "KIND")]
     pub(crate) kind: Revocable,
-    /// Which.
     #[arg(value_name = "NAME", value_parser = super::admin::node_name, required = true)]
     pub(crate) names: Vec<String>,
 }

@@ -15,49 +15,40 @@ impl Client {
         self.post("/v1/api-tokens", request)
     }
 
-    /// `GET /v1/api-tokens`.
     pub(crate) fn api_tokens(&self) -> Result<Vec<ApiTokenView>, ApiError> {
         self.all_pages("/v1/api-tokens", Query::new())
     }
 
-    /// `GET /v1/api-tokens/{token}`.
     pub(crate) fn api_token(&self, name: &str) -> Result<ApiTokenView, ApiError> {
         self.get(&format!("/v1/api-tokens/{}", segment(name)), &Query::new())
     }
 
-    /// `DELETE /v1/api-tokens/{token}`.
     pub(crate) fn revoke_api_token(&self, name: &str) -> Result<(), ApiError> {
         let url = self.url(&format!("/v1/api-tokens/{}", segment(name)), &Query::new());
         let request = self.authorized(self.agent.delete(url));
         self.checked(request.call()).map(|_| ())
     }
 
-    /// `GET /v1/roles`.
     pub(crate) fn roles(&self) -> Result<Vec<RoleView>, ApiError> {
         self.all_pages("/v1/roles", Query::new())
     }
 
-    /// `GET /v1/roles/{role}`.
     pub(crate) fn role(&self, name: &str) -> Result<RoleView, ApiError> {
         self.get(&format!("/v1/roles/{}", segment(name)), &Query::new())
     }
 
-    /// `GET /v1/bindings`.
     pub(crate) fn bindings(&self) -> Result<Vec<BindingView>, ApiError> {
         self.all_pages("/v1/bindings", Query::new())
     }
 
-    /// `GET /v1/bindings/{binding}`.
     pub(crate) fn binding(&self, name: &str) -> Result<BindingView, ApiError> {
         self.get(&format!("/v1/bindings/{}", segment(name)), &Query::new())
     }
 
-    /// `GET /v1/whoami`.
     pub(crate) fn whoami(&self) -> Result<WhoView, ApiError> {
         self.get("/v1/whoami", &Query::new())
     }
 
-    /// `GET /v1/can-i`.
     pub(crate) fn can_i(
         &self,
         verb: &str,

@@ -14,12 +14,10 @@ use ureq::http::{self, StatusCode};
 use super::{ANSWER_LIMIT, ApiError, Client, Query, segment};
 
 impl Client {
-    /// `POST /v1/nodes/{node}:cordon`.
     pub(crate) fn cordon(&self, node: &str, request: &CordonRequest) -> Result<NodeView, ApiError> {
         self.post(&verb(node, "cordon"), request)
     }
 
-    /// `POST /v1/nodes/{node}:uncordon`.
     pub(crate) fn uncordon(
         &self,
         node: &str,
@@ -28,12 +26,10 @@ impl Client {
         self.post(&verb(node, "uncordon"), request)
     }
 
-    /// `POST /v1/nodes/{node}:drain`.
     pub(crate) fn drain(&self, node: &str, request: &DrainRequest) -> Result<NodeView, ApiError> {
         self.post(&verb(node, "drain"), request)
     }
 
-    /// `POST /v1/nodes/{node}:move`.
     pub(crate) fn move_node(
         &self,
         node: &str,
@@ -42,7 +38,6 @@ impl Client {
         self.post(&verb(node, "move"), request)
     }
 
-    /// `PATCH /v1/nodes/{node}/labels`.
     pub(crate) fn label(&self, node: &str, changes: &[LabelChange]) -> Result<NodeView, ApiError> {
         let label = |change: &LabelChange| {
             let value = change.value().map(ToString::to_string);
@@ -58,7 +53,6 @@ impl Client {
         self.all_pages("/v1/validations", Query::new())
     }
 
-    /// `GET /v1/validations/{validation}`.
     pub(crate) fn validation(&self, name: &str) -> Result<ValidationView, ApiError> {
         self.get(&format!("/v1/validations/{}", segment(name)), &Query::new())
     }

@@ -19,7 +19,6 @@ pub(crate) enum ApiError {
     /// It answered with an error.
     #[error("{}", refusal(*status, error))]
     Refused {
-        /// HTTP status.
         status: u16,
         /// What it said.
         error: ErrorView,

@@ -77,7 +77,6 @@ impl Write for Wire {
 }
 
 impl Client {
-    /// `POST /v1/steps/{id}/exec`.
     pub(crate) fn exec(&self, id: &str, rank: u32, command: &[String]) -> Result<Exec, ApiError> {
         let lost = |error: io::Error| self.lost(&error);
         let mut stream = self.connect().map_err(lost)?;

@@ -5,7 +5,6 @@ use sluice_common::api::PlatformView;
 use super::{ApiError, Client, Query, segment};
 
 impl Client {
-    /// `GET /v1/pools/{pool}/platforms/{platform}`.
     pub(crate) fn platform(&self, pool: &str, platform: &str) -> Result<PlatformView, ApiError> {
         let (pool, platform) = (segment(pool), segment(platform));
         let path = format!("/v1/pools/{pool}/platforms/{platform}");

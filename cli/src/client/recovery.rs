@@ -5,12 +5,10 @@ use sluice_common::api::RecoveryView;
 use super::{ANSWER_LIMIT, ApiError, Client, Query};
 
 impl Client {
-    /// `GET /v1/recovery`.
     pub(crate) fn recovery(&self) -> Result<RecoveryView, ApiError> {
         self.get("/v1/recovery", &Query::new())
     }
 
-    /// `DELETE /v1/recovery`.
     pub(crate) fn end_recovery(&self) -> Result<RecoveryView, ApiError> {
         let url = self.url("/v1/recovery", &Query::new());
         let request = self.authorized(self.agent.delete(url));

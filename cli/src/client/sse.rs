@@ -8,7 +8,6 @@ const MAX_LINE_BYTES: u64 = 16 * 1024 * 1024;
 /// The most data of an event, in however many lines.
 const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
 
-/// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Event {
     /// Its kind; `message` where the stream names none.

@@ -5,12 +5,10 @@ use sluice_common::api::TemplateView;
 use super::{ApiError, Client, Query, segment};
 
 impl Client {
-    /// `GET /v1/templates`.
     pub(crate) fn templates(&self) -> Result<Vec<TemplateView>, ApiError> {
         self.all_pages("/v1/templates", Query::new())
     }
 
-    /// `GET /v1/templates/{template}`.
     pub(crate) fn template(&self, name: &str) -> Result<TemplateView, ApiError> {
         self.get(&format!("/v1/templates/{}", segment(name)), &Query::new())
     }

@@ -14,22 +14,18 @@ pub(crate) type Fields = Map<String, Value>;
 pub(crate) type Made = ApplyView<Fields>;
 
 impl Client {
-    /// `GET /v1/cluster`.
     pub(crate) fn cluster(&self) -> Result<ClusterView, ApiError> {
         self.get("/v1/cluster", &Query::new())
     }
 
-    /// `PUT /v1/cluster`.
     pub(crate) fn put_cluster(&self, terms: &ClusterTerms) -> Result<ClusterView, ApiError> {
         self.put("/v1/cluster", terms)
     }
 
-    /// `PUT /v1/pools/{pool}`.
     pub(crate) fn put_pool(&self, pool: &str, terms: &PoolSpec) -> Result<PoolView, ApiError> {
         self.put(&format!("/v1/pools/{}", segment(pool)), terms)
     }
 
-    /// `PUT /v1/pools/{pool}/policies/{subject}`.
     pub(crate) fn put_policy(
         &self,
         pool: &str,
@@ -40,7 +36,6 @@ impl Client {
         self.put(&path, policy)
     }
 
-    /// `POST /v1/apply`.
     pub(crate) fn apply(
         &self,
         request: &ApplyRequest,
@@ -59,7 +54,6 @@ impl Client {
         self.all_pages(&path, Query::new())
     }
 
-    /// `GET /v1/pools/{pool}/policies/{subject}`.
     pub(crate) fn policy(&self, pool: &str, subject: &str) -> Result<PolicyView, ApiError> {
         let path = format!("/v1/pools/{}/policies/{}", segment(pool), segment(subject));
         self.get(&path, &Query::new())

@@ -6,7 +6,6 @@ use ureq::http::StatusCode;
 use super::{ANSWER_LIMIT, ApiError, Client, Query, segment};
 
 impl Client {
-    /// `POST /v1/join-tokens`.
     pub(crate) fn make_join_token(
         &self,
         request: &JoinTokenRequest,
@@ -14,12 +13,10 @@ impl Client {
         self.post("/v1/join-tokens", request)
     }
 
-    /// `GET /v1/join-tokens`.
     pub(crate) fn join_tokens(&self) -> Result<Vec<JoinTokenView>, ApiError> {
         self.all_pages("/v1/join-tokens", Query::new())
     }
 
-    /// `DELETE /v1/join-tokens/{id}`.
     pub(crate) fn revoke_join_token(&self, token: &str) -> Result<(), ApiError> {
         let path = format!("/v1/join-tokens/{}", segment(token));
         let request = self.authorized(self.agent.delete(self.url(&path, &Query::new())));

@@ -82,7 +82,6 @@ pub(crate) fn run(client: &Client, args: RunArgs, out: Out) -> Result<u8, Failur
     run.drive()
 }
 
-/// Runs `attach`.
 pub(crate) fn attach(client: &Client, args: &AttachArgs, out: Out) -> Result<u8, Failure> {
     let call = || client.step(&args.step);
     let step = client.keep_trying(Patience::READ, outage_note(out), call)?;

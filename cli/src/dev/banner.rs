@@ -25,7 +25,6 @@ pub(super) struct Facts<'a> {
     pub(super) context: Option<&'a Path>,
 }
 
-/// The banner.
 pub(super) fn banner(facts: &Facts<'_>, out: Out) -> String {
     let title = out.paint_err(Tone::Strong, "Sluice is ready on this machine.");
     let rows = rows(facts);

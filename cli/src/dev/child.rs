@@ -32,9 +32,7 @@ const LAST_WORDS_BYTES: u64 = 16 * 1024;
 pub(super) struct Program {
     /// Its name, for messages.
     pub(super) name: &'static str,
-    /// The file.
     pub(super) path: PathBuf,
-    /// Its arguments.
     pub(super) args: Vec<OsString>,
     /// Where its log goes; `None` is our own stderr.
     pub(super) log: Option<PathBuf>,
@@ -148,7 +146,6 @@ impl Child {
         self.signal(Signal::SIGTERM);
     }
 
-    /// Ends it.
     pub(super) fn kill(&mut self) {
         self.signal(Signal::SIGKILL);
     }

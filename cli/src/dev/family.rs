@@ -29,7 +29,6 @@ const DAEMON_STOP_LIMIT: Duration = Duration::from_secs(5);
 /// How long the supervisor may take to stop all steps before it is told to hurry.
 const STEPS_STOP_LIMIT: Duration = Duration::from_secs(10);
 
-/// Which daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Member {
     Coordinator,
@@ -132,7 +131,6 @@ impl Family {
         }
     }
 
-    /// Starts one.
     pub(super) fn start(&mut self, member: Member, program: Program) -> Result<(), Halt> {
         let mut ward = Ward {
             member,

@@ -22,15 +22,12 @@ pub(super) enum LayoutError {
     Io {
         /// What was tried.
         action: &'static str,
-        /// With what.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
     /// Somebody works there.
     #[error("another `sluice dev` (process {pid}) works in {}: stop it first, or choose another folder with --data", dir.display())]
     Taken {
-        /// Where.
         dir: PathBuf,
         /// Who, as far as it is known.
         pid: String,
@@ -41,24 +38,19 @@ pub(super) enum LayoutError {
         dir.display()
     )]
     TooLong {
-        /// Where.
         dir: PathBuf,
         /// By how much.
         over: usize,
     },
     /// It cannot be written into a config.
     #[error("{} is not UTF-8: choose another folder with --data", dir.display())]
-    NotUtf8 {
-        /// Where.
-        dir: PathBuf,
-    },
+    NotUtf8 { dir: PathBuf },
     /// A daemon is not there.
     #[error(
         "{name} is not beside this program in {}: build it with `cargo build -p {package}`, or install the whole package",
         dir.display()
     )]
     NoProgram {
-        /// Which.
         name: &'static str,
         /// Where it is built.
         package: &'static str,

@@ -20,7 +20,6 @@ type Fields = Map<String, Value>;
 /// What somebody may write of what the cluster told.
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
-    /// These fields.
     Document(Fields),
     /// Nothing: the sentence says why.
     Nothing(String),

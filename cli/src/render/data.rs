@@ -8,10 +8,8 @@ use super::is_harmful;
 /// Why a view cannot be written. None of ours can fail so.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DataError {
-    /// As JSON.
     #[error("cannot write it as JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// As YAML.
     #[error("cannot write it as YAML: {0}")]
     Yaml(#[from] serde_saphyr::SerializeError),
 }

@@ -73,7 +73,6 @@ impl Cluster {
         self.hosts.len()
     }
 
-    /// All GPUs.
     pub(super) fn gpus(&self) -> u64 {
         self.hosts.iter().map(Host::gpus).sum()
     }

@@ -14,7 +14,6 @@ const OPENB: [&str; 4] = ["sn", "cpu_milli", "memory_mib", "gpu"];
 /// The model of GPUs of which none is said.
 const NO_MODEL: &str = "GPU";
 
-/// A host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host {
     pub(super) made: MadeHost,

@@ -8,7 +8,6 @@ use nvml_wrapper_sys::bindings::nvmlMemory_t;
 use super::answer::optional;
 use crate::detect::notes::Notes;
 
-/// In bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Memory {
     pub(super) total: u64,

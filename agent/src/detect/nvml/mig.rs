@@ -6,7 +6,7 @@ use sluice_common::inventory::{Gpu, Mig};
 use super::answer::{line, optional};
 use super::{Report, memory, nodes, reading};
 
-/// `NVML_DEVICE_MIG_ENABLE`.
+/// `NVML_DEVICE_MIG_ENABLE` of NVIDIA's header.
 const ENABLED: u32 = 1;
 
 /// Adds the units of one GPU to a report, with a reading of each, and one of the GPU where it is cut.

@@ -14,7 +14,6 @@ use crate::detect::notes::Notes;
 /// Processes of one GPU that are told.
 const MAX_PROCESSES: usize = 256;
 
-/// Reads one.
 pub(super) fn of(device: &Device<'_>, uuid: &str, notes: &mut Notes) -> GpuReading {
     let memory = memory::of(device, notes);
     let ecc = |kind| device.total_ecc_errors(kind, EccCounter::Volatile).ok();

@@ -191,7 +191,6 @@ impl Readable for PolicyView {
         Ok(found)
     }
 
-    /// By POOL/SUBJECT.
     fn one(client: &Client, name: &str) -> Result<Self, ApiError> {
         let (pool, subject) = name.split_once('/').unwrap_or((name, ""));
         client.policy(pool, subject)
@@ -217,7 +216,6 @@ impl Readable for PoolPlatform {
         Ok(all.filter(|platform| platform.fits(args)).collect())
     }
 
-    /// By POOL/PLATFORM.
     fn one(client: &Client, name: &str) -> Result<Self, ApiError> {
         let (pool, platform) = name.split_once('/').unwrap_or((name, ""));
         let mut found = Self::of(client.pool(pool)?);

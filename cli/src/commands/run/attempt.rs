@@ -94,7 +94,7 @@ impl Attempt {
         })
     }
 
-    /// Which attempt.
+    /// The number of the attempt whose output this is.
     pub(super) fn number(&self) -> u32 {
         self.number
     }
