@@ -3,6 +3,7 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
@@ -12,6 +13,8 @@ use crate::output::STREAMS;
 
 /// The mode that moves what processes hold on GPUs.
 pub const CHECKPOINT: &str = "checkpoint";
+/// The mode that removes what a user of an attempt has left on the host.
+pub const REMOVE_LEFT: &str = "remove-left";
 /// The mode that writes the output of steps.
 pub const WRITE_OUTPUT: &str = "write-output";
 
@@ -28,6 +31,30 @@ pub const LIBRARY: &str = "library";
 pub const TOOL: &str = "tool";
 /// Option of [`CHECKPOINT`]: how long a process may take to come to rest.
 pub const LOCK_TIMEOUT: &str = "lock-timeout-ms";
+
+/// What is left of a user in the kernel, for [`REMOVE_LEFT`], which runs as that user: a frame. Behind it are the paths of
+/// files and directories, as many as there are, each with a NUL at its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leftovers {
+    /// Objects of System V, by their numbers.
+    pub ipc: Vec<(IpcKind, i32)>,
+    /// Whether the kernel may hold keys of it.
+    pub keys: bool,
+}
+
+/// What of System V's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum IpcKind {
+    /// Shared memory.
+    Memory,
+    /// Semaphores.
+    Semaphores,
+    /// A queue of messages.
+    Messages,
+}
+
+/// Most bytes of [`Leftovers`]: more objects than a kernel has of each kind by default.
+pub const MAX_LEFTOVERS_BYTES: usize = 4 * 1024 * 1024;
 
 /// How a process stands with its GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

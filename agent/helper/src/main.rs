@@ -6,11 +6,13 @@
 //! | `checkpoint` | moves what a step holds on GPUs to the host's memory and back ([`mod@checkpoint`]) | the step's user |
 //! | `find-users` | looks up who steps run as ([`users`]) | nobody's id |
 //! | `read-config` | reads `supervisor.toml` ([`mod@config`]) | nobody's id |
+//! | `remove-left` | removes what an attempt has left on the host ([`leftovers`]) | the attempt's user id |
 //! | `show-config` | prints what it comes to | nobody's id |
 //! | `write-output` | writes the output of all steps ([`writer`]) | the last id of the reserved range |
 
 mod checkpoint;
 mod config;
+mod leftovers;
 mod users;
 mod writer;
 
@@ -19,7 +21,9 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use sluice_common::chain::chain;
-use sluice_common::helper::{CHECKPOINT, FIND_USERS, READ_CONFIG, SHOW_CONFIG, WRITE_OUTPUT};
+use sluice_common::helper::{
+    CHECKPOINT, FIND_USERS, READ_CONFIG, REMOVE_LEFT, SHOW_CONFIG, WRITE_OUTPUT,
+};
 
 const USAGE_ERROR: u8 = 2;
 
@@ -33,6 +37,7 @@ Modes:
                   probe|suspend|resume|undo PID...
   find-users      look up who steps run as, for the supervisor alone
   read-config     read the supervisor's config, for the supervisor alone
+  remove-left     remove what an attempt has left on the host, for the supervisor alone
   show-config     print it, for the supervisor alone
   write-output    write the output of steps; standard input is a socket of the supervisor
 
@@ -50,6 +55,7 @@ fn main() -> ExitCode {
         Some(CHECKPOINT) => checkpoint(args),
         Some(FIND_USERS) => answered(users::find()),
         Some(READ_CONFIG) => answered(config::read()),
+        Some(REMOVE_LEFT) => answered(leftovers::remove()),
         Some(SHOW_CONFIG) => answered(config::show()),
         Some(WRITE_OUTPUT) => {
             writer::run();

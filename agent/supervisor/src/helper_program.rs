@@ -30,8 +30,9 @@ const NAME: &str = "sluice-helper";
 /// Whoever runs as the same user could speak in its place.
 const NOBODY_S: Uid = Uid::from_raw(4_294_967_293);
 
-/// How long it may take to answer, on a host that is very busy.
-const ANSWER_LIMIT_SECS: u32 = 30;
+/// How long it may take to answer, on a host that is very busy or whose user database is. Both questions of an upgrade
+/// take less than the init system waits for a sign of life.
+const ANSWER_LIMIT_SECS: u32 = 20;
 
 /// The program, opened once: what is installed in its place later is not run by this supervisor.
 #[derive(Clone, Debug)]
@@ -46,7 +47,7 @@ impl HelperProgram {
         Self::at(&std::env::current_exe()?.with_file_name(NAME))
     }
 
-    fn at(path: &Path) -> io::Result<Self> {
+    pub(crate) fn at(path: &Path) -> io::Result<Self> {
         let opened = File::options()
             .read(true)
             .custom_flags(libc::O_PATH)

@@ -1,7 +1,6 @@
 //! The few calls that need `unsafe`, each as small as it can be, so that they are read in one place. What they mean
 //! together is the business of `spawn`, `reap` and `table`.
 
-pub mod ipc;
 pub mod project;
 pub mod xattr;
 use std::mem::MaybeUninit;

@@ -14,6 +14,7 @@
 //! `table` drives it.
 
 mod clean;
+mod ipc;
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
@@ -32,6 +33,7 @@ use sluice_common::time::Span;
 use sluice_common::uid_range::Uids;
 use tracing::{error, warn};
 
+use crate::helper_program::HelperProgram;
 use crate::trust::distrust;
 use crate::{background, clock};
 
@@ -89,6 +91,7 @@ pub enum UidError {
 /// Gives out user ids, and takes them back.
 #[derive(Debug)]
 pub struct Allocator {
+    helper: HelperProgram,
     registry: PathBuf,
     state_dir: PathBuf,
     attempts_dir: PathBuf,
@@ -115,6 +118,7 @@ impl Allocator {
     /// # Errors
     /// Where the registry cannot be used. A supervisor that is not root needs none.
     pub fn open<'a>(
+        helper: HelperProgram,
         registry: &Path,
         state_dir: &Path,
         attempts_dir: &Path,
@@ -122,6 +126,7 @@ impl Allocator {
         held: impl Iterator<Item = (u32, &'a AttemptId, bool)>,
     ) -> Result<Self, UidError> {
         let mut allocator = Self {
+            helper,
             registry: registry.to_owned(),
             state_dir: state_dir.to_owned(),
             attempts_dir: attempts_dir.to_owned(),
@@ -284,8 +289,9 @@ impl Allocator {
         let (cleaned, mut told) = io::pipe()?;
         let uids: BTreeSet<u32> = self.unclean.iter().copied().take(MAX_CLEANED).collect();
         // It must not live on beside the next supervisor, which may give an id to another attempt.
-        let pid = background::start(&[told.as_raw_fd()], || {
-            let clean = clean::clean(&uids, &clean::SHARED_DIRS.map(Path::new));
+        let keep = [told.as_raw_fd(), self.helper.as_raw_fd()];
+        let pid = background::start(&keep, || {
+            let clean = clean::clean(&self.helper, &uids, &clean::SHARED_DIRS.map(Path::new));
             let lines: String = clean.iter().map(|uid| format!("{uid}\n")).collect();
             let _the_next_one_finds_it_again = told.write_all(lines.as_bytes());
         })?;

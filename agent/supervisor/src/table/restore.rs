@@ -11,6 +11,7 @@ use sluice_common::limit::DEFAULT_GRACE;
 use sluice_common::supervision::{Exit, FreezerState, HostEnd, HostPhase, Process};
 use sluice_common::supervisor_config::{Hooks, LeaseTerms, OutputRules};
 use sluice_common::time::Time;
+use sluice_common::uid_range::Uids;
 use sluice_common::usage::Usage;
 
 use super::after::Afters;
@@ -35,7 +36,7 @@ use crate::spawn::begun;
 use crate::spool::Record;
 use crate::storage::Storage;
 use crate::sys;
-use crate::uids::{self, Allocator};
+use crate::uids::{self, Allocator, UidError};
 
 /// Where the directories of attempts are.
 pub(crate) const ATTEMPTS: &str = "attempts";
@@ -123,11 +124,8 @@ impl Table {
         let mut hooking = Hooking::new(setup.hooks.clone(), attempts_dir.clone());
         hooking.take_over(setup.left.epilogs, &mut attempts);
         let afters = Afters::take_over(setup.left.afters, &mut attempts);
-        let registry = Path::new(uids::REGISTRY);
         let range = setup.identities.own_range();
-        let held = attempts.iter();
-        let held = held.filter_map(|(id, a)| Some((a.uid?.as_raw(), id, !a.is_gone())));
-        let uids = Allocator::open(registry, state_dir, &attempts_dir, range, held)?;
+        let uids = open_uids(&helper, state_dir, &attempts_dir, range, &attempts)?;
         let mut table = Self {
             boot_id,
             spool,
@@ -168,6 +166,27 @@ impl Table {
         table.take_up_moves(clock::boot_now());
         Ok(table)
     }
+}
+
+/// What gives attempts ids of their own, with those that these have.
+fn open_uids(
+    helper: &HelperProgram,
+    state_dir: &Path,
+    attempts_dir: &Path,
+    range: Option<Uids>,
+    attempts: &BTreeMap<AttemptId, Attempt>,
+) -> Result<Allocator, UidError> {
+    let held = attempts.iter();
+    let held = held.filter_map(|(id, a)| Some((a.uid?.as_raw(), id, !a.is_gone())));
+    let registry = Path::new(uids::REGISTRY);
+    Allocator::open(
+        helper.clone(),
+        registry,
+        state_dir,
+        attempts_dir,
+        range,
+        held,
+    )
 }
 
 /// The writer, which is to write what all attempts give that are not gone.

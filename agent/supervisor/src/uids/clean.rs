@@ -1,11 +1,12 @@
 //! What an attempt with a user id of its own may have left on the host outside of its directory: found, and removed *as
-//! that user*, who can do no harm to anybody else's by it. Runs in a child of the supervisor, for it takes as long as it
+//! that user* by `sluice-helper`, who can do no harm to anybody else's by it. Runs in a child of the supervisor, for it takes as long as it
 //! takes, and the processes and files are a step's to make many of.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -13,10 +14,15 @@ use nix::fcntl::AtFlags;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
-use nix::unistd::{Gid, Pid, Uid, alarm, fchownat, geteuid, getpid, getppid};
+use nix::unistd::{
+    Gid, Pid, Uid, alarm, dup2_stderr, dup2_stdin, dup2_stdout, fchownat, geteuid, getpid, getppid,
+};
+use sluice_codec::frame;
+use sluice_common::helper::{IpcKind, Leftovers, MAX_LEFTOVERS_BYTES, REMOVE_LEFT};
 
+use super::ipc;
+use crate::helper_program::{HelperProgram, give_up_rights, in_memory};
 use crate::sys;
-use crate::sys::ipc::{self, Kind};
 
 /// Directories in which every user may make files. Deeper ones that somebody has opened to all are not searched.
 pub(super) const SHARED_DIRS: [&str; 5] =
@@ -34,17 +40,17 @@ const REMOVAL_LIMIT_SECS: u32 = 30;
 struct Left {
     processes: bool,
     paths: Vec<PathBuf>,
-    ipc: Vec<(Kind, i32)>,
+    ipc: Vec<(IpcKind, i32)>,
     keys: bool,
 }
 
 /// Removes what is left of these users; comes back with those of whom nothing is.
-pub(super) fn clean(uids: &BTreeSet<u32>, dirs: &[&Path]) -> Vec<u32> {
+pub(super) fn clean(helper: &HelperProgram, uids: &BTreeSet<u32>, dirs: &[&Path]) -> Vec<u32> {
     let Ok(found) = look(uids, dirs) else {
         return Vec::new();
     };
     for (uid, left) in &found {
-        remove_as(*uid, left);
+        let _looked_at_again = remove_as(helper, *uid, left);
     }
     let rest = match found.is_empty() {
         true => found,
@@ -120,15 +126,22 @@ fn users_in(status: &str) -> Vec<u32> {
     users.filter_map(|uid| uid.parse().ok()).collect()
 }
 
-fn remove_as(uid: u32, left: &Left) {
+/// Has the helper remove it as that user, once nothing of that user runs.
+fn remove_as(helper: &HelperProgram, uid: u32, left: &Left) -> io::Result<()> {
+    let in_kernel = Leftovers {
+        ipc: left.ipc.clone(),
+        keys: left.keys,
+    };
+    let mut leftovers = frame(&in_kernel, MAX_LEFTOVERS_BYTES).map_err(io::Error::other)?;
+    for path in &left.paths {
+        leftovers.extend(path.as_os_str().as_bytes());
+        leftovers.push(0);
+    }
+    let leftovers = in_memory(&leftovers)?;
+    let argv = HelperProgram::arguments([REMOVE_LEFT])?;
     let parent = getpid();
-    let removal = sys::fork_into(|| {
-        if sys::become_user(Uid::from_raw(uid)).is_err()
-            || sys::drop_capabilities().is_err()
-            || set_pdeathsig(Signal::SIGKILL).is_err()
-            || getppid() != parent
-            || geteuid().as_raw() != uid
-        {
+    let pid = sys::fork_into(|| {
+        if become_it(uid, &leftovers, parent).is_err() {
             return;
         }
         alarm::set(REMOVAL_LIMIT_SECS);
@@ -136,25 +149,23 @@ fn remove_as(uid: u32, left: &Left) {
             // All that this user may signal, which is its own; the kernel spares the one that asks.
             let _nobody_may_be_left = kill(Pid::from_raw(-1), Signal::SIGKILL);
         }
-        for (kind, id) in &left.ipc {
-            let _looked_at_again = ipc::remove(*kind, *id);
-        }
-        if left.keys {
-            ipc::clear_keys();
-        }
-        for path in &left.paths {
-            let _looked_at_again = remove(path);
-        }
-    });
-    if let Ok(pid) = removal {
-        let _ended_is_ended = waitpid(Pid::from_raw(pid.cast_signed()), None);
-    }
+        helper.execute(&argv, &[]);
+    })?;
+    let _ended_is_ended = waitpid(Pid::from_raw(pid.cast_signed()), None);
+    Ok(())
 }
 
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path)?.is_dir() {
-        true => fs::remove_dir_all(path),
-        false => fs::remove_file(path),
+/// In the child. Nothing that it has open may be of use to whoever is the same user.
+fn become_it(uid: u32, leftovers: &File, parent: Pid) -> io::Result<()> {
+    let null = OpenOptions::new().write(true).open("/dev/null")?;
+    dup2_stdin(leftovers)?;
+    dup2_stdout(&null)?;
+    dup2_stderr(&null)?;
+    give_up_rights(Some(Uid::from_raw(uid)))?;
+    set_pdeathsig(Signal::SIGKILL)?;
+    match getppid() == parent && geteuid().as_raw() == uid {
+        true => Ok(()),
+        false => Err(io::Error::other("it is not who it should be")),
     }
 }
 

@@ -18,6 +18,7 @@ impl Rig {
         let range = Uids::new(2_100_100_000, 2_100_100_003).ok();
         let at = |name: &str| self.dir.path().join(name);
         Allocator::open(
+            no_helper(),
             &at("run/uids"),
             Path::new(state_dir),
             &at("attempts"),
@@ -36,6 +37,11 @@ impl Rig {
         }
         dir
     }
+}
+
+/// Nothing is cleaned here.
+fn no_helper() -> HelperProgram {
+    HelperProgram::at(Path::new("/bin/true")).unwrap()
 }
 
 fn id(text: &str) -> AttemptId {
@@ -160,6 +166,7 @@ fn a_registry_that_others_can_write_is_refused() {
     fs::create_dir_all(&registry).unwrap();
     fs::set_permissions(&registry, Permissions::from_mode(0o777)).unwrap();
     let opened = Allocator::open(
+        no_helper(),
         &registry,
         Path::new("/s"),
         Path::new("/a"),
