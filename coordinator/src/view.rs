@@ -42,8 +42,10 @@ pub fn step_by_id(core: &Core, id: &StepId) -> Option<StepView> {
 
 /// A step, with what nothing keeps it to.
 pub fn warned(core: &Core, found: &Step, enforcement: &mut Enforcement<'_>) -> StepView {
+    let unenforced = enforcement.warnings(found);
+    let warnings = unenforced.iter();
     StepView {
-        warnings: enforcement.warnings(found),
+        warnings: warnings.map(ToString::to_string).collect(),
         ..step(core, found)
     }
 }

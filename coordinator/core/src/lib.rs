@@ -66,7 +66,7 @@ pub use model::step::{
     Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step, Suspension, SuspensionPhase,
 };
 pub use model::template::{Grounds, KeptTemplate};
-pub use model::validation::{Judged, Outcome as RuleOutcome, Validation};
+pub use model::validation::Validation;
 pub use output::preview::{Line, Passage, Preview, Previewed, Stage, StageReport};
 pub use output::{
     Answer, Applied, JoinRefusal, Outcome, Output, QueueBound, QueueFull, Refusal, Refused,

@@ -2,26 +2,21 @@
 //! pool that `require`s the capability gives steps to no such host.
 
 use alloc::collections::BTreeMap;
-use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::amount::{MCPU, MEMORY_MB};
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::inventory::Capability;
-use sluice_common::quantity::quantity;
 use sluice_common::state::StepState;
+use sluice_reasons::Unenforced;
 
 use crate::core::Core;
 use crate::model::node::Node;
 use crate::model::step::Step;
 use crate::state::State;
 
-/// What keeps a step to its amount of a key, and what is limited by it.
-const LIMITS: [(Capability, &str, &str); 2] = [
-    (Capability::Memory, MEMORY_MB, "memory"),
-    (Capability::Cpu, MCPU, "processor time"),
-];
+/// What keeps a step to its amount of a key.
+const LIMITS: [(Capability, &str); 2] = [(Capability::Memory, MEMORY_MB), (Capability::Cpu, MCPU)];
 
 /// Which hosts lack a limit. Pools are looked at once each, so that a batch costs what its pools cost.
 #[derive(Debug)]
@@ -45,28 +40,27 @@ impl<'a> Enforcement<'a> {
         Self { core, pools }
     }
 
-    /// A sentence for each amount that nothing keeps the step to: on the hosts that it was granted, or else on some of
+    /// Each amount that nothing keeps the step to: on the hosts that it was granted, or else on some of
     /// those on which it may start. None for a step that has ended.
-    pub fn warnings(&mut self, step: &Step) -> Vec<String> {
+    pub fn warnings(&mut self, step: &Step) -> Vec<Unenforced> {
         let asked = |key: &str| step.spec.request.get(key) > 0;
-        if step.state.is_terminal() || !LIMITS.iter().any(|(_, key, _)| asked(key)) {
+        if step.state.is_terminal() || !LIMITS.iter().any(|(_, key)| asked(key)) {
             return Vec::new();
         }
         let hosts = self.hosts_of(step);
-        let limits = LIMITS.iter().filter(|(_, key, _)| asked(key));
-        let warnings = limits.filter_map(|(capability, key, what)| {
-            let (count, first) = hosts.lacking.get(capability)?;
-            let who = match hosts.all {
-                1 => format!("host `{first}` does"),
-                all => format!("{count} of {all} hosts (such as `{first}`) do"),
-            };
-            let amount = quantity(key, step.spec.request.get(key));
-            Some(format!(
-                "{who} not limit {what}: the step may use more there than the {amount} that it asks for; a pool with \
-                 `require: [{capability}]` gives steps to no such host"
-            ))
+        let limits = LIMITS.iter().filter(|(_, key)| asked(key));
+        let unenforced = limits.filter_map(|(capability, key)| {
+            let (lacking, first) = hosts.lacking.get(capability)?;
+            Some(Unenforced {
+                capability: *capability,
+                key,
+                asked: step.spec.request.get(key),
+                hosts: hosts.all,
+                lacking: *lacking,
+                first: (*first).clone(),
+            })
         });
-        warnings.collect()
+        unenforced.collect()
     }
 
     fn hosts_of(&mut self, step: &Step) -> Hosts<'a> {
@@ -97,7 +91,7 @@ impl<'a> Hosts<'a> {
     fn with(mut self, nodes: impl Iterator<Item = &'a Node>) -> Self {
         for node in nodes.filter(|node| !node.inventory.capabilities.is_empty()) {
             self.all += 1;
-            let wanted = LIMITS.map(|(capability, ..)| capability).into();
+            let wanted = LIMITS.map(|(capability, _)| capability).into();
             for capability in node.inventory.lacks(&wanted) {
                 self.note(capability, 1, &node.name);
             }

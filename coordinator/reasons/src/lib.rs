@@ -9,12 +9,17 @@
 
 extern crate alloc;
 
+pub mod check;
 pub mod messages;
 pub mod rejection;
 pub mod standing;
 mod why;
 
-pub use messages::{HelloRefusal, JoinRefusal, NearPools, QueueBound, QueueFull, Refusal, Use};
+pub use check::Check;
+pub use messages::{
+    HelloRefusal, InUse, JoinRefusal, NearPools, QueueBound, QueueFull, Refusal, Shrunk,
+    Unenforced, Use,
+};
 pub use rejection::{Barred, Rejection};
 pub use standing::{Standing, Wait};
 pub use why::Why;

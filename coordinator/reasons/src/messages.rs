@@ -1,5 +1,6 @@
 //! Every sentence about where a step is. Nothing here looks at a state: what a sentence names, its parameters hold.
 
+mod check;
 mod exit;
 pub mod explanation;
 mod hello;
@@ -10,13 +11,15 @@ mod refusal;
 mod rejection;
 mod standing;
 mod suspension;
+mod unenforced;
 mod wait;
 mod why;
 
 pub use hello::HelloRefusal;
 pub use join::JoinRefusal;
 pub use near::NearPools;
-pub use refusal::{QueueBound, QueueFull, Refusal, Use};
+pub use refusal::{InUse, QueueBound, QueueFull, Refusal, Shrunk, Use};
+pub use unenforced::Unenforced;
 
 use alloc::format;
 use alloc::string::String;

@@ -60,9 +60,9 @@ fn stage(report: StageReport) -> StageView {
 fn check(line: Line) -> CheckView {
     CheckView {
         pool: line.pool.map(|pool| pool.to_string()),
-        about: line.about,
+        about: line.check.about(),
         outcome: passage(line.passage),
-        message: line.message,
+        message: line.check.said(),
     }
 }
 

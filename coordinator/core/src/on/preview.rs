@@ -8,17 +8,13 @@
 mod filled;
 
 use alloc::collections::BTreeSet;
-use alloc::format;
-use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use filled::Filled;
-use sluice_common::id::{PoolName, StepId};
-use sluice_common::reason::Reason;
+use sluice_common::id::{NodeName, PoolName, StepId};
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
-use sluice_reasons::Rejection;
-use sluice_reasons::messages::shortened;
+use sluice_reasons::Check;
+use sluice_reasons::check::Outcome;
 use sluice_scheduler::{Infeasible, Pool, Request};
 
 use crate::context::Context;
@@ -26,7 +22,6 @@ use crate::explain::holding::explain;
 use crate::explain::reason;
 use crate::input::{NewStep, ReplyId};
 use crate::model::pool::Pool as Terms;
-use crate::model::validation::{Judged, Outcome};
 use crate::on::submit::submit;
 use crate::output::preview::{Line, Passage, Preview, Previewed, Stage, StageReport};
 use crate::output::{Answer, Refusal};
@@ -37,9 +32,6 @@ use crate::submit::feasible::{never_in, no_policy, unknown_pool};
 use crate::submit::route::home_of;
 use crate::submit::rules::broken_rule;
 use crate::submit::validation::judged_in;
-
-/// How many hosts a line names.
-const NAMED_HOSTS: usize = 10;
 
 /// What became of a step in one pool.
 struct InPool {
@@ -98,17 +90,12 @@ fn asked_pools(ctx: &Context, new: &NewStep) -> InPool {
         };
     }
     if all.lines.is_empty() {
-        let why = why_nowhere(ctx, &request);
-        all.lines
-            .push((Stage::Access, failed(request.pool.clone(), "policy", why)));
+        let unknown = unknown_pool(ctx, request.pool.as_ref());
+        let why = unknown.unwrap_or_else(|| no_policy(&request));
+        let line = failed(request.pool.clone(), Check::NoPool(why));
+        all.lines.push((Stage::Access, line));
     }
     all
-}
-
-fn why_nowhere(ctx: &Context, request: &Request) -> String {
-    let unknown = unknown_pool(ctx, request.pool.as_ref());
-    let why = unknown.unwrap_or_else(|| no_policy(request));
-    why.said().message
 }
 
 /// One pool, stage by stage, up to the first that does not let it through.
@@ -131,9 +118,9 @@ fn asked(
     }
     let settings = filled::settings(name.as_str(), &pool.spec, spec, filled);
     let merge = settings.into_iter().chain(filled::layers(merged));
-    lines.extend(merge.map(|it| (Stage::Merge, merge_line(name, it))));
+    lines.extend(merge.map(|it| (Stage::Merge, passed(name, it))));
     let broken = broken_rule(ctx, name, spec);
-    let broken = broken.map(|it| rejected(name, &it));
+    let broken = broken.map(|it| failed(Some(name.clone()), Check::Never(it)));
     let judged = judged_in(ctx, name, request, filled).into_iter();
     let judged = judged.map(|it| assertion(name, it));
     let checks: Vec<Line> = broken.into_iter().chain(judged).collect();
@@ -153,7 +140,8 @@ fn asked(
                 | Infeasible::ExceedsReserved { .. } => Stage::Queue,
             };
             let never = never_in(ctx, name, request, never);
-            (Some(stage), Some(rejected(name, &never)))
+            let line = failed(Some(name.clone()), Check::Never(never));
+            (Some(stage), Some(line))
         }
         None => (None, None),
     };
@@ -171,34 +159,26 @@ fn access(ctx: &Context, name: &PoolName, request: &Request, spec: &StepSpec) ->
     let pool = ctx.state().market().pool(name);
     let policy = pool.and_then(|pool| pool.policy(&request.subject));
     let priority = policy.map_or(0, |policy| policy.priority);
-    let mut message = format!("`{}` may, with priority {priority}", spec.subject);
-    if request.subject != spec.subject {
-        message = format!("{message}, by the policy of `{}`", request.subject);
-    }
-    if spec.pool.is_none() && request.pool.is_some() {
-        message.push_str("; the cluster's defaults send it here");
-    }
-    passed(name, "policy", message)
+    let check = Check::Policy {
+        subject: spec.subject.clone(),
+        priority,
+        by: Some(&request.subject)
+            .filter(|by| **by != spec.subject)
+            .cloned(),
+        by_default: spec.pool.is_none() && request.pool.is_some(),
+    };
+    passed(name, check)
 }
 
 /// Which of the hosts that it remembers could hold it, were they empty.
 fn hosts_line(ctx: &Context, name: &PoolName, request: &Request) -> Line {
     let pool = ctx.state().market().pool(name);
     let wanted = pool.map_or(&[][..], |pool| pool.wanted(request));
-    let of = match wanted {
-        [] => "any".to_string(),
-        asked => {
-            let asked: Vec<&str> = asked.iter().map(|it| it.as_str()).collect();
-            asked.join(",")
-        }
+    let check = Check::Hosts {
+        platforms: wanted.to_vec(),
+        hosts: pool.map_or_else(Vec::new, |pool| could_hold(pool, request)),
     };
-    let hosts = pool.map_or_else(Vec::new, |pool| could_hold(pool, request));
-    let message = match hosts.len() {
-        0 => "no host that it has could hold it: it waits for one to come".to_string(),
-        1 => format!("one host could hold it: {}", hosts[0]),
-        n => format!("{n} hosts could hold it: {}", shortened(hosts, NAMED_HOSTS)),
-    };
-    passed(name, &of, message)
+    passed(name, check)
 }
 
 /// The step in the state that the trial has come to.
@@ -225,24 +205,26 @@ fn previewed(ctx: &Context, id: &StepId, mark: u64) -> Option<Previewed> {
 fn queue_lines(ctx: &Context, it: &Previewed) -> (Passage, Vec<Line>) {
     let Previewed { step, reason, .. } = it;
     let pool = it.pool.clone();
-    let reason = reason.said();
-    let about = reason.code.as_str();
+    let standing = reason.clone();
     if step.state == StepState::Rejected {
-        let line = failed(pool, about, reason.message);
+        let line = failed(pool, Check::Rejected(standing));
         return (Passage::Failed, Vec::from([line]));
     }
-    let line = |message| Line {
-        pool: pool.clone(),
-        about: about.to_string(),
-        passage: Passage::Passed,
-        message,
-    };
     let Some(attempt) = step.latest() else {
         return (Passage::Passed, places(ctx, it));
     };
-    let hosts: Vec<String> = attempt.parts.iter().map(host_of).collect();
-    let message = format!("it starts at once, on {}", hosts.join(" and "));
-    (Passage::Passed, Vec::from([line(message)]))
+    let parts = attempt.parts.iter();
+    let parts = parts.map(|part| (part.node.clone(), part.gpus.len()));
+    let check = Check::Starts {
+        standing,
+        parts: parts.collect(),
+    };
+    let line = Line {
+        pool,
+        passage: Passage::Passed,
+        check,
+    };
+    (Passage::Passed, Vec::from([line]))
 }
 
 /// Where it waits: its place in each pool, and why it waits there.
@@ -251,85 +233,59 @@ fn places(ctx: &Context, it: &Previewed) -> Vec<Line> {
     let pools = explained.map_or_else(Vec::new, |explained| explained.pools);
     let place = |pool: crate::explain::InPool<'_>| {
         let (ahead, waiting) = pool.look.place;
-        let Reason { code, message, .. } = pool.reason.said();
-        let place = ahead + 1;
-        let message = format!("it waits at place {place} of {waiting}: {message}");
-        passed(pool.look.pool, code.as_str(), message)
+        let check = Check::Waits {
+            place: (ahead + 1, waiting),
+            wait: pool.reason,
+        };
+        passed(pool.look.pool, check)
     };
     pools.into_iter().map(place).collect()
 }
 
-fn closed_pool(pool: &Terms, past_maintenance: bool) -> Option<Line> {
-    let message = pool.spec.maintenance.as_ref()?;
-    Some(match past_maintenance {
-        true => {
-            let message = format!("it takes new steps of its admins alone: {message}");
-            passed(&pool.name, "maintenance", message)
-        }
-        false => {
-            let message = format!("it takes no new steps: {message}");
-            failed(Some(pool.name.clone()), "maintenance", message)
-        }
+fn closed_pool(pool: &Terms, admin: bool) -> Option<Line> {
+    let message = pool.spec.maintenance.clone()?;
+    let check = Check::Maintenance { message, admin };
+    Some(match admin {
+        true => passed(&pool.name, check),
+        false => failed(Some(pool.name.clone()), check),
     })
 }
 
 /// The hosts that could hold a request, were they empty, those first that it likes best.
-fn could_hold(pool: &Pool, request: &Request) -> Vec<String> {
+fn could_hold(pool: &Pool, request: &Request) -> Vec<NodeName> {
     let mut seen = BTreeSet::new();
     let hosts = pool.large_hosts(request);
     let hosts = hosts.filter(|node| seen.insert(*node));
-    hosts.map(|node| format!("`{node}`")).collect()
+    hosts.cloned().collect()
 }
 
-fn host_of(part: &crate::model::step::Part) -> String {
-    match part.gpus.len() {
-        0 => format!("`{}`", part.node),
-        1 => format!("`{}` with one GPU", part.node),
-        n => format!("`{}` with {n} GPUs", part.node),
+fn passed(pool: &PoolName, check: Check) -> Line {
+    Line {
+        pool: Some(pool.clone()),
+        passage: Passage::Passed,
+        check,
     }
 }
 
-fn line(pool: Option<PoolName>, about: &str, passage: Passage, message: String) -> Line {
+fn failed(pool: Option<PoolName>, check: Check) -> Line {
     Line {
         pool,
-        about: about.to_string(),
-        passage,
-        message,
+        passage: Passage::Failed,
+        check,
     }
 }
 
-fn passed(pool: &PoolName, about: &str, message: String) -> Line {
-    line(Some(pool.clone()), about, Passage::Passed, message)
-}
-
-fn failed(pool: Option<PoolName>, about: &str, message: String) -> Line {
-    line(pool, about, Passage::Failed, message)
-}
-
-fn rejected(pool: &PoolName, never: &Rejection) -> Line {
-    let Reason { code, message, .. } = never.said();
-    failed(Some(pool.clone()), code.as_str(), message)
-}
-
-fn merge_line(pool: &PoolName, Filled { field, value, from }: Filled) -> Line {
-    passed(pool, &field, format!("{value}, from {from}"))
-}
-
-fn assertion(pool: &PoolName, judged: Judged) -> Line {
-    let about = match &judged.platform {
-        Some(platform) => format!("{} of {platform}: {}", judged.document, judged.assert),
-        None => format!("{}: {}", judged.document, judged.assert),
-    };
-    match judged.outcome {
-        Outcome::Holds => passed(pool, &about, "it holds".to_string()),
-        Outcome::Idle => passed(pool, &about, "its `when` does not hold".to_string()),
-        Outcome::HoldsOn { keep: 0, of: 0 } => {
-            passed(pool, &about, "there is no host to ask yet".to_string())
+fn assertion(pool: &PoolName, judged: Check) -> Line {
+    let fails = matches!(
+        judged,
+        Check::Assertion {
+            outcome: Outcome::Fails(_),
+            ..
         }
-        Outcome::HoldsOn { keep, of } => {
-            passed(pool, &about, format!("it holds on {keep} of {of} hosts"))
-        }
-        Outcome::Fails(found) => failed(Some(pool.clone()), &about, found),
+    );
+    match fails {
+        true => failed(Some(pool.clone()), judged),
+        false => passed(pool, judged),
     }
 }
 

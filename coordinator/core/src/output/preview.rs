@@ -1,10 +1,9 @@
 //! What a dry run of a submit tells.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::{PoolName, StepId};
-use sluice_reasons::Standing;
+use sluice_reasons::{Check, Standing};
 
 use super::Refusal;
 use crate::model::step::Step;
@@ -51,12 +50,10 @@ pub enum Passage {
 pub struct Line {
     /// The pool that was asked.
     pub pool: Option<PoolName>,
-    /// What it is about: a field, an assertion, a platform.
-    pub about: String,
     /// How it came out.
     pub passage: Passage,
-    /// In words, with the numbers.
-    pub message: String,
+    /// What was looked at.
+    pub check: Check,
 }
 
 /// A stage, and what was looked at.

@@ -16,13 +16,13 @@ use sluice_common::platform::{self, terms};
 use sluice_common::step::StepSpec;
 use sluice_common::validation::{Asserted, Failure, NodeFacts, On, StepFacts, Verdict};
 use sluice_reasons::Rejection;
+use sluice_reasons::check::{Check, Outcome};
 use sluice_reasons::rejection::{BreakingHost, Judge, Unkept};
 use sluice_scheduler::Request;
 
 use crate::context::Context;
 use crate::model::node::Node;
 use crate::model::pool::Pool;
-use crate::model::validation::{Judged, Outcome};
 
 /// Most hosts that a rejection tells of: the nearest.
 pub(crate) const TOLD_HOSTS: usize = 10;
@@ -121,7 +121,7 @@ pub(crate) fn judged_in(
     pool: &PoolName,
     request: &Request,
     spec: &StepSpec,
-) -> Vec<Judged> {
+) -> Vec<Check> {
     let Some(pool) = ctx.state().pool(pool) else {
         return Vec::new();
     };
@@ -130,7 +130,7 @@ pub(crate) fn judged_in(
     let judged = courts.flat_map(|court| {
         let hosts = hosts_for(ctx, pool, &court.of);
         let rules = rules_of(ctx, pool, court.platform()).into_iter();
-        rules.map(move |rule| Judged {
+        rules.map(move |rule| Check::Assertion {
             outcome: outcome(&rule, step, &hosts),
             document: rule.document,
             platform: rule.platform,

@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use sluice_common::id::TemplateName;
 use sluice_common::nearest::nearest;
 use sluice_common::template::Template;
+use sluice_reasons::InUse;
 
 use crate::context::Context;
 use crate::input::{Change, Wanted};
@@ -86,7 +87,10 @@ pub(crate) fn naming_what_is_gone(ctx: &Context, changes: &[Change]) -> Vec<Use>
         let pools = ctx.state().pools().values();
         let naming = pools.filter(|pool| pool.spec.templates.contains(name));
         naming.map(move |pool| Use {
-            message: format!("template `{name}`: pool `{}` names it", pool.name),
+            what: InUse::Template {
+                template: name.clone(),
+                pool: pool.name.clone(),
+            },
             steps: Vec::new(),
         })
     });

@@ -1,15 +1,13 @@
 //! Who uses what a change of terms takes away: asked before the change is made, by whoever makes it.
 
 use alloc::collections::BTreeSet;
-use alloc::format;
-use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use sluice_common::amount::Key;
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::pool::{PolicySpec, Table};
-use sluice_common::quantity::figure;
 use sluice_common::state::StepState;
-use sluice_reasons::Why;
+use sluice_reasons::{InUse, Shrunk, Why};
 
 use crate::context::Context;
 use crate::input::Wanted;
@@ -53,9 +51,8 @@ fn shrunk_pool(before: &State, pool: &PoolName, capacity: &Table) -> Vec<Use> {
             (None, _) => None,
         };
         if let Some(now) = now.filter(|now| *now < used) {
-            let (now, used) = (figure(key.as_str(), now), figure(key.as_str(), used));
-            let message = format!("capacity.{key} would be {now}, and {used} are in use");
-            found.push(use_of(before, pool, None, Some(key.as_str()), message));
+            let shrunk = Shrunk::Capacity { used };
+            found.push(shrinks(before, pool, None, (key, now), shrunk));
         }
     }
     found
@@ -77,67 +74,65 @@ fn shrunk_policy(
     let lowered = |now: Option<u64>, earlier: Option<u64>, used: u64| {
         now.filter(|now| *now < used && earlier.is_none_or(|earlier| earlier > *now))
     };
-    let used_of = |key: &str, message| use_of(before, pool, Some(subject), Some(key), message);
+    let shrinks = |key, now, shrunk| shrinks(before, pool, Some(subject), (key, now), shrunk);
     let limits = used.iter().filter_map(|(key, used)| {
         let earlier = earlier.policy.limit.get(key).copied();
         let now = lowered(policy.limit.get(key).copied(), earlier, used)?;
-        let (now, used) = (figure(key.as_str(), now), figure(key.as_str(), used));
-        let message = format!("limit.{key} would be {now}, and `{subject}` uses {used}");
-        Some(used_of(key.as_str(), message))
+        Some(shrinks(key, now, Shrunk::Limit { used }))
     });
     let reserved = firm.iter().filter_map(|(key, used)| {
-        let key = key.as_str();
-        let now = lowered(policy.reserved(key), earlier.policy.reserved(key), used)?;
-        let (now, used) = (figure(key, now), figure(key, used));
-        let message = format!(
-            "reserved.{key} would be {now}, and steps of `{subject}` that cannot be made to give way use {used}"
-        );
-        Some(used_of(key, message))
+        let earlier = earlier.policy.reserved(key.as_str());
+        let now = lowered(policy.reserved(key.as_str()), earlier, used)?;
+        Some(shrinks(key, now, Shrunk::Reserved { used }))
     });
     limits.chain(reserved).collect()
 }
 
 fn gone(before: &State, pool: &PoolName, subject: Option<&Subject>) -> Vec<Use> {
-    let message = match subject {
-        Some(subject) => format!("steps of `{subject}` run in it"),
-        None => "steps run in it".to_string(),
-    };
-    let found = use_of(before, pool, subject, None, message);
-    if found.steps.is_empty() {
-        Vec::new()
-    } else {
-        Vec::from([found])
+    let steps = steps_in(before, pool, subject, None);
+    if steps.is_empty() {
+        return Vec::new();
+    }
+    let (pool, subject) = (pool.clone(), subject.cloned());
+    let what = InUse::Gone { pool, subject };
+    Vec::from([Use { what, steps }])
+}
+
+fn shrinks(
+    before: &State,
+    pool: &PoolName,
+    subject: Option<&Subject>,
+    (key, to): (&Key, u64),
+    shrunk: Shrunk,
+) -> Use {
+    Use {
+        steps: steps_in(before, pool, subject, Some(key.as_str())),
+        what: InUse::Shrinks {
+            pool: pool.clone(),
+            subject: subject.cloned(),
+            key: key.clone(),
+            to,
+            shrunk,
+        },
     }
 }
 
 /// The steps that hold units of a pool: of a subject, or all; of a key, or any.
-fn use_of(
+fn steps_in(
     before: &State,
     pool: &PoolName,
     subject: Option<&Subject>,
     key: Option<&str>,
-    message: String,
-) -> Use {
+) -> Vec<StepId> {
     let runs = before.market().runs_of(pool, subject);
     let runs = runs.filter(|(_, run)| key.is_none_or(|key| run.demand().get(key) > 0));
     let steps: BTreeSet<StepId> = runs.map(|(id, _)| id.step.clone()).collect();
-    let what = match subject {
-        Some(subject) => format!("policy of `{subject}` in pool `{pool}`"),
-        None => format!("pool `{pool}`"),
-    };
-    Use {
-        message: format!("{what}: {message}"),
-        steps: steps.into_iter().collect(),
-    }
+    steps.into_iter().collect()
 }
 
 pub(crate) fn waiting(rejected: &[StepId]) -> Use {
-    let message = match rejected.len() {
-        1 => "a step that waits could never start and would be rejected".to_string(),
-        n => format!("{n} steps that wait could never start and would be rejected"),
-    };
     Use {
-        message,
+        what: InUse::Waiting,
         steps: rejected.to_vec(),
     }
 }

@@ -455,7 +455,7 @@ fn a_dry_run_shows_what_a_platform_lays_and_asserts_and_judges_what_is_merged() 
     let lines = preview.stages.iter().flat_map(|stage| &stage.lines);
     let lines: Vec<String> = lines
         .filter(|line| line.passage == Passage::Passed)
-        .map(|line| format!("{}: {}", line.about, line.message))
+        .map(|line| format!("{}: {}", line.check.about(), line.check.said()))
         .collect();
     for expected in [
         "env.KEY: ***, from platform h100 of pool default, override",

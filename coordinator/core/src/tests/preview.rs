@@ -34,7 +34,8 @@ fn told(preview: &Preview) -> Vec<String> {
                 Passage::NotReached => "?",
             };
             let pool = line.pool.as_ref().map_or("", |pool| pool.as_str());
-            lines.push(format!("  {sign}{pool} {}: {}", line.about, line.message));
+            let (about, said) = (line.check.about(), line.check.said());
+            lines.push(format!("  {sign}{pool} {about}: {said}"));
         }
     }
     lines

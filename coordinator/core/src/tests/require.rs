@@ -1,7 +1,7 @@
 //! Pools that require capabilities of their nodes.
 
 use crate::record;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use sluice_common::pool::PoolSpec;
@@ -131,7 +131,8 @@ fn processors_of_its_own_are_had_only_where_every_host_can_give_them() {
 
 fn warnings(rig: &Rig, id: &str) -> Vec<String> {
     let found = rig.step(id);
-    Enforcement::new(&rig.core).warnings(found)
+    let unenforced = Enforcement::new(&rig.core).warnings(found);
+    unenforced.iter().map(ToString::to_string).collect()
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Why a call was not carried out, in words for whoever called.
 
+mod in_use;
 mod said;
 
 use alloc::{string::String, vec::Vec};
@@ -13,6 +14,8 @@ use sluice_common::state::StepState;
 use sluice_scheduler::BadPolicy;
 
 use super::quoted;
+
+pub use in_use::{InUse, Shrunk, Use};
 
 use said::{
     declared, elsewhere, gpus_of, hosts, in_use, instead, named, of_platform, queue_full, standing,
@@ -383,13 +386,4 @@ pub enum Refusal {
     /// There is no recovery to be ended.
     #[error("the coordinator is not recovering: what waits may start")]
     NotRecovering,
-}
-
-/// Somebody uses what a change takes away.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Use {
-    /// A sentence with the numbers.
-    pub message: String,
-    /// The steps that use it.
-    pub steps: Vec<StepId>,
 }

@@ -21,7 +21,7 @@ pub(super) fn view_of(dry_run: bool, wanted: &[Wanted], applied: Applied) -> App
     } = applied;
     let changes = wanted.iter().zip(outcomes);
     let uses = uses.into_iter().map(|it| UseView {
-        message: it.message,
+        message: it.to_string(),
         steps: it.steps.iter().map(ToString::to_string).collect(),
     });
     let preempted = preempted.into_iter().map(|(step, by)| PreemptedView {

@@ -9,16 +9,9 @@ use sluice_common::rules::Setting;
 use sluice_common::step::{StepSpec, Work};
 use sluice_common::template::origin::Origin;
 use sluice_common::time::Span;
+use sluice_reasons::Check;
 
 use crate::submit::effective_spec::MergedStep;
-
-/// A setting of a step as it would run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Filled {
-    pub(crate) field: String,
-    pub(crate) value: String,
-    pub(crate) from: String,
-}
 
 /// The settings that pools have a say in: `written` is the step before, `filled` after.
 pub(crate) fn settings(
@@ -26,8 +19,8 @@ pub(crate) fn settings(
     rules: &PoolSpec,
     written: &StepSpec,
     filled: &StepSpec,
-) -> Vec<Filled> {
-    let filled = Setting::ALL.into_iter().map(|setting| Filled {
+) -> Vec<Check> {
+    let filled = Setting::ALL.into_iter().map(|setting| Check::Filled {
         field: setting.as_str().to_string(),
         value: value(setting, filled),
         from: match written.unsaid.contains(&setting) {
@@ -39,7 +32,7 @@ pub(crate) fn settings(
 }
 
 /// What templates and platforms lie under it, the step's own apart.
-pub(crate) fn layers(merged: &MergedStep) -> impl Iterator<Item = Filled> {
+pub(crate) fn layers(merged: &MergedStep) -> impl Iterator<Item = Check> {
     let laid = merged.origins.iter().filter(|(_, origin)| match origin {
         Origin::Template { .. } | Origin::Override { .. } => true,
         Origin::Step | Origin::Pipeline | Origin::Work | Origin::Pool { .. } | Origin::BuiltIn => {
@@ -47,7 +40,7 @@ pub(crate) fn layers(merged: &MergedStep) -> impl Iterator<Item = Filled> {
         }
     });
     laid.filter_map(|(field, origin)| {
-        Some(Filled {
+        Some(Check::Filled {
             field: field.clone(),
             value: merged.template.told(field)?,
             from: origin.to_string(),

@@ -93,8 +93,8 @@ pub(super) fn in_use(uses: &[Use]) -> String {
     let uses = uses.iter();
     let uses: Vec<String> = uses
         .map(|it| match &it.steps[..] {
-            [] => it.message.clone(),
-            steps => format!("{} ({})", it.message, named(steps)),
+            [] => format!("{it}"),
+            steps => format!("{it} ({})", named(steps)),
         })
         .collect();
     format!(

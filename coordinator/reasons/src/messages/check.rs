@@ -1,0 +1,123 @@
+//! What a dry run of a submit finds, in words.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use sluice_common::id::{NodeName, PlatformName, Subject};
+
+use super::shortened;
+use crate::check::{Check, Outcome};
+
+/// How many hosts a sentence names.
+const NAMED_HOSTS: usize = 10;
+
+impl Check {
+    /// What it is about: a field, an assertion, a platform, a code.
+    pub fn about(&self) -> String {
+        match self {
+            Check::Policy { .. } | Check::NoPool(_) => "policy".to_string(),
+            Check::Maintenance { .. } => "maintenance".to_string(),
+            Check::Filled { field, .. } => field.clone(),
+            Check::Never(never) => never.code().to_string(),
+            Check::Assertion {
+                document,
+                platform,
+                assert,
+                ..
+            } => match platform {
+                Some(platform) => format!("{document} of {platform}: {assert}"),
+                None => format!("{document}: {assert}"),
+            },
+            Check::Hosts { platforms, .. } => listed(platforms),
+            Check::Rejected(standing) | Check::Starts { standing, .. } => {
+                standing.code().to_string()
+            }
+            Check::Waits { wait, .. } => wait.code().to_string(),
+        }
+    }
+
+    /// What people read.
+    pub fn said(&self) -> String {
+        match self {
+            Check::Policy {
+                subject,
+                priority,
+                by,
+                by_default,
+            } => policy(subject, *priority, by.as_ref(), *by_default),
+            Check::NoPool(why) | Check::Never(why) => why.said().message,
+            Check::Maintenance { message, admin } => match admin {
+                true => format!("it takes new steps of its admins alone: {message}"),
+                false => format!("it takes no new steps: {message}"),
+            },
+            Check::Filled { value, from, .. } => format!("{value}, from {from}"),
+            Check::Assertion { outcome, .. } => outcome.said(),
+            Check::Hosts { hosts, .. } => could_hold(hosts),
+            Check::Rejected(standing) => standing.said().message,
+            Check::Starts { parts, .. } => {
+                let hosts: Vec<String> = parts.iter().map(host_of).collect();
+                format!("it starts at once, on {}", hosts.join(" and "))
+            }
+            Check::Waits {
+                place: (place, waiting),
+                wait,
+            } => format!(
+                "it waits at place {place} of {waiting}: {}",
+                wait.said().message
+            ),
+        }
+    }
+}
+
+impl Outcome {
+    fn said(&self) -> String {
+        match self {
+            Outcome::Holds => "it holds".to_string(),
+            Outcome::Idle => "its `when` does not hold".to_string(),
+            Outcome::HoldsOn { keep: 0, of: 0 } => "there is no host to ask yet".to_string(),
+            Outcome::HoldsOn { keep, of } => format!("it holds on {keep} of {of} hosts"),
+            Outcome::Fails(found) => found.clone(),
+        }
+    }
+}
+
+fn policy(subject: &Subject, priority: u64, by: Option<&Subject>, by_default: bool) -> String {
+    let by = by.map(|by| format!(", by the policy of `{by}`"));
+    let sent = match by_default {
+        true => "; the cluster's defaults send it here",
+        false => "",
+    };
+    format!(
+        "`{subject}` may, with priority {priority}{}{sent}",
+        by.unwrap_or_default()
+    )
+}
+
+fn listed(platforms: &[PlatformName]) -> String {
+    match platforms {
+        [] => "any".to_string(),
+        asked => {
+            let asked: Vec<&str> = asked.iter().map(PlatformName::as_str).collect();
+            asked.join(",")
+        }
+    }
+}
+
+/// Which hosts could hold it, were they empty.
+fn could_hold(hosts: &[NodeName]) -> String {
+    let names: Vec<String> = hosts.iter().map(|node| format!("`{node}`")).collect();
+    match names.len() {
+        0 => "no host that it has could hold it: it waits for one to come".to_string(),
+        1 => format!("one host could hold it: {}", names[0]),
+        n => format!("{n} hosts could hold it: {}", shortened(names, NAMED_HOSTS)),
+    }
+}
+
+fn host_of((node, gpus): &(NodeName, usize)) -> String {
+    match gpus {
+        0 => format!("`{node}`"),
+        1 => format!("`{node}` with one GPU"),
+        n => format!("`{node}` with {n} GPUs"),
+    }
+}

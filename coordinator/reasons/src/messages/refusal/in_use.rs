@@ -1,0 +1,132 @@
+//! Who uses what a change takes away, in words.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use sluice_common::amount::Key;
+use sluice_common::id::{PoolName, StepId, Subject, TemplateName};
+use sluice_common::quantity::figure;
+
+/// Somebody uses what a change takes away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// What, and of which there would be too little.
+    pub what: InUse,
+    /// The steps that use it.
+    pub steps: Vec<StepId>,
+}
+
+/// What a change takes away that is in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "fields are called what they are")]
+pub enum InUse {
+    /// An amount of a pool, or of a subject's policy there.
+    Shrinks {
+        pool: PoolName,
+        subject: Option<Subject>,
+        key: Key,
+        to: u64,
+        shrunk: Shrunk,
+    },
+    /// A pool, or a subject's policy there.
+    Gone {
+        pool: PoolName,
+        subject: Option<Subject>,
+    },
+    /// What lets steps start that wait.
+    Waiting,
+    /// A template that a pool names.
+    Template {
+        template: TemplateName,
+        pool: PoolName,
+    },
+}
+
+/// Which amount shrinks, and how much of it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "fields are called what they are")]
+pub enum Shrunk {
+    Capacity {
+        used: u64,
+    },
+    Limit {
+        used: u64,
+    },
+    /// By steps that cannot be made to give way.
+    Reserved {
+        used: u64,
+    },
+}
+
+impl fmt::Display for Use {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.what {
+            InUse::Shrinks {
+                pool,
+                subject,
+                key,
+                to,
+                shrunk,
+            } => {
+                whose(f, pool, subject.as_ref())?;
+                shrinks(f, subject.as_ref(), key, *to, *shrunk)
+            }
+            InUse::Gone { pool, subject } => {
+                whose(f, pool, subject.as_ref())?;
+                match subject {
+                    Some(subject) => write!(f, "steps of `{subject}` run in it"),
+                    None => f.write_str("steps run in it"),
+                }
+            }
+            InUse::Waiting => match self.steps.len() {
+                1 => f.write_str("a step that waits could never start and would be rejected"),
+                n => write!(
+                    f,
+                    "{n} steps that wait could never start and would be rejected"
+                ),
+            },
+            InUse::Template { template, pool } => {
+                write!(f, "template `{template}`: pool `{pool}` names it")
+            }
+        }
+    }
+}
+
+fn whose(f: &mut fmt::Formatter<'_>, pool: &PoolName, subject: Option<&Subject>) -> fmt::Result {
+    match subject {
+        Some(subject) => write!(f, "policy of `{subject}` in pool `{pool}`: "),
+        None => write!(f, "pool `{pool}`: "),
+    }
+}
+
+fn shrinks(
+    f: &mut fmt::Formatter<'_>,
+    subject: Option<&Subject>,
+    key: &Key,
+    to: u64,
+    shrunk: Shrunk,
+) -> fmt::Result {
+    let of = |n| figure(key.as_str(), n);
+    let (to, subject) = (of(to), subject.map_or("", Subject::as_str));
+    match shrunk {
+        Shrunk::Capacity { used } => {
+            write!(
+                f,
+                "capacity.{key} would be {to}, and {} are in use",
+                of(used)
+            )
+        }
+        Shrunk::Limit { used } => {
+            write!(
+                f,
+                "limit.{key} would be {to}, and `{subject}` uses {}",
+                of(used)
+            )
+        }
+        Shrunk::Reserved { used } => write!(
+            f,
+            "reserved.{key} would be {to}, and steps of `{subject}` that cannot be made to give way use {}",
+            of(used)
+        ),
+    }
+}
