@@ -339,6 +339,11 @@ mod tests {
                 ErrorCode::InvalidTemplate,
                 "templates[0]",
             ),
+            (
+                r#""platforms":[{"name":"No Good"}]"#,
+                ErrorCode::InvalidBody,
+                "platforms[0].name",
+            ),
         ] {
             let words = wrong(&alloc::format!(r#"{{"kind":"pool",{fields},"name":"p"}}"#));
             let error = FieldError::from_serde(&words).unwrap();
