@@ -74,8 +74,6 @@ pub struct Storage {
 pub struct Candidate {
     /// Which.
     pub id: AttemptId,
-    /// What it was granted, in bytes.
-    pub granted: Option<u64>,
     /// Its processes, which may hold files that have no name any more.
     pub pids: Vec<u32>,
 }

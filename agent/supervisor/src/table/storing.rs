@@ -21,9 +21,8 @@ impl Table {
         let is_short = self.storage.short().is_some();
         let living = self.attempts.iter().filter(|(_, a)| !a.is_gone());
         let counted = living.filter(|(_, a)| is_short || a.storage.granted.is_some());
-        let candidates = counted.map(|(id, attempt)| Candidate {
+        let candidates = counted.map(|(id, _)| Candidate {
             id: id.clone(),
-            granted: attempt.storage.granted,
             pids: self.groups.members(id),
         });
         self.storage.begin(candidates.collect(), now);
