@@ -31,7 +31,7 @@ const DEEDS: [&str; 28] = [
     r#""type":"recovery_ended""#,
     r#""type":"adopted""#,
     r#""type":"adopted" "frozen":{"#,
-    r#"does not know the attempt any more"#,
+    r#""why":"lost_track""#,
     r#""type":"node_cordoned""#,
     r#""type":"node_draining""#,
     r#""type":"node_uncordoned""#,
