@@ -61,7 +61,8 @@ page sluice-agent sluice-agent "speak for a GPU host in a Sluice cluster"
 page sluice-agent sluice-supervisor "start, watch and stop the steps of a host"
 page sluice-agent sluice-helper "do for the supervisor what needs no root"
 lay sluice 755 "$binaries/sluice" usr/bin
-lay sluice 644 "$repo"/README.md "$repo"/docs/*.md usr/share/doc/sluice
+lay sluice 644 "$repo"/docs/*.md usr/share/doc/sluice
+lay sluice 644 "$repo"/docs/pictures/*.svg usr/share/doc/sluice/pictures
 mkdir -p "$src/root/sluice/usr/share/doc/sluice"
 cp -r "$repo/packaging/examples" "$src/root/sluice/usr/share/doc/sluice/examples"
 mkdir -p "$src/root/sluice/usr/share/man/man1"
