@@ -76,6 +76,9 @@ impl Scheduler {
             return Vec::new();
         };
         let proposals = before.proposals();
+        if proposals.is_empty() {
+            return Vec::new();
+        }
         let order = self.in_order(name);
         let ahead = order.iter().take_while(|id| **id != step);
         let ahead: Vec<_> = ahead.filter(|id| self.nomination(id).is_none()).collect();

@@ -2,6 +2,7 @@
 //! that is taken back before the next changes are tried. One copy serves for all changes that are tried for a request.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::pool::PolicySpec;
@@ -293,10 +294,9 @@ impl DryRun {
         let run = self.scheduler.run(id);
         let noted = self.before.runs.entry(id.clone());
         noted.or_insert_with(|| run.cloned());
-        for waiter in self.scheduler.awaiting(id) {
-            let nomination = self.scheduler.nomination(waiter);
-            let noted = self.before.nominations.entry(waiter.clone());
-            noted.or_insert_with(|| nomination.cloned());
+        let waiters: Vec<StepId> = self.scheduler.awaiting(id).cloned().collect();
+        for waiter in &waiters {
+            self.note_nomination(waiter);
         }
     }
 }
