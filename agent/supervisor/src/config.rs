@@ -10,14 +10,14 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::sys::resource::Resource;
-use sluice_codec::{CodecError, decode, encode};
+use sluice_codec::{CodecError, decode};
 use sluice_common::config::shown;
 use sluice_common::helper::{READ_CONFIG, SHOW_CONFIG};
 use sluice_common::supervisor_config::{
     Checked, ConfigMistake, MAX_ANSWER_BYTES, SupervisorConfig,
 };
 
-use crate::helper_program::{self, HelperProgram};
+use crate::helper_program::HelperProgram;
 use crate::hooks;
 use crate::trust::distrust;
 
@@ -118,9 +118,7 @@ pub fn read(path: &Path) -> Result<SupervisorConfig, ConfigError> {
 /// If the helper does not say it.
 pub fn show(checked: &Checked) -> Result<String, ConfigError> {
     let show = || {
-        let bytes = encode(checked, MAX_ANSWER_BYTES).map_err(io::Error::other)?;
-        let asked = helper_program::in_memory(&bytes)?;
-        let text = HelperProgram::beside_us()?.ask(SHOW_CONFIG, &asked)?;
+        let text = HelperProgram::ask_about(SHOW_CONFIG, checked)?;
         String::from_utf8(text).map_err(io::Error::other)
     };
     show().map_err(ConfigError::Show)
@@ -198,6 +196,7 @@ fn open_trusted(path: &Path) -> Result<File, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_codec::encode;
     use sluice_common::supervisor_config::{UidRange, UserRef};
     use sluice_fuzz::Fuzz;
     use std::os::unix::fs::PermissionsExt;

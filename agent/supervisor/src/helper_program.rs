@@ -19,6 +19,8 @@ use nix::unistd::{
     Pid, Uid, alarm, chdir, dup2_stderr, dup2_stdin, dup2_stdout, execveat, geteuid, getpid,
     getppid,
 };
+use serde::Serialize;
+use sluice_codec::encode;
 use sluice_common::supervisor_config::MAX_ANSWER_BYTES;
 
 use crate::{oom, sys};
@@ -96,6 +98,15 @@ impl HelperProgram {
         let _where_nobody_hears_of_children_it_is_gone =
             waitpid(Pid::from_raw(pid.cast_signed()), None);
         read.map(|_| said)
+    }
+
+    /// What the program beside us answers in a mode about a value.
+    ///
+    /// # Errors
+    /// If it is not there, cannot be started, or the value is longer than an answer may be.
+    pub fn ask_about(mode: &str, value: &impl Serialize) -> io::Result<Vec<u8>> {
+        let question = encode(value, MAX_ANSWER_BYTES).map_err(io::Error::other)?;
+        Self::beside_us()?.ask(mode, &in_memory(&question)?)
     }
 
     /// In the child: lets go of what is the supervisor's, and of every right.

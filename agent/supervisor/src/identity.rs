@@ -9,12 +9,11 @@ mod refusal;
 mod submitters;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::Path;
 
 use nix::sys::resource::{getrlimit, setrlimit};
 use nix::unistd::{Gid, Uid, getegid, geteuid, getgroups};
-use sluice_codec::{decode, encode};
+use sluice_codec::decode;
 use sluice_common::config::shown;
 use sluice_common::helper::FIND_USERS;
 use sluice_common::id::{Subject, UserName};
@@ -24,7 +23,7 @@ use sluice_common::supervisor_config::{
 use sluice_common::uid_range::Uids;
 
 use crate::config;
-use crate::helper_program::{HelperProgram, in_memory};
+use crate::helper_program::HelperProgram;
 pub use refusal::{IdentityError, Nobody};
 use submitters::Submitters;
 
@@ -218,11 +217,7 @@ impl Identities {
 }
 
 fn ask(asked: &UsersAsked) -> Result<Result<StepUsers, String>, IdentityError> {
-    let answer = || -> io::Result<Vec<u8>> {
-        let question = encode(asked, MAX_ANSWER_BYTES).map_err(io::Error::other)?;
-        HelperProgram::beside_us()?.ask(FIND_USERS, &in_memory(&question)?)
-    };
-    let answer = answer().map_err(IdentityError::Ask)?;
+    let answer = HelperProgram::ask_about(FIND_USERS, asked).map_err(IdentityError::Ask)?;
     decode(&answer, MAX_ANSWER_BYTES).map_err(|_| IdentityError::Answer)
 }
 
