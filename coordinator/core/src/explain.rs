@@ -1,4 +1,4 @@
-//! Why a step is where it is. For a queued step this asks the market what its last decision asked (`market/`); it holds no
+//! Why a step is where it is. For a queued step this asks the scheduler what its last decision asked; it holds no
 //! second copy of its rules, and no sentence. [`Core::reason`] is the short answer; [`Core::explain`] is the whole one:
 //! `explain/answer.rs` says what is in it, `explain/waiting.rs` and `explain/holding.rs` fill it, `explain/held_up.rs` names
 //! a host that cannot act.
@@ -140,12 +140,7 @@ pub(crate) fn wait_for(
                 let node = ctx.state().node(node).filter(|_| key == GPU)?;
                 unfit(node)
             }),
-            closest: closest.map(|(node, key, asked, has)| Shortage {
-                node: node.clone(),
-                key: String::from(key),
-                asked,
-                has,
-            }),
+            closest: closest.map(Shortage::of),
             closed: closed(),
         },
     }

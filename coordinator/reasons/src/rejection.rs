@@ -136,6 +136,18 @@ pub struct Shortage {
     pub has: u64,
 }
 
+impl Shortage {
+    /// Of the host that comes closest: its name, a key, how much is asked of it and how much it has.
+    pub fn of((node, key, asked, has): (&NodeName, &str, u64, u64)) -> Self {
+        Self {
+            node: node.clone(),
+            key: String::from(key),
+            asked,
+            has,
+        }
+    }
+}
+
 /// A rule of a pool that a step breaks by what it says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -1,6 +1,5 @@
 //! What could never be granted.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::PoolName;
@@ -108,12 +107,7 @@ fn no_host_fits(ctx: &Context, pool: &PoolName, request: &Request, large: usize)
         Hosts::Closed(closed)
     } else {
         let closest = known.and_then(|pool| pool.closest(request));
-        Hosts::TooSmall(closest.map(|(node, key, asked, has)| Shortage {
-            node: node.clone(),
-            key: String::from(key),
-            asked,
-            has,
-        }))
+        Hosts::TooSmall(closest.map(Shortage::of))
     };
     let pool = pool.clone();
     Rejection::NoHostFits { pool, hosts }
