@@ -65,12 +65,12 @@ def lines_of(label):
     return [part.strip() for part in label.split("|")] if label else []
 
 
-def write_text(x, y, lines, first="", rest="label", anchor="middle"):
-    """Lines of text around a point: the first in one class, the others in another."""
+def write_text(x, y, lines, first):
+    """Lines of text around a point: the first in a class of its own, the others as labels."""
     top = y - 8 * (len(lines) - 1) + 4
     for n, line in enumerate(lines):
-        name = first if n == 0 else rest
-        yield (f'<text class="{name}" x="{x:g}" y="{top + 16 * n:g}" text-anchor="{anchor}">{escape(line)}</text>')
+        name = first if n == 0 else "label"
+        yield (f'<text class="{name}" x="{x:g}" y="{top + 16 * n:g}" text-anchor="middle">{escape(line)}</text>')
 
 
 def edge(box, toward):
