@@ -9,7 +9,6 @@ use crate::{Rejection, Standing, Wait};
 
 /// One thing that a dry run of a submit looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "fields are called what they are")]
 pub enum Check {
     /// Its subject may submit to the pool.
     Policy {

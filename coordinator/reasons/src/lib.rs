@@ -5,6 +5,10 @@
 //! one, and a sentence that is written anew changes nothing of what a log comes to. What is recorded of hosts that were not
 //! let in, or closed by the coordinator, is a text like those of admins (`messages/recorded.rs`).
 #![no_std]
+#![allow(
+    missing_docs,
+    reason = "a field says by its name what it is; where it does not, it has a comment"
+)]
 #![deny(clippy::wildcard_enum_match_arm)]
 
 extern crate alloc;

@@ -18,7 +18,6 @@ use crate::NearPools;
 /// Why a step can never be granted in a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "rejection", rename_all = "snake_case")]
-#[expect(missing_docs, reason = "fields are called what they are")]
 pub enum Rejection {
     /// The pool that it names is not there.
     UnknownPool { pool: PoolName, near: NearPools },
@@ -85,7 +84,6 @@ pub enum Bound {
 /// Why too few hosts of a pool could hold a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "fields are called what they are")]
 pub enum Hosts {
     /// Some are large enough, fewer than it asks for.
     TooFew {
@@ -128,7 +126,6 @@ pub struct ClosedHosts {
 
 /// A host, and what it has too little of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "fields are called what they are")]
 pub struct Shortage {
     pub node: NodeName,
     pub key: String,
@@ -151,7 +148,6 @@ impl Shortage {
 /// A rule of a pool that a step breaks by what it says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "fields are called what they are")]
 pub enum Breach {
     /// It says more than it may.
     Above {
@@ -178,11 +174,8 @@ pub enum Breach {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Extent {
-    /// A time.
     Lasting(Span),
-    /// For ever.
     Unbounded,
-    /// How often.
     Times(u32),
 }
 
@@ -190,7 +183,6 @@ pub enum Extent {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Judge {
-    /// The pool's.
     Pool,
     /// The pool's and those of a platform that it names.
     Platform(PlatformName),
@@ -201,10 +193,11 @@ pub enum Judge {
 /// How a step fails assertions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "fields are called what they are")]
 pub enum Unkept {
-    /// By itself.
-    Step { assert: String, found: String },
+    Step {
+        assert: String,
+        found: String,
+    },
     /// No host keeps all of them for it: how many were asked, and those that come closest.
     Hosts {
         asked: u64,
@@ -215,7 +208,6 @@ pub enum Unkept {
 /// A host that breaks assertions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BreakingHost {
-    /// Its name.
     pub node: String,
     /// Each assertion, and what was found instead.
     pub broken: Vec<(String, String)>,

@@ -28,7 +28,6 @@ pub enum Standing {
     Waits {
         /// Why the attempt before is over, where it waits again.
         after: Option<Why>,
-        /// For what.
         wait: Box<Wait>,
     },
 }
@@ -36,7 +35,6 @@ pub enum Standing {
 /// A host that does not do what a step waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldUp {
-    /// The host.
     pub node: NodeName,
     /// Why it does not.
     pub cause: HoldUp,
@@ -53,7 +51,6 @@ pub enum HoldUp {
 
 /// What keeps a step from starting in a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "fields are called what they are")]
 pub enum Wait {
     /// The coordinator was brought back from an earlier time.
     Recovery {
@@ -63,18 +60,30 @@ pub enum Wait {
         left: Span,
     },
     /// The scheduler does not have it: it is where it came, and that says why.
-    Unlisted { why: Why },
+    Unlisted {
+        why: Why,
+    },
     /// Its subject has a policy no longer in any pool that it may run in.
-    NoPolicy { subject: Subject },
-    /// Nothing.
-    Next { pool: PoolName },
+    NoPolicy {
+        subject: Subject,
+    },
+    Next {
+        pool: PoolName,
+    },
     /// The pool has no host yet.
-    PoolEmpty { pool: PoolName },
+    PoolEmpty {
+        pool: PoolName,
+    },
     /// It could never be granted as things are. It was accepted all the same, because it may wait for a larger host or
     /// because hosts or terms were others then.
-    Infeasible { why: Rejection },
+    Infeasible {
+        why: Rejection,
+    },
     /// Its place is being made free.
-    Release { pool: PoolName, runs: u64 },
+    Release {
+        pool: PoolName,
+        runs: u64,
+    },
     /// Its subject's limit is used up.
     Limit {
         pool: PoolName,
@@ -96,7 +105,10 @@ pub enum Wait {
         closed: Option<ClosedHosts>,
     },
     /// Another goes before it.
-    Turn { pool: PoolName, behind: StepId },
+    Turn {
+        pool: PoolName,
+        behind: StepId,
+    },
     /// Too little of a declared key is free.
     Pool {
         pool: PoolName,
@@ -118,7 +130,6 @@ pub enum Wait {
 
 /// How much of a key is used of what may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "fields are called what they are")]
 pub struct Used {
     pub key: String,
     pub asked: u64,
@@ -128,7 +139,6 @@ pub struct Used {
 
 /// On how many hosts a step must find room, and of which platforms; of any where none is named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "fields are called what they are")]
 pub struct Wanted {
     pub hosts: u32,
     pub platforms: Vec<PlatformName>,
@@ -154,7 +164,6 @@ pub enum Idle {
 /// GPUs of a host that are granted to nobody.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnfitGpus {
-    /// How many.
     pub count: u64,
     /// The first of them.
     pub gpu: String,

@@ -25,10 +25,7 @@ pub enum Why {
         nodes: Vec<NodeName>,
     },
     /// A host has it, and the store is of a time before that was known.
-    Adopted {
-        /// The host.
-        node: NodeName,
-    },
+    Adopted { node: NodeName },
     /// A host makes its process.
     Starting {
         /// The host that said so last.
@@ -40,10 +37,7 @@ pub enum Why {
         nodes: Vec<NodeName>,
     },
     /// It is being stopped.
-    Stopping {
-        /// For what.
-        cause: StopWhy,
-    },
+    Stopping { cause: StopWhy },
     /// It gives way to another step and is being frozen.
     Suspending,
     /// It gave way to another step, frozen.
@@ -67,48 +61,26 @@ pub enum Why {
         queue_timeout: Span,
     },
     /// Its host was drained.
-    Drained {
-        /// The host.
-        node: NodeName,
-    },
+    Drained { node: NodeName },
     /// It gave way to another step.
     Preempted,
     /// A GPU that it was given has fallen off the bus.
-    GpuLost {
-        /// Its host.
-        node: NodeName,
-    },
+    GpuLost { node: NodeName },
     /// Somebody had it start anew.
     Requeued,
     /// It was frozen for longer than its `suspend_timeout`.
     SuspendedTooLong,
     /// It was stopped on a host that had been given up for lost.
-    Superseded {
-        /// The host.
-        node: NodeName,
-    },
+    Superseded { node: NodeName },
     /// Its host was given up for lost.
-    HostLost {
-        /// The host.
-        node: NodeName,
-    },
+    HostLost { node: NodeName },
     /// The store was put back, and the host does not know the attempt any more.
-    LostTrack {
-        /// The host.
-        node: NodeName,
-    },
+    LostTrack { node: NodeName },
     /// Its attempt ended by itself.
-    Exited {
-        /// Its host.
-        node: NodeName,
-        /// How.
-        exit: Exit,
-    },
+    Exited { node: NodeName, exit: Exit },
     /// One part of a gang, for the whole.
     OfRank {
-        /// Which part.
         rank: u64,
-        /// Its host.
         node: NodeName,
         /// What became of it.
         part: Box<Why>,

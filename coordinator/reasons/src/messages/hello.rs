@@ -19,7 +19,6 @@ pub enum HelloRefusal {
          --generation {wanted}` a certificate"
     )]
     AccessEnded {
-        /// The node.
         node: NodeName,
         /// The generation that its certificate must have.
         wanted: Generation,
@@ -30,7 +29,7 @@ pub enum HelloRefusal {
          release on both"
     )]
     OtherProtocol {
-        /// The agent's.
+        /// The version that the agent speaks.
         protocol: u32,
         /// Of the agent.
         version: String,
@@ -38,7 +37,6 @@ pub enum HelloRefusal {
     /// Its pool is not there.
     #[error("there is no pool `{pool}`{near}: {}", way_out(*by_certificate))]
     NoPool {
-        /// The pool.
         pool: PoolName,
         /// What may have been meant.
         near: NearPools,
@@ -50,12 +48,7 @@ pub enum HelloRefusal {
         "this host belongs to cluster `{theirs}` and this coordinator to `{ours}`: point the agent at its own cluster, or \
          move it here by emptying its `state_dir` while nothing runs on it"
     )]
-    OtherCluster {
-        /// The host's.
-        theirs: ClusterId,
-        /// The coordinator's.
-        ours: ClusterId,
-    },
+    OtherCluster { theirs: ClusterId, ours: ClusterId },
     /// It claims an epoch that cannot be.
     #[error(
         "this host claims to have obeyed epoch {claimed}, which no coordinator can have reached: stop its agent, run \
@@ -76,7 +69,6 @@ pub enum HelloRefusal {
     UnprovenEpoch {
         /// What it claims.
         claimed: u64,
-        /// The coordinator's.
         ours: u64,
     },
     /// Another host of this name is linked.
@@ -86,7 +78,6 @@ pub enum HelloRefusal {
          earlier link has been silent for {after}"
     )]
     LinkedFromOtherBoot {
-        /// The node.
         node: NodeName,
         /// How long a link is silent before another is let in.
         after: Span,
@@ -96,10 +87,7 @@ pub enum HelloRefusal {
         "node `{node}` is linked already, from another state directory on the same machine: one of the two is a copy; stop \
          the agent of the one that is too many, or join it anew with an empty `state_dir` and a name of its own"
     )]
-    LinkedFromOtherDirectory {
-        /// The node.
-        node: NodeName,
-    },
+    LinkedFromOtherDirectory { node: NodeName },
     /// What runs on another machine of this name may run still.
     #[error(
         "node `{node}` is known from another machine, whose steps may still run: if this one is a copy of its disk, join it \
@@ -107,7 +95,6 @@ pub enum HelloRefusal {
          counts as lost, {lost_after} after it was heard last"
     )]
     OtherMachine {
-        /// The node.
         node: NodeName,
         /// How long a node is silent before it counts as lost.
         lost_after: Span,

@@ -16,7 +16,6 @@ pub enum JoinRefusal {
     /// Its time is over.
     #[error("join token `{token}` expired {ago} ago: make another with `sluice token create`")]
     Expired {
-        /// The token.
         token: JoinTokenId,
         /// How long ago.
         ago: Span,
@@ -25,25 +24,16 @@ pub enum JoinRefusal {
     #[error(
         "join token `{token}` is used up, it was for {uses}: make another with `sluice token create`"
     )]
-    UsedUp {
-        /// The token.
-        token: JoinTokenId,
-        /// How many.
-        uses: u32,
-    },
+    UsedUp { token: JoinTokenId, uses: u32 },
     /// An admin has taken it back.
     #[error("join token `{token}` was revoked: ask whoever gave it to you")]
-    Revoked {
-        /// The token.
-        token: JoinTokenId,
-    },
+    Revoked { token: JoinTokenId },
     /// It is for another node.
     #[error(
         "join token `{token}` is for node `{only}` alone and this host calls itself `{node}`: set `node` in agent.toml, or make \
          a token for it"
     )]
     OtherNode {
-        /// The token.
         token: JoinTokenId,
         /// For whom it is.
         only: NodeName,
@@ -56,7 +46,6 @@ pub enum JoinRefusal {
          make a token by `sluice token create --pool {pool}`"
     )]
     OtherPool {
-        /// The token.
         token: JoinTokenId,
         /// For which it is.
         only: PoolName,
@@ -68,36 +57,24 @@ pub enum JoinRefusal {
         "node `{node}` is there already: give this host another name (`node` in agent.toml); where it is the same host, \
          `sluice token create --node {node}` makes a token that lets it in anew"
     )]
-    NodeTaken {
-        /// The name.
-        node: NodeName,
-    },
+    NodeTaken { node: NodeName },
     /// The access that this use had given was ended.
     #[error(
         "the access of node `{node}` was ended since it joined with this token: make another with `sluice token create`"
     )]
-    Ended {
-        /// The node.
-        node: NodeName,
-    },
+    Ended { node: NodeName },
     /// Its pool was deleted.
     #[error(
         "join token `{token}` is for pool `{pool}`, which is not there any more: make a token for another pool by \
          `sluice token create --pool POOL`"
     )]
-    NoPool {
-        /// The token.
-        token: JoinTokenId,
-        /// Its pool.
-        pool: PoolName,
-    },
+    NoPool { token: JoinTokenId, pool: PoolName },
     /// It leaves the pool to the host, and there is none of that name.
     #[error(
         "join token `{token}` leaves the pool to the host, and there is no pool `{pool}`{near}: set `pool` in agent.toml, or \
          make a token by `sluice token create --pool POOL`"
     )]
     NoSuchPool {
-        /// The token.
         token: JoinTokenId,
         /// What the host wants.
         pool: PoolName,

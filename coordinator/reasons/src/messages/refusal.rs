@@ -43,9 +43,7 @@ impl QueueBound {
 /// How a subject would go beyond it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueFull {
-    /// Who.
     pub subject: Subject,
-    /// Of what.
     pub bound: QueueBound,
     /// What it has.
     pub has: u64,
@@ -60,32 +58,18 @@ pub struct QueueFull {
 pub enum Refusal {
     /// No step has this id.
     #[error("there is no step `{step}`: `sluice get steps` lists those that are remembered")]
-    UnknownStep {
-        /// The id.
-        step: StepId,
-    },
+    UnknownStep { step: StepId },
     /// No pool has this name.
     #[error("there is no pool `{pool}`: `sluice get pools` lists those that there are")]
-    UnknownPool {
-        /// The name.
-        pool: PoolName,
-    },
+    UnknownPool { pool: PoolName },
     /// The subject is not bound to the pool.
     #[error("subject `{subject}` has no policy in pool `{pool}`")]
-    UnknownPolicy {
-        /// The pool.
-        pool: PoolName,
-        /// Who.
-        subject: Subject,
-    },
+    UnknownPolicy { pool: PoolName, subject: Subject },
     /// The pool cannot keep this policy.
     #[error("policy of `{subject}` in pool `{pool}`: {why}")]
     BadPolicy {
-        /// The pool.
         pool: PoolName,
-        /// Who.
         subject: Subject,
-        /// Why not.
         why: BadPolicy,
     },
     /// It was changed since whoever asks has looked.
@@ -95,7 +79,6 @@ pub enum Refusal {
         standing(*expected)
     )]
     VersionConflict {
-        /// Of what.
         what: String,
         /// The version that was expected; 0 is that it is not there.
         expected: u64,
@@ -105,7 +88,6 @@ pub enum Refusal {
     /// Two changes of one call are of one thing.
     #[error("{what} is there twice: leave one of them out")]
     Twice {
-        /// Of what.
         what: String,
         /// The place of the first.
         first: usize,
@@ -119,7 +101,6 @@ pub enum Refusal {
     /// The node has no such GPU.
     #[error("node `{node}` has no GPU `{gpu}`: {}", gpus_of(known))]
     UnknownGpu {
-        /// The node.
         node: NodeName,
         /// As it was named.
         gpu: String,
@@ -135,35 +116,22 @@ pub enum Refusal {
         nodes.first().map_or("NODE", NodeName::as_str)
     )]
     PoolHasNodes {
-        /// The pool.
         pool: PoolName,
-        /// The hosts.
         nodes: Vec<NodeName>,
     },
     /// The pool of nodes and steps that name none.
     #[error("pool `{pool}` is the one of nodes and steps that name no pool, and always there")]
-    PoolIsDefault {
-        /// The pool.
-        pool: PoolName,
-    },
+    PoolIsDefault { pool: PoolName },
     /// The cluster's terms name a pool that would not be there.
     #[error(
         "pool `{pool}` is not there, and `{field}` of the cluster names it: name another there, or make it too"
     )]
-    ClusterNamesPool {
-        /// The pool.
-        pool: PoolName,
-        /// The field.
-        field: &'static str,
-    },
+    ClusterNamesPool { pool: PoolName, field: &'static str },
     /// No document of assertions has this name.
     #[error(
         "there is no validation `{validation}`: `sluice get validations` lists those that there are"
     )]
-    UnknownValidation {
-        /// The name.
-        validation: ValidationName,
-    },
+    UnknownValidation { validation: ValidationName },
     /// A pool names a document of assertions that would not be there.
     #[error(
         "validation `{validation}` is not there, and {}pool `{pool}` names it in `validations`: {}",
@@ -171,9 +139,7 @@ pub enum Refusal {
         instead(nearest)
     )]
     PoolNamesValidation {
-        /// The document.
         validation: ValidationName,
-        /// The pool.
         pool: PoolName,
         /// The platform of it, where that names it.
         platform: Option<PlatformName>,
@@ -183,7 +149,6 @@ pub enum Refusal {
     /// No such platform is declared, and no host is of it.
     #[error("pool `{pool}` has no platform `{platform}`{}", declared(*named, known))]
     UnknownPlatform {
-        /// The pool.
         pool: PoolName,
         /// As it was named.
         platform: PlatformName,
@@ -202,24 +167,14 @@ pub enum Refusal {
     #[error(
         "pool `{pool}` would declare {count} platforms, and {MAX_PLATFORMS} are the most: let some of them go"
     )]
-    TooManyPlatforms {
-        /// The pool.
-        pool: PoolName,
-        /// How many.
-        count: usize,
-    },
+    TooManyPlatforms { pool: PoolName, count: usize },
     /// No template has this name.
     #[error("there is no template `{template}`: `sluice get templates` lists those that there are")]
-    UnknownTemplate {
-        /// The name.
-        template: TemplateName,
-    },
+    UnknownTemplate { template: TemplateName },
     /// A pool names a template that would not be there.
     #[error("there is no template `{template}`, and pool `{pool}` names it: {hint}")]
     PoolNamesTemplate {
-        /// The pool.
         pool: PoolName,
-        /// The template.
         template: TemplateName,
         /// The way out.
         hint: String,
@@ -229,7 +184,6 @@ pub enum Refusal {
         "the id `{step}` belongs to a step that was submitted with another body ({differs}): choose another id"
     )]
     IdInUse {
-        /// The id.
         step: StepId,
         /// The first field that differs.
         differs: String,
@@ -237,7 +191,6 @@ pub enum Refusal {
     /// The step is in a terminal state.
     #[error("step `{step}` is {state}: it is over, submit it again to run it anew")]
     StepOver {
-        /// Which.
         step: StepId,
         /// Where it is.
         state: StepState,
@@ -248,7 +201,6 @@ pub enum Refusal {
         elsewhere(named)
     )]
     PoolInMaintenance {
-        /// Which.
         pool: PoolName,
         /// In the admin's words.
         message: String,
@@ -261,26 +213,19 @@ pub enum Refusal {
          `sluice requeue {step}` or `sluice cancel {step}`"
     )]
     CannotSuspend {
-        /// Which.
         step: StepId,
         /// On how many.
         hosts: u32,
     },
     /// No node has this name.
     #[error("there is no node `{node}`: `sluice get nodes` lists those that are remembered")]
-    UnknownNode {
-        /// The name.
-        node: NodeName,
-    },
+    UnknownNode { node: NodeName },
     /// A node that is linked is not deleted by a slip.
     #[error(
         "node `{node}` is linked: `sluice drain {node} --wait`, stop its agent, and delete it when it is away; or end its \
          access at once with `sluice revoke node {node}`, or with `--force` here"
     )]
-    NodeLinked {
-        /// The node.
-        node: NodeName,
-    },
+    NodeLinked { node: NodeName },
     /// A node that is away may still run something.
     #[error(
         "node `{node}` is away and may still run {}: wait until it is called lost and they go on elsewhere, or have it \
@@ -288,7 +233,6 @@ pub enum Refusal {
         named(steps)
     )]
     NodeHoldsSteps {
-        /// The node.
         node: NodeName,
         /// What it holds.
         steps: Vec<StepId>,
@@ -299,7 +243,6 @@ pub enum Refusal {
          `sluice get nodes` shows it linked"
     )]
     CannotLookAtGpu {
-        /// The node.
         node: NodeName,
         /// As it was asked for.
         gpu: String,
@@ -308,24 +251,17 @@ pub enum Refusal {
     #[error(
         "there is no join token `{token}`: `sluice token list` shows those that are remembered"
     )]
-    UnknownJoinToken {
-        /// The id.
-        token: JoinTokenId,
-    },
+    UnknownJoinToken { token: JoinTokenId },
     /// As many tokens are open as may be.
     #[error(
         "{limit} join tokens are open: revoke some with `sluice token revoke`, or wait until some expire"
     )]
-    TooManyJoinTokens {
-        /// The most.
-        limit: usize,
-    },
+    TooManyJoinTokens { limit: usize },
     /// A node has more labels than one may have.
     #[error(
         "node `{node}` would have {count} labels that an admin set: {limit} are the most, remove some"
     )]
     TooManyLabels {
-        /// The node.
         node: NodeName,
         /// How many it would have.
         count: usize,
@@ -334,52 +270,33 @@ pub enum Refusal {
     },
     /// No role has this name.
     #[error("there is no role `{role}`: `sluice get roles` lists those that there are")]
-    UnknownRole {
-        /// The name.
-        role: RoleName,
-    },
+    UnknownRole { role: RoleName },
     /// The role is always there, as it is.
     #[error(
         "role `{role}` is built in, as are all that begin with `pool-`: write one of another name"
     )]
-    ReservedRole {
-        /// The name.
-        role: RoleName,
-    },
+    ReservedRole { role: RoleName },
     /// Somebody has the role.
     #[error("role `{role}` is given by {by}: take it out there first")]
     RoleInUse {
-        /// The name.
         role: RoleName,
         /// Who gives it.
         by: String,
     },
     /// No binding has this name.
     #[error("there is no binding `{binding}`: `sluice get bindings` lists those that there are")]
-    UnknownBinding {
-        /// The name.
-        binding: BindingName,
-    },
+    UnknownBinding { binding: BindingName },
     /// No API token has this name.
     #[error("there is no API token `{token}`: `sluice get api-tokens` lists those that there are")]
-    UnknownApiToken {
-        /// The name.
-        token: String,
-    },
+    UnknownApiToken { token: String },
     /// An API token has this name already.
     #[error(
         "there is an API token `{token}` already: choose another name, or revoke it with `sluice delete api-token {token}`"
     )]
-    ApiTokenExists {
-        /// The name.
-        token: TokenName,
-    },
+    ApiTokenExists { token: TokenName },
     /// There are as many API tokens as there may be.
     #[error("there are {limit} API tokens, which are the most: delete those that nobody uses")]
-    TooManyApiTokens {
-        /// The most.
-        limit: usize,
-    },
+    TooManyApiTokens { limit: usize },
     /// A subject would have more that is not over than it may.
     #[error("{}", queue_full(_0))]
     QueueFull(QueueFull),

@@ -18,7 +18,6 @@ pub struct Use {
 
 /// What a change takes away that is in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "fields are called what they are")]
 pub enum InUse {
     /// An amount of a pool, or of a subject's policy there.
     Shrinks {
@@ -44,7 +43,6 @@ pub enum InUse {
 
 /// Which amount shrinks, and how much of it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "fields are called what they are")]
 pub enum Shrunk {
     Capacity {
         used: u64,
