@@ -19,6 +19,7 @@ mod index;
 mod lower_bound;
 mod offer;
 pub(crate) mod preemption_risk;
+pub(crate) mod share;
 mod what_if;
 
 use alloc::collections::BTreeSet;

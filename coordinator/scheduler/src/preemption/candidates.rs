@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | own | the waiter's own subject's | the waiter cannot be made to give way and is inside its reserved share |
 //! | take-back | anybody's, granted around the waiter | nothing |
-//! | priority | another subject's that holds more than its share of a short key | the waiter's policy priority is higher |
-//! | reclaim | the same | the waiter is inside its reserved share |
+//! | priority | another subject's that is left over when the subject's share of a short key is filled (`share.rs`) | the waiter's policy priority is higher |
+//! | reclaim | another subject's that holds more than its share of a short key | the waiter is inside its reserved share |
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::Rc;
@@ -21,6 +21,7 @@ use crate::model::account::Account;
 use crate::model::pool::Pool;
 use crate::model::request::{Request, Run};
 use crate::placement::request_in_pool::RequestInPool;
+use crate::preemption::share::runs_in_share;
 
 /// Why a run does not give way to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub(crate) struct Candidate<'a> {
     pub(crate) id: &'a AttemptId,
     pub(crate) run: &'a Run,
     pub(crate) rule: PreemptionRule,
+    /// The keys of whose reserved share it is a part, if the waiter must borrow: it does not go for these.
+    pub(crate) in_share: Vec<&'a str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,16 +91,32 @@ pub(crate) fn candidates<'a>(before: RequestInPool<'a>, now: Time) -> Vec<Candid
             .runs
             .iter()
             .filter_map(|id| Some((id, scheduler.run(id)?)));
-        found.extend(
-            runs.filter(|(_, run)| spared(before, rule, run, now).is_none())
-                .map(|(id, run)| candidate(id, run, rule, other.priority(), now)),
-        );
+        let runs = runs.filter(|(_, run)| spared(before, rule, run, now).is_none());
+        let first = found.len();
+        found.extend(runs.map(|(id, run)| candidate(id, run, rule, other.priority(), now)));
+        if rule == PreemptionRule::Excess && !in_share {
+            spare_what_fits_in_share(&mut found[first..], before, other);
+        }
     }
     if let Some(around) = pool.backfill.get(&request.step) {
         add_granted_around(&mut found, before, around, now);
     }
     found.sort_unstable_by_key(|candidate| candidate.rank);
     found
+}
+
+/// Notes, for a waiter that must borrow, which keys a run holds within its subject's share.
+fn spare_what_fits_in_share<'a>(
+    found: &mut [Candidate<'a>],
+    before: RequestInPool<'a>,
+    other: &'a Account,
+) {
+    for (key, _) in before.request.demand.iter() {
+        let held = runs_in_share(before.scheduler, other, key.as_str());
+        for candidate in found.iter_mut().filter(|it| held.contains(it.id)) {
+            candidate.in_share.push(key.as_str());
+        }
+    }
 }
 
 /// Runs that were granted around the request may be taken back, on whatever ground they are candidates already.
@@ -197,12 +216,20 @@ pub(crate) fn sparing(
     let subject = &run.request.subject;
     let account = before.pool.account(subject)?;
     match rule(before, before.is_in_share(), subject, account) {
-        Ok(PreemptionRule::Excess) if account.beyond(key, 0) == 0 => {
+        Ok(PreemptionRule::Excess)
+            if account.beyond(key, 0) == 0 || is_in_share(before, account, run, key) =>
+        {
             fixed(before, run).or(Some(Protected::InShare))
         }
         Ok(rule) => spared(before, rule, run, now),
         Err(sparing) => fixed(before, run).or(Some(sparing)),
     }
+}
+
+/// Whether a waiter that must borrow finds a run within its subject's share of a key.
+fn is_in_share(before: RequestInPool<'_>, account: &Account, run: &Run, key: &str) -> bool {
+    let mut held = runs_in_share(before.scheduler, account, key).into_iter();
+    !before.is_in_share() && held.any(|id| before.scheduler.run(id) == Some(run))
 }
 
 /// What spares a run from everybody.
@@ -240,6 +267,7 @@ fn candidate<'a>(
         id,
         run,
         rule,
+        in_share: Vec::new(),
     }
 }
 

@@ -110,7 +110,7 @@ fn may_go(what_if: &WhatIf<'_>, shortage: &Shortage<'_>, candidate: &Candidate<'
     match candidate.rule {
         PreemptionRule::Own => shortage.helped(what_if, true, id, run),
         PreemptionRule::TakeBack => shortage.helped_back(what_if, id, run),
-        PreemptionRule::Excess => shortage.helped_beyond_share(what_if, id, run),
+        PreemptionRule::Excess => shortage.helped_beyond_share(what_if, candidate),
     }
 }
 

@@ -18,6 +18,7 @@ use crate::model::pool::Pool;
 use crate::model::request::Run;
 use crate::model::scheduler::Scheduler;
 use crate::preemption::candidates;
+use crate::preemption::share::runs_in_share;
 
 /// By whom a run could be made to give way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub struct Exposure<'a> {
     pub preemptible: bool,
     /// Waiters around which it was granted and that wait still: these may take it back.
     pub backfill: Vec<&'a StepId>,
-    /// Subjects of a higher priority in its pool.
+    /// Subjects of a higher priority in its pool, if the run is not a part of what its subject's reserved share holds.
     pub above: Vec<(&'a Subject, u64)>,
 }
 
@@ -53,8 +54,12 @@ impl Scheduler {
         let pool = self.pools.get(&run.pool)?;
         let account = pool.account(&run.request.subject)?;
         let beyond = beyond(pool, account, run);
+        let by_priority = beyond
+            .iter()
+            .any(|(key, ..)| !runs_in_share(self, account, key).contains(attempt));
         let above = pool.policies().filter(|(subject, policy)| {
-            **subject != run.request.subject && policy.priority > account.priority()
+            let other = **subject != run.request.subject;
+            by_priority && other && policy.priority > account.priority()
         });
         let waits = |waiter: &&StepId| self.requests.contains_key(*waiter);
         Some(Exposure {
@@ -97,15 +102,25 @@ impl Scheduler {
             let until = run.began() + before.spare;
             until > now && until > run.began() + spare
         };
-        // Whether anybody could who could not before.
-        let mut exposed: BTreeMap<(&Subject, &Key), bool> = BTreeMap::new();
+        // Whether anybody could who could not before, and whether anybody could by reclaim.
+        let mut exposed: BTreeMap<(&Subject, &Key), (bool, bool)> = BTreeMap::new();
+        let reserves = |taker: &Subject, key: &Key| {
+            let policy = self.pool(name).and_then(|pool| pool.policy(taker));
+            policy.is_some_and(|policy| policy.reserved(key.as_str()).is_some_and(|it| it > 0))
+        };
         for claim in &held {
-            let (owner, key, _) = claim;
-            *exposed.entry((owner, key)).or_default() |= !before.held.contains(claim);
+            let (owner, key, taker) = claim;
+            let (is_new, reclaims) = exposed.entry((owner, key)).or_default();
+            *is_new |= !before.held.contains(claim);
+            *reclaims |= reserves(taker, key);
         }
         let mut found = BTreeSet::new();
-        for ((owner, key), is_new) in exposed {
+        for ((owner, key), (is_new, reclaims)) in exposed {
+            let account = self.pool(name).and_then(|pool| pool.account(owner));
+            let held = account.filter(|_| !reclaims);
+            let held = held.map(|account| runs_in_share(self, account, key.as_str()));
             let runs = self.runs_of(name, Some(owner));
+            let runs = runs.filter(|(id, _)| held.as_ref().is_none_or(|held| !held.contains(id)));
             let runs = runs.filter(|(_, run)| run.request.preemptible && !run.is_leaving());
             let runs = runs.filter(|(_, run)| run.demand().get(key.as_str()) > 0);
             let runs = runs.filter(|(_, run)| is_new || was_spared(run));

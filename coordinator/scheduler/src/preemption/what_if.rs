@@ -16,7 +16,7 @@ use crate::model::request::{ByHost, Request, Run};
 use crate::model::reservations::Reservations;
 use crate::model::units::HostUnits;
 use crate::placement::request_in_pool::RequestInPool;
-use crate::preemption::candidates::Heads;
+use crate::preemption::candidates::{Candidate, Heads};
 
 /// What is supposed.
 #[derive(Clone, Debug)]
@@ -418,11 +418,12 @@ impl Shortage<'_> {
     pub(crate) fn helped_beyond_share(
         &self,
         what_if: &WhatIf<'_>,
-        id: &AttemptId,
-        run: &Run,
+        candidate: &Candidate<'_>,
     ) -> bool {
+        let Candidate { id, run, .. } = candidate;
         let subject = &run.request.subject;
-        let mut keys = self.keys(what_if, id, run);
+        let keys = self.keys(what_if, id, run);
+        let mut keys = keys.filter(|key| !candidate.in_share.contains(key));
         keys.any(|key| what_if.excess(subject, key) > 0 && what_if.may_go_for(run, key))
     }
 

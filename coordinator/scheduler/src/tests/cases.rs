@@ -404,11 +404,10 @@ fn the_next_of_the_waiters_kind_would_take_back_too() {
     }
 }
 
-/// Of two small runs each could be taken alone, but both together, to which the order of victims leads, would be back in
-/// share at once: then nobody is touched, though the large one that comes after them would have been enough. The next of
-/// the waiter's subject may take one of them for itself: it leaves what the first is promised.
+/// Two small runs hold one reserved share with a larger one. A borrower of higher priority takes none of them, and not the
+/// one that came on top either, for that would not be enough.
 #[test]
-fn a_set_that_would_come_back_ends_the_search_for_who_must_borrow() {
+fn a_borrower_takes_none_of_the_runs_that_fill_a_share() {
     let mut trial = trial(&[], &[3], false);
     let terms = ([(GPU, 2), (MEM, 4)], [(MEM, 7)]);
     trial.put_policy(&pool(0), &subject("a"), 1, &terms.0, &terms.1);
@@ -416,10 +415,10 @@ fn a_set_that_would_come_back_ends_the_search_for_who_must_borrow() {
     let first = submit(&mut trial, &wish("b", &[(GPU, 1), (MEM, 5)], true));
     let large = submit(&mut trial, &wish("a", &[(GPU, 1), (MEM, 3)], true));
     let older = submit(&mut trial, &wish("a", &[(MEM, 2)], true));
-    let second = submit(&mut trial, &wish("b", &[(GPU, 2), (MEM, 1)], true));
+    submit(&mut trial, &wish("b", &[(GPU, 2), (MEM, 1)], true));
     assert_eq!(running(&trial), [first.clone(), large.clone()]);
-    submit(&mut trial, &wish("a", &[(GPU, 1), (MEM, 1)], true));
-    assert_eq!(running(&trial), [large, older, second], "{}", trial.story);
+    let small = submit(&mut trial, &wish("a", &[(GPU, 1), (MEM, 1)], true));
+    assert_eq!(running(&trial), [large, older, small], "{}", trial.story);
     let promised = trial.scheduler.nomination(&first);
     assert!(promised.is_some_and(|it| !it.is_firm()), "{}", trial.story);
 }

@@ -306,10 +306,45 @@ impl Judge {
         )?;
         let higher = self.priority(pool, &ask.subject) > self.priority(pool, &run.ask.subject);
         let reclaims = self.is_in_share(pool, ask);
+        let excess: Vec<usize> = excess
+            .into_iter()
+            .filter(|key| reclaims || !self.fits_in_its_share(pool, id, *key))
+            .collect();
+        rule(
+            "a_borrower_takes_no_in_share_run",
+            !excess.is_empty(),
+            || format!("{id} for {}: short {short:?}", ask.step),
+        )?;
         rule("only_priority_or_reclaim", higher || reclaims, || {
             format!("{id} for {}", ask.step)
         })?;
         self.in_share_goes_only_for_keys_that_count(taking, id, gone, &excess)
+    }
+
+    /// "Only those runs are candidates for a short key that are left over when its reserved share of that key is filled
+    /// with its runs, non-preemptible first, then the largest, then the oldest."
+    fn fits_in_its_share(&self, pool: &PoolName, id: &AttemptId, key: usize) -> bool {
+        let subject = &self.runs[id].ask.subject;
+        let policy = self.policy(pool, subject);
+        let mut room = policy.map_or(0, |policy| policy.reserved(key).unwrap_or(0));
+        let runs = self.runs_of(pool);
+        let mut runs: Vec<_> = runs
+            .filter(|(_, run)| run.ask.subject == *subject && !run.stopping && run.total()[key] > 0)
+            .collect();
+        runs.sort_by_key(|(id, run)| {
+            let held = Reverse(run.total()[key]);
+            (run.ask.preemptible, held, run.began, run.ask.place, *id)
+        });
+        for (other, run) in runs {
+            let held = run.total()[key];
+            if held <= room {
+                room -= held;
+                if other == id {
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// Not in so many words in the law, which thrashes without it: a run that would be in share again is not taken for a

@@ -1,0 +1,48 @@
+//! Which runs a subject's reserved share of a key holds. A waiter that must borrow takes none of these, on whichever host
+//! they run.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use sluice_common::id::AttemptId;
+
+use crate::model::account::Account;
+use crate::model::request::Run;
+use crate::model::scheduler::Scheduler;
+
+/// The runs that fit in the share of `key` when it is filled with them: non-preemptible ones first, then the largest, then
+/// the oldest. A run that does not fit any more is left over. Runs that are being stopped fill nothing.
+pub(crate) fn runs_in_share<'a>(
+    scheduler: &'a Scheduler,
+    account: &'a Account,
+    key: &str,
+) -> BTreeSet<&'a AttemptId> {
+    let mut room = account.reserved(key).unwrap_or(0);
+    if room == 0 {
+        return BTreeSet::new();
+    }
+    let runs = account.runs.iter();
+    let runs = runs.filter_map(|id| Some((id, scheduler.run(id)?)));
+    let mut runs: Vec<(&AttemptId, &Run, u64)> = runs
+        .filter(|(_, run)| !run.is_leaving())
+        .map(|(id, run)| (id, run, run.demand().get(key)))
+        .filter(|(.., held)| *held > 0)
+        .collect();
+    runs.sort_unstable_by_key(|(id, run, held)| {
+        let Run { request, .. } = run;
+        (
+            request.preemptible,
+            Reverse(*held),
+            run.began(),
+            request.place,
+            *id,
+        )
+    });
+    let fits = runs.into_iter().filter(|(.., held)| {
+        let fits = *held <= room;
+        room -= if fits { *held } else { 0 };
+        fits
+    });
+    fits.map(|(id, ..)| id).collect()
+}
