@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use agent_core::DEFAULT_MOVE_LIMIT;
 use serde::Deserialize;
 use sluice_common::amount::parse_memory;
-use sluice_common::chain::chain;
-use sluice_common::config::{shown, way_out, without_token};
+use sluice_common::config::{escape_controls, line_without_token, parse_error_text};
+use sluice_common::error_chain::error_chain;
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::limit::{MAX_ADDRESS_BYTES, MAX_GRACE, MAX_NODE_LABELS};
@@ -161,9 +161,9 @@ impl RawConfig {
             ConfigError::Parse {
                 path: path.into(),
                 line,
-                message: way_out(
+                message: parse_error_text(
                     error.message(),
-                    text.lines().nth(line - 1).and_then(without_token),
+                    text.lines().nth(line - 1).and_then(line_without_token),
                 ),
             }
         })
@@ -222,7 +222,7 @@ impl RawConfig {
         // What can be right on any host is judged before what a host has only once it has joined.
         let address = check_address(self.address.unwrap_or_else(|| node.to_string()))?;
         let (labels, reserve) = (check_labels(self.labels)?, self.reserve.check()?);
-        let log_filter = Filter::asked(self.log_filter.as_deref())?;
+        let log_filter = Filter::from_env_or(self.log_filter.as_deref())?;
         let gpu_release_timeout = check_limit(
             "gpu_release_timeout",
             overrides.gpu_release_timeout.or(self.gpu_release_timeout),
@@ -294,7 +294,7 @@ impl RawReserve {
 fn value(key: &'static str, message: impl ToString) -> ConfigError {
     ConfigError::Value {
         key,
-        message: shown(&message.to_string()),
+        message: escape_controls(&message.to_string()),
     }
 }
 
@@ -396,8 +396,8 @@ fn check_tls(tls: Option<RawTls>, kept: &Kept, will_join: bool) -> Result<Source
 fn joined(kept: &Kept) -> Result<(Option<NodeName>, Option<PoolName>), ConfigError> {
     let identity = kept
         .identity()
-        .map_err(|error| value("tls", chain(&error)))?;
-    let member = identity.member();
+        .map_err(|error| value("tls", error_chain(&error)))?;
+    let member = identity.peer_identity();
     let node = match &member.peer {
         Peer::Node(name) => NodeName::new(name.as_str()).ok(),
         Peer::Coordinator => None,

@@ -422,8 +422,8 @@ impl Engine {
             inventory: self.identity.inventory.clone(),
             attempts,
             gpu_states: GpuStates::default(),
-            said_at,
-            supervisor: SupervisorState::Answers,
+            sent_at: said_at,
+            supervisor: SupervisorState::Responding,
             challenge: *self.challenge.borrow(),
         }
     }
@@ -472,7 +472,8 @@ impl Engine {
         }
         if let ToSupervisor::Spawn(spec) = &mut order {
             self.live.add(spec.attempt.clone());
-            let (devices, unknown) = devices::of(&spec.memo.gpus, &self.identity.inventory.gpus);
+            let (devices, unknown) =
+                devices::of(&spec.launch_record.gpus, &self.identity.inventory.gpus);
             spec.devices = devices;
             for gpu in unknown {
                 let AttemptId { step, number } = &spec.attempt;

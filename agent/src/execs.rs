@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sluice_common::attempt_dir::{EXEC_DIR_PREFIX, EXEC_STREAMS};
-use sluice_common::chain::chain;
+use sluice_common::error_chain::error_chain;
 use sluice_common::exec::{
-    ExecId, ExecOrder, FrameError, FrameKind, Frames, MAX_FRAME_BYTES, frame,
+    ExecId, ExecOrder, FrameDecoder, FrameError, FrameKind, MAX_FRAME_BYTES, encode_frame,
 };
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::Exit;
@@ -67,7 +67,7 @@ impl Execs {
     /// One exec, from its command to the end of its stream.
     pub(crate) async fn serve(&self, attempt: AttemptId, reader: FrameReader, writer: FrameWriter) {
         if let Err(error) = self.answer(attempt, reader, writer).await {
-            debug!(error = %chain(&error), "a program beside a step was given up");
+            debug!(error = %error_chain(&error), "a program beside a step was given up");
         }
     }
 
@@ -141,7 +141,7 @@ impl Execs {
                 read = stderr.read(&mut err) => pass_on(FrameKind::Stderr, read, &err, writer).await?,
                 exit = &mut end => break exit.ok(),
                 gone = &mut input => return gone,
-                () = writer.unread() => return Ok(()),
+                () = writer.reader_gone() => return Ok(()),
             }
         };
         drain(FrameKind::Stdout, &stdout, &mut out, writer).await?;
@@ -203,10 +203,10 @@ impl Drop for Unwanted {
 /// Writes what the caller says to the program, until the caller is gone.
 async fn feed(mut reader: FrameReader, stdin: Sender) -> Result<(), ExecError> {
     let mut stdin = Some(stdin);
-    let mut frames = Frames::default();
+    let mut frames = FrameDecoder::default();
     while let Some(bytes) = reader.read_bytes(MAX_FRAME_BYTES).await? {
         frames.push(&bytes);
-        while let Some((kind, bytes)) = frames.take()? {
+        while let Some((kind, bytes)) = frames.next_frame()? {
             let Some(pipe) = stdin.as_mut().filter(|_| kind == FrameKind::Stdin) else {
                 continue;
             };
@@ -225,7 +225,9 @@ async fn pass_on(
     writer: &mut FrameWriter,
 ) -> Result<(), ExecError> {
     let count = read.map_err(ExecError::Streams)?;
-    writer.send_bytes(&frame(kind, &bytes[..count])).await?;
+    writer
+        .send_bytes(&encode_frame(kind, &bytes[..count]))
+        .await?;
     Ok(())
 }
 
@@ -257,6 +259,8 @@ async fn say_end(exit: Option<Exit>, writer: &mut FrameWriter) -> Result<(), Exe
         || Exit::HostFailed("the host's supervisor was lost, and the program with it".into());
     let exit = exit.unwrap_or_else(lost);
     let json = serde_json::to_vec(&exit).unwrap_or_default();
-    writer.send_bytes(&frame(FrameKind::Exit, &json)).await?;
+    writer
+        .send_bytes(&encode_frame(FrameKind::Exit, &json))
+        .await?;
     Ok(())
 }

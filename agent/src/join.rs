@@ -13,7 +13,7 @@ use sluice_common::id::{NodeName, PoolName};
 use sluice_common::join::{Credentials, JoinReply, JoinRequest};
 use sluice_transport::join_line::MAX_LINE_CHARS;
 use sluice_transport::{
-    AuthorityError, Backoff, JoinDialer, JoinLine, LineError, SigningRequest, Stranger,
+    AuthorityError, Backoff, JoinDialer, JoinLine, JoinLineError, JoiningPeer, SigningRequest,
     TransportError,
 };
 use tokio::time::timeout;
@@ -43,7 +43,7 @@ pub(crate) enum JoinError {
     #[error("cannot read the line for joining from {from}")]
     Read { from: String, source: io::Error },
     #[error(transparent)]
-    Line(#[from] LineError),
+    Line(#[from] JoinLineError),
     #[error(
         "this host's name cannot be a node's: choose one with --node NAME, or `node` in the agent's config"
     )]
@@ -155,7 +155,7 @@ pub(crate) async fn join(
     let given = ask(line, &request).await?;
     kept.keep(&given, &key, &line.addresses)?;
     let identity = kept.identity().map_err(KeptError::Unusable)?;
-    let member = identity.member();
+    let member = identity.peer_identity();
     let pool = member.claim.pool.as_ref();
     let pool = pool.map_or_else(String::new, |pool| format!(" of pool {pool}"));
     let cluster = member.cluster.as_ref();
@@ -195,7 +195,7 @@ async fn ask(line: &JoinLine, request: &JoinRequest) -> Result<Credentials, Join
     outcome
 }
 
-async fn talk(stranger: &Stranger, request: &JoinRequest) -> Result<Credentials, JoinError> {
+async fn talk(stranger: &JoiningPeer, request: &JoinRequest) -> Result<Credentials, JoinError> {
     let (mut out, mut answer) = stranger.open().await?;
     out.send(request).await?;
     out.finish();
@@ -218,7 +218,10 @@ pub(crate) async fn join_by_file(applicant: &Applicant, path: &Path) -> Result<(
                 break;
             }
             Err(error) if error.may_pass() => {
-                warn!("not joined yet: {}", sluice_common::chain::chain(&error));
+                warn!(
+                    "not joined yet: {}",
+                    sluice_common::error_chain::error_chain(&error)
+                );
                 tokio::time::sleep(backoff.next(getrandom::u64().unwrap_or(0))).await;
             }
             Err(error) => return Err(error),
@@ -237,14 +240,14 @@ pub(crate) async fn join_by_file(applicant: &Applicant, path: &Path) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_common::join::Secret;
-    use sluice_common::proof::Fingerprint;
+    use sluice_common::credential::Fingerprint;
+    use sluice_common::join::JoinSecret;
 
     fn line(node: Option<&str>) -> JoinLine {
         JoinLine {
             addresses: vec!["127.0.0.1:1".to_owned()],
             authority: Fingerprint::new([1; 32]),
-            secret: Secret([2; 32]),
+            secret: JoinSecret([2; 32]),
             node: node.map(|name| NodeName::new(name).unwrap()),
         }
     }

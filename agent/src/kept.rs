@@ -126,9 +126,9 @@ impl Kept {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use sluice_common::credential::NodeClaim;
     use sluice_common::id::NodeName;
-    use sluice_common::proof::Claim;
-    use sluice_transport::{Authority, NodeTerms, SigningRequest};
+    use sluice_transport::{Authority, NodeCertificateSpec, SigningRequest};
     use std::os::unix::fs::PermissionsExt;
     use std::time::Duration;
 
@@ -136,9 +136,9 @@ pub(crate) mod tests {
     pub(crate) fn issued(authority: &Authority, node: &str) -> (Credentials, String) {
         let (key, request) = SigningRequest::make().unwrap();
         let request = SigningRequest::read(&request).unwrap();
-        let terms = NodeTerms {
+        let terms = NodeCertificateSpec {
             node: NodeName::new(node).unwrap(),
-            claim: Claim::default(),
+            claim: NodeClaim::default(),
             ttl: Duration::from_secs(3600),
         };
         let given = Credentials {

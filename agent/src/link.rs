@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agent_core::{Input, LinkId};
-use sluice_common::chain::chain;
+use sluice_common::error_chain::error_chain;
 use sluice_common::lease::Challenge;
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
-use sluice_common::wire::{Command, Greeting, Heartbeat, HeartbeatAck, StreamKind, Welcome};
+use sluice_common::wire::{Command, Heartbeat, HeartbeatAck, HelloReply, StreamKind, Welcome};
 use sluice_transport::{Backoff, Connection, FrameReader, FrameWriter, TransportError};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -81,7 +81,7 @@ impl Link {
             if self.events.is_closed() {
                 return;
             }
-            tell(address, linked, &chain(&error), &mut told);
+            tell(address, linked, &error_chain(&error), &mut told);
             tokio::time::sleep(backoff.next(random())).await;
         }
     }
@@ -289,10 +289,10 @@ impl Beats {
         self.under_way.push(number, said_at)?;
         let beat = Heartbeat {
             number,
-            said_at,
-            answered: self.answered,
+            sent_at: said_at,
+            last_acknowledged: self.answered,
             // Read after the clock: an order that is not counted here is judged after `said_at`.
-            orders: arrived.load(Ordering::SeqCst),
+            last_order: arrived.load(Ordering::SeqCst),
             challenge,
         };
         self.out.send(&beat).await?;
@@ -336,8 +336,8 @@ async fn greeted(orders: &mut FrameReader) -> Result<Welcome, LinkError> {
         .await
         .map_err(|_| LinkError::NoGreeting)?;
     match greeting?.ok_or(LinkError::Closed)? {
-        Greeting::Welcome(welcome) => Ok(welcome),
-        Greeting::Refused { message } => Err(LinkError::Refused { message }),
+        HelloReply::Welcome(welcome) => Ok(welcome),
+        HelloReply::Refused { message } => Err(LinkError::Refused { message }),
     }
 }
 

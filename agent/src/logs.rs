@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_common::chain::chain;
+use sluice_common::error_chain::error_chain;
 use sluice_common::id::AttemptId;
 use sluice_common::wire::{LogReply, LogRequest, LogStream};
 use sluice_transport::{FrameReader, FrameWriter, TransportError};
@@ -85,7 +85,7 @@ impl Logs {
             Err(error) => Err(error.into()),
         };
         if let Err(error) = outcome {
-            debug!(error = %chain(&error), "a transfer of output ended early");
+            debug!(error = %error_chain(&error), "a transfer of output ended early");
         }
     }
 
@@ -150,7 +150,7 @@ impl Logs {
                 () = changed => {}
                 () = tokio::time::sleep(RECHECK) => {}
                 // The reader is gone: a step that is silent for a year must not keep its transfer for a year.
-                () = writer.unread() => return Ok(()),
+                () = writer.reader_gone() => return Ok(()),
             }
         }
     }

@@ -79,7 +79,7 @@ fn main() -> ExitCode {
 fn start_log(args: &Args, raw: Option<&RawConfig>) -> Result<Log, LogError> {
     let configured = raw.and_then(RawConfig::log_format);
     let format = args.log_format.or(configured).unwrap_or_default();
-    let filter = Filter::asked(raw.and_then(RawConfig::log_filter))?;
+    let filter = Filter::from_env_or(raw.and_then(RawConfig::log_filter))?;
     sluice_log::start(format, &filter)
 }
 

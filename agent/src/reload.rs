@@ -5,8 +5,8 @@
 use std::path::PathBuf;
 
 use agent_core::Input;
-use sluice_common::chain::chain;
-use sluice_common::config::Changes;
+use sluice_common::config::ReloadReport;
+use sluice_common::error_chain::error_chain;
 use sluice_log::Log;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -69,14 +69,14 @@ impl Listening {
             Ok(written) => written,
             Err(error) => {
                 let file = self.reload.file.display();
-                warn!(%file, "told to read the config anew, and it is refused; the agent goes on with the one before: {}", chain(&error));
+                warn!(%file, "told to read the config anew, and it is refused; the agent goes on with the one before: {}", error_chain(&error));
                 return Ok(());
             }
         };
         let changes = self.config.renew(written);
-        self.reload.log.filter_by(&self.config.log_filter);
+        self.reload.log.set_filter(&self.config.log_filter);
         tell(&changes);
-        if changes.taken.is_empty() {
+        if changes.applied.is_empty() {
             return Ok(());
         }
         let labels = Event::Labels(self.config.labels.clone());
@@ -88,12 +88,12 @@ impl Listening {
     }
 }
 
-fn tell(changes: &Changes) {
-    match &changes.taken[..] {
+fn tell(changes: &ReloadReport) {
+    match &changes.applied[..] {
         [] => info!("config read anew: nothing that takes effect now has changed"),
         taken => info!(changed = taken.join(","), "config read anew"),
     }
-    for kept in &changes.kept {
+    for kept in &changes.deferred {
         warn!("{kept}");
     }
 }

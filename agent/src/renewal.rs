@@ -7,9 +7,9 @@
 use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
 
-use sluice_common::chain::chain;
-use sluice_common::join::{CertificateRequest, CertificateWord};
-use sluice_common::proof::Fingerprint;
+use sluice_common::credential::Fingerprint;
+use sluice_common::error_chain::error_chain;
+use sluice_common::join::{CertificateMessage, CertificateRequest};
 use sluice_common::wire::StreamKind;
 use sluice_transport::{
     Connection, Dialer, Identity, IdentityError, SigningRequest, TlsFiles, TransportError,
@@ -83,7 +83,7 @@ impl Door {
             Ok(door) => *self = door,
             Err(error) => warn!(
                 "the certificate that was read last is used on: {}",
-                chain(&error)
+                error_chain(&error)
             ),
         }
         &self.dialer
@@ -139,8 +139,8 @@ async fn renew(connection: &Connection, kept: &Kept) -> Result<Infallible, Trans
     loop {
         let wait = due.duration_since(SystemTime::now()).unwrap_or_default();
         tokio::select! {
-            word = words.next::<CertificateWord>() => {
-                let word = word?.ok_or(TransportError::Abandoned)?;
+            word = words.next::<CertificateMessage>() => {
+                let word = word?.ok_or(TransportError::StreamReset)?;
                 due = heard(kept, word, &mut asked);
             }
             () = sleep(wait.min(LOOK)) => {
@@ -153,7 +153,7 @@ async fn renew(connection: &Connection, kept: &Kept) -> Result<Infallible, Trans
                         asked = Some(key);
                         out.send(&CertificateRequest { request }).await?;
                     }
-                    Err(error) => warn!("no new certificate: {}", chain(&error)),
+                    Err(error) => warn!("no new certificate: {}", error_chain(&error)),
                 }
             }
         }
@@ -161,16 +161,16 @@ async fn renew(connection: &Connection, kept: &Kept) -> Result<Infallible, Trans
 }
 
 /// What follows from a word: when to ask next.
-fn heard(kept: &Kept, word: CertificateWord, asked: &mut Option<String>) -> SystemTime {
+fn heard(kept: &Kept, word: CertificateMessage, asked: &mut Option<String>) -> SystemTime {
     match word {
-        CertificateWord::Authorities { pem, issuing } => match kept.trust(&pem) {
+        CertificateMessage::Authorities { pem, issuing } => match kept.trust(&pem) {
             Ok(()) => due_at(kept, issuing),
             Err(error) => later(&format!(
                 "the cluster's authorities cannot be kept: {}",
-                chain(&error)
+                error_chain(&error)
             )),
         },
-        CertificateWord::Certificate(given) => {
+        CertificateMessage::Certificate(given) => {
             let Some(key) = asked.take() else {
                 return later("a certificate came that was not asked for");
             };
@@ -180,10 +180,10 @@ fn heard(kept: &Kept, word: CertificateWord, asked: &mut Option<String>) -> Syst
                     info!("certificate renewed: the next link shows it");
                     due_at(kept, None)
                 }
-                Err(error) => later(&format!("no new certificate: {}", chain(&error))),
+                Err(error) => later(&format!("no new certificate: {}", error_chain(&error))),
             }
         }
-        CertificateWord::Refused { message } => {
+        CertificateMessage::Refused { message } => {
             asked.take();
             later(&format!(
                 "the coordinator gives no new certificate: {message}"
@@ -201,7 +201,7 @@ fn later(why: &str) -> SystemTime {
 fn due_at(kept: &Kept, issuing: Option<Fingerprint>) -> SystemTime {
     let identity = match kept.identity() {
         Ok(identity) => identity,
-        Err(error) => return later(&chain(&error)),
+        Err(error) => return later(&error_chain(&error)),
     };
     match issuing {
         Some(issuing) if issuing != identity.authority() => {
@@ -231,7 +231,7 @@ mod tests {
 
         let mut asked = None;
         let both = new.cert_pem() + &old.cert_pem();
-        let word = CertificateWord::Authorities {
+        let word = CertificateMessage::Authorities {
             pem: both.clone(),
             issuing: Some(new.fingerprint()),
         };
@@ -240,7 +240,7 @@ mod tests {
         let (mut given, key) = issued(&new, "n");
         given.authorities = both;
         asked = Some(key);
-        heard(&kept, CertificateWord::Certificate(given), &mut asked);
+        heard(&kept, CertificateMessage::Certificate(given), &mut asked);
         assert_eq!(kept.identity().unwrap().authority(), new.fingerprint());
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use agent_core::Input;
 use serde::Serialize;
 use sluice_codec::{CodecError, FrameBuffer, frame};
-use sluice_common::chain::chain;
+use sluice_common::error_chain::error_chain;
 use sluice_common::supervision::{
     FromSupervisor, MAX_SUPERVISION_FRAME_BYTES, PROBE_NAME, SUPERVISION_VERSION, ToSupervisor,
 };
@@ -67,7 +67,7 @@ pub(crate) async fn run(socket: PathBuf, events: mpsc::Sender<Event>) {
         let Err(error) = connect_and_serve(&socket, &events, &mut found).await else {
             return;
         };
-        let why = chain(&error);
+        let why = error_chain(&error);
         let is_news = tell(found, &why, &mut told);
         if is_news && !say_away(&why, &events).await {
             return;
@@ -116,7 +116,7 @@ pub(crate) async fn probe(socket: &Path) -> Probed {
     Probed {
         socket: socket.to_owned(),
         state: error.as_ref().map_or("answers", state_word),
-        why: error.map(|error| chain(&error)),
+        why: error.map(|error| error_chain(&error)),
     }
 }
 

@@ -18,9 +18,9 @@ use sluice_common::id::{
 };
 use sluice_common::nearest::nearest;
 use sluice_common::request::StepRequest;
-use sluice_common::step::Work;
+use sluice_common::step::WorkKind;
 use sluice_common::template::Template;
-use sluice_common::validation::ValidationTerms;
+use sluice_common::validation::ValidationSpec;
 
 use crate::dev::HostRequest;
 use crate::failure::Failure;
@@ -273,7 +273,7 @@ fn apart(kind: String, mut fields: Map<String, Value>) -> Result<Document, Strin
     match kind.as_str() {
         "host" => Ok(Document::Host(Box::new(parse(fields)?))),
         "step" => Ok(Document::Step(Box::new(parse(answer::step(fields).0)?))),
-        work if work.parse::<Work>().is_ok() => {
+        work if work.parse::<WorkKind>().is_ok() => {
             fields.insert("kind".to_owned(), Value::String(kind));
             Ok(Document::Step(Box::new(parse(fields)?)))
         }
@@ -294,7 +294,7 @@ fn apart(kind: String, mut fields: Map<String, Value>) -> Result<Document, Strin
 /// Every assertion is read here, so that what is wrong is told with its line.
 fn validation(mut fields: Map<String, Value>) -> Result<PutDocument, String> {
     let name: ValidationName = name_of(&mut fields, "name")?;
-    let terms: ValidationTerms = parse(fields)?;
+    let terms: ValidationSpec = parse(fields)?;
     match terms.read() {
         Ok(_) => Ok(PutDocument::validation(name, terms)),
         Err(error) => Err(format!("{error} (validation `{name}`)")),

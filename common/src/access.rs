@@ -1,11 +1,11 @@
 //! Who may do what, in words: verbs and resources, rules made of them, roles made of rules, and what gives a role to
-//! somebody. `access/judge.rs` is what they mean, `access/builtin.rs` the roles that are always there.
+//! somebody. `access/evaluate.rs` is what they mean, `access/builtin.rs` the roles that are always there.
 //!
 //! The coordinator's edge asks for each call; its core keeps roles, bindings and tokens. Who a caller is, and what a
 //! token or a certificate proves, is the edge's business.
 
 mod builtin;
-mod judge;
+mod evaluate;
 
 use core::fmt;
 use core::str::FromStr;
@@ -21,19 +21,19 @@ use crate::id::{MAX_NAME_BYTES, NameError, RoleName, TokenName, UserName};
 use crate::nearest::nearest;
 use crate::time::Time;
 
-pub use builtin::{BUILT_IN, built_in, is_reserved, per_pool};
-pub use judge::{Ask, At, Verdict, judge};
+pub use builtin::{BUILT_IN_ROLES, built_in_role, is_reserved, pool_roles};
+pub use evaluate::{AccessQuery, Decision, Scope, decide};
 
 /// A word that is none of those that there are.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is no {kind}: {hint}", word.escape_debug())]
-pub struct UnknownWord {
+pub struct UnknownKeyword {
     kind: &'static str,
     word: String,
     hint: String,
 }
 
-impl UnknownWord {
+impl UnknownKeyword {
     fn new(kind: &'static str, word: &str, known: impl Iterator<Item = &'static str>) -> Self {
         let known: Vec<&str> = known.collect();
         let hint = match nearest(word, known.iter().copied()) {
@@ -45,7 +45,7 @@ impl UnknownWord {
     }
 }
 
-macro_rules! words {
+macro_rules! keywords {
     ($(#[$doc:meta])* $type:ident, $kind:literal { $($(#[doc = $about:literal])+ $variant:ident = $text:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -75,17 +75,17 @@ macro_rules! words {
         }
 
         impl FromStr for $type {
-            type Err = UnknownWord;
-            fn from_str(text: &str) -> Result<Self, UnknownWord> {
+            type Err = UnknownKeyword;
+            fn from_str(text: &str) -> Result<Self, UnknownKeyword> {
                 let found = Self::ALL.iter().find(|it| it.as_str() == text);
                 let all = || Self::ALL.iter().map(|it| it.as_str());
-                found.copied().ok_or_else(|| UnknownWord::new($kind, text, all()))
+                found.copied().ok_or_else(|| UnknownKeyword::new($kind, text, all()))
             }
         }
 
         impl TryFrom<String> for $type {
-            type Error = UnknownWord;
-            fn try_from(text: String) -> Result<Self, UnknownWord> {
+            type Error = UnknownKeyword;
+            fn try_from(text: String) -> Result<Self, UnknownKeyword> {
                 text.parse()
             }
         }
@@ -98,7 +98,7 @@ macro_rules! words {
     };
 }
 
-words!(
+keywords!(
     /// What is done to something.
     Verb, "verb" {
         /// See one.
@@ -134,7 +134,7 @@ words!(
     }
 );
 
-words!(
+keywords!(
     /// To what something is done.
     Resource, "resource" {
         /// What was submitted, and why it is where it is.
@@ -176,43 +176,43 @@ words!(
 
 /// A word, or `*` for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OrAll<T> {
+pub enum OneOrAll<T> {
     /// Any.
     All,
     /// This one.
-    This(T),
+    One(T),
 }
 
-impl<T: PartialEq> OrAll<T> {
+impl<T: PartialEq> OneOrAll<T> {
     /// Whether it takes this one.
-    pub fn takes(&self, word: &T) -> bool {
+    pub fn matches(&self, word: &T) -> bool {
         match self {
-            OrAll::All => true,
-            OrAll::This(this) => this == word,
+            OneOrAll::All => true,
+            OneOrAll::One(this) => this == word,
         }
     }
 }
 
-impl<T: FromStr> FromStr for OrAll<T> {
+impl<T: FromStr> FromStr for OneOrAll<T> {
     type Err = T::Err;
     fn from_str(text: &str) -> Result<Self, T::Err> {
         match text {
-            "*" => Ok(OrAll::All),
-            text => Ok(OrAll::This(text.parse()?)),
+            "*" => Ok(OneOrAll::All),
+            text => Ok(OneOrAll::One(text.parse()?)),
         }
     }
 }
 
-impl<T: Serialize> Serialize for OrAll<T> {
+impl<T: Serialize> Serialize for OneOrAll<T> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            OrAll::All => serializer.serialize_str("*"),
-            OrAll::This(word) => word.serialize(serializer),
+            OneOrAll::All => serializer.serialize_str("*"),
+            OneOrAll::One(word) => word.serialize(serializer),
         }
     }
 }
 
-impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for OrAll<T> {
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for OneOrAll<T> {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)
@@ -220,7 +220,7 @@ impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for OrAll<T> {
 }
 
 #[cfg(feature = "schema")]
-impl<T> schemars::JsonSchema for OrAll<T> {
+impl<T> schemars::JsonSchema for OneOrAll<T> {
     fn inline_schema() -> bool {
         true
     }
@@ -237,11 +237,11 @@ impl<T> schemars::JsonSchema for OrAll<T> {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(with = "String"))]
 #[serde(try_from = "String", into = "String")]
-pub struct Pattern(String);
+pub struct NamePattern(String);
 
-impl Pattern {
+impl NamePattern {
     /// Whether it takes this name.
-    pub fn takes(&self, name: &str) -> bool {
+    pub fn matches(&self, name: &str) -> bool {
         let mut parts = self.0.split('*');
         let first = parts.next().unwrap_or("");
         let Some(mut rest) = name.strip_prefix(first) else {
@@ -261,7 +261,7 @@ impl Pattern {
     }
 
     /// Whether it takes every name.
-    pub fn takes_all(&self) -> bool {
+    pub fn matches_all(&self) -> bool {
         self.0.bytes().all(|b| b == b'*')
     }
 
@@ -271,7 +271,7 @@ impl Pattern {
     }
 }
 
-impl FromStr for Pattern {
+impl FromStr for NamePattern {
     type Err = NameError;
     fn from_str(text: &str) -> Result<Self, NameError> {
         let byte = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'*');
@@ -286,20 +286,20 @@ impl FromStr for Pattern {
     }
 }
 
-impl TryFrom<String> for Pattern {
+impl TryFrom<String> for NamePattern {
     type Error = NameError;
     fn try_from(text: String) -> Result<Self, NameError> {
         text.parse()
     }
 }
 
-impl From<Pattern> for String {
-    fn from(pattern: Pattern) -> String {
+impl From<NamePattern> for String {
+    fn from(pattern: NamePattern) -> String {
         pattern.0
     }
 }
 
-impl fmt::Display for Pattern {
+impl fmt::Display for NamePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
     }
@@ -319,51 +319,47 @@ pub enum Effect {
 /// A rule of a role. An empty list of pools or subjects is any.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(rename = "AccessRule"))]
 #[serde(deny_unknown_fields)]
-pub struct Rule {
+pub struct AccessRule {
     /// Whether it gives or takes.
     pub effect: Effect,
     /// What may be done, such as `get` or `cancel`; `*` is everything.
-    pub verbs: Vec<OrAll<Verb>>,
+    pub verbs: Vec<OneOrAll<Verb>>,
     /// To what, such as `steps` or `steps/logs`; `*` is everything.
-    pub resources: Vec<OrAll<Resource>>,
+    pub resources: Vec<OneOrAll<Resource>>,
     /// In which pools; patterns such as `train-*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pools: Vec<Pattern>,
+    pub pools: Vec<NamePattern>,
     /// Of which subjects; patterns such as `prod-*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub subjects: Vec<Pattern>,
+    pub subjects: Vec<NamePattern>,
 }
 
 /// What a role is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "RoleTerms"))]
 #[serde(deny_unknown_fields, default)]
-pub struct RoleTerms {
+pub struct RoleSpec {
     /// For people.
     pub description: String,
     /// Its rules. Their order does not matter: one that denies wins.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<AccessRule>,
 }
 
 /// A role, perhaps for some pools and subjects alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "RoleGrant")
-)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Grant {
+pub struct RoleGrant {
     /// Which role.
     pub role: RoleName,
     /// For these pools alone; for any where it is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pools: Vec<Pattern>,
+    pub pools: Vec<NamePattern>,
     /// For these subjects alone; for any where it is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub subjects: Vec<Pattern>,
+    pub subjects: Vec<NamePattern>,
 }
 
 /// Somebody to whom roles are given.
@@ -395,26 +391,27 @@ impl fmt::Display for Member {
 /// What a binding is: roles, and to whom they are given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "BindingTerms"))]
 #[serde(deny_unknown_fields, default)]
-pub struct BindingTerms {
+pub struct BindingSpec {
     /// For people.
     pub description: String,
     /// The roles.
     pub roles: Vec<RoleName>,
     /// For these pools alone; for any where it is empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub pools: Vec<Pattern>,
+    pub pools: Vec<NamePattern>,
     /// For these subjects alone; for any where it is empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub subjects: Vec<Pattern>,
+    pub subjects: Vec<NamePattern>,
     /// To whom they are given.
     pub members: Vec<Member>,
 }
 
-impl BindingTerms {
+impl BindingSpec {
     /// What it gives to each of its members.
-    pub fn grants(&self) -> impl Iterator<Item = Grant> {
-        self.roles.iter().map(|role| Grant {
+    pub fn grants(&self) -> impl Iterator<Item = RoleGrant> {
+        self.roles.iter().map(|role| RoleGrant {
             role: role.clone(),
             pools: self.pools.clone(),
             subjects: self.subjects.clone(),
@@ -430,7 +427,7 @@ pub struct TokenDigest(String);
 
 impl TokenDigest {
     /// Of these bytes, which a hash function made.
-    pub fn of(hash: &[u8; 32]) -> Self {
+    pub fn from_hash(hash: &[u8; 32]) -> Self {
         Self(crate::hex::encode(hash))
     }
 
@@ -458,7 +455,7 @@ pub struct ApiToken {
     pub digest: TokenDigest,
     /// What it may do, beside what bindings give it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub grants: Vec<Grant>,
+    pub grants: Vec<RoleGrant>,
     /// The user who submits what is submitted with it; `None` if it is nobody's, such as a program's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<UserName>,
@@ -508,11 +505,11 @@ mod tests {
             ("a*b*c", "acb", false),
             ("a*a", "a", false),
         ] {
-            let read: Pattern = pattern.parse().unwrap();
-            assert_eq!(read.takes(name), takes, "{pattern} {name}");
+            let read: NamePattern = pattern.parse().unwrap();
+            assert_eq!(read.matches(name), takes, "{pattern} {name}");
         }
         for bad in ["", "a b", "a/b", "\u{1b}[2J", &"x".repeat(64)] {
-            assert!(bad.parse::<Pattern>().is_err(), "{bad:?}");
+            assert!(bad.parse::<NamePattern>().is_err(), "{bad:?}");
         }
     }
 
@@ -520,7 +517,7 @@ mod tests {
     fn a_word_that_is_none_is_answered_with_the_nearest() {
         let error = "gett".parse::<Verb>().unwrap_err().to_string();
         assert_eq!(error, "`gett` is no verb: did you mean `get`?");
-        let error = serde_json::from_str::<Rule>(
+        let error = serde_json::from_str::<AccessRule>(
             r#"{"effect":"allow","verbs":["*"],"resources":["step"]}"#,
         );
         let error = error.unwrap_err().to_string();
@@ -530,7 +527,7 @@ mod tests {
     #[test]
     fn a_role_is_read_and_written_as_it_stands() {
         let text = r#"{"description":"","rules":[{"effect":"deny","verbs":["*"],"resources":["steps/env"],"pools":["a*"]}]}"#;
-        let terms: RoleTerms = serde_json::from_str(text).unwrap();
+        let terms: RoleSpec = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&terms).unwrap(), text);
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::nearest::nearest;
 
 /// Bytes in a unit of [`MEMORY_MB`] and [`STORAGE_MB`].
-pub const BYTES_A_MEGABYTE: u64 = 1_000_000;
+pub const BYTES_PER_MEGABYTE: u64 = 1_000_000;
 
 /// Longest resource key, in bytes.
 const MAX_KEY_BYTES: usize = 63;
@@ -21,7 +21,7 @@ const MAX_KEY_BYTES: usize = 63;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(with = "String"))]
 #[serde(try_from = "String", into = "String")]
-pub struct Key(String);
+pub struct ResourceKey(String);
 
 /// Whole GPUs (or MIG instances).
 pub const GPU: &str = "gpu";
@@ -34,12 +34,12 @@ pub const STORAGE_MB: &str = "storage_mb";
 /// One for every running step.
 pub const STEP_RUN: &str = "step_run";
 
-impl Key {
+impl ResourceKey {
     /// Checks a key: 1 to 63 lower-case letters, digits, `_`, `-`, `.` and `/`, beginning with a letter.
     ///
     /// # Errors
     /// Where the text breaks that rule.
-    pub fn new(text: impl Into<String>) -> Result<Self, KeyError> {
+    pub fn new(text: impl Into<String>) -> Result<Self, ResourceKeyError> {
         let text = text.into();
         let mut bytes = text.bytes();
         let first = bytes.next().is_some_and(|b| b.is_ascii_lowercase());
@@ -49,7 +49,7 @@ impl Key {
         if first && rest && text.len() <= MAX_KEY_BYTES {
             return Ok(Self(text));
         }
-        Err(KeyError {
+        Err(ResourceKeyError {
             text: text.escape_default().to_string(),
         })
     }
@@ -60,26 +60,26 @@ impl Key {
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for ResourceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
     }
 }
 
-impl TryFrom<String> for Key {
-    type Error = KeyError;
-    fn try_from(text: String) -> Result<Self, KeyError> {
+impl TryFrom<String> for ResourceKey {
+    type Error = ResourceKeyError;
+    fn try_from(text: String) -> Result<Self, ResourceKeyError> {
         Self::new(text)
     }
 }
 
-impl From<Key> for String {
-    fn from(key: Key) -> String {
+impl From<ResourceKey> for String {
+    fn from(key: ResourceKey) -> String {
         key.0
     }
 }
 
-impl core::borrow::Borrow<str> for Key {
+impl core::borrow::Borrow<str> for ResourceKey {
     fn borrow(&self) -> &str {
         &self.0
     }
@@ -90,7 +90,7 @@ impl core::borrow::Borrow<str> for Key {
 #[error(
     "`{text}` is not a resource key: use 1 to 63 lower-case letters, digits, `_`, `-`, `.` and `/`, beginning with a letter"
 )]
-pub struct KeyError {
+pub struct ResourceKeyError {
     /// What was written, escaped.
     pub text: String,
 }
@@ -99,7 +99,7 @@ pub struct KeyError {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
-pub struct Amounts(BTreeMap<Key, u64>);
+pub struct Amounts(BTreeMap<ResourceKey, u64>);
 
 impl Amounts {
     /// Nothing of anything.
@@ -113,7 +113,7 @@ impl Amounts {
     }
 
     /// Sets how much of `key`.
-    pub fn set(&mut self, key: Key, amount: u64) {
+    pub fn set(&mut self, key: ResourceKey, amount: u64) {
         if amount == 0 {
             self.0.remove(&key);
         } else {
@@ -127,14 +127,14 @@ impl Amounts {
     /// Where `key` is not well-formed, which a constant of this module never is.
     pub fn with(mut self, key: &'static str, amount: u64) -> Self {
         self.set(
-            Key::new(key).expect("a constant key is well-formed"),
+            ResourceKey::new(key).expect("a constant key is well-formed"),
             amount,
         );
         self
     }
 
     /// The keys with an amount above zero, in order of their names.
-    pub fn iter(&self) -> impl Iterator<Item = (&Key, u64)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&ResourceKey, u64)> {
         self.0.iter().map(|(key, amount)| (key, *amount))
     }
 
@@ -153,8 +153,8 @@ impl Amounts {
 
     /// What is left when `other` is taken away: nothing of a key of which there is less.
     #[must_use]
-    pub fn less(&self, other: &Amounts) -> Amounts {
-        let left = |(key, amount): (&Key, u64)| {
+    pub fn saturating_sub(&self, other: &Amounts) -> Amounts {
+        let left = |(key, amount): (&ResourceKey, u64)| {
             let rest = amount.saturating_sub(other.get(key.as_str()));
             (key.clone(), rest)
         };
@@ -165,7 +165,7 @@ impl Amounts {
     ///
     /// # Panics
     /// Where more is taken than there is: a caller that accounts for units never does.
-    pub fn take(&mut self, other: &Amounts) {
+    pub fn subtract(&mut self, other: &Amounts) {
         for (key, amount) in other.iter() {
             let rest = self
                 .get(key.as_str())
@@ -176,8 +176,8 @@ impl Amounts {
     }
 }
 
-impl FromIterator<(Key, u64)> for Amounts {
-    fn from_iter<I: IntoIterator<Item = (Key, u64)>>(pairs: I) -> Self {
+impl FromIterator<(ResourceKey, u64)> for Amounts {
+    fn from_iter<I: IntoIterator<Item = (ResourceKey, u64)>>(pairs: I) -> Self {
         Self(
             pairs
                 .into_iter()
@@ -261,7 +261,7 @@ pub fn parse_memory(text: &str) -> Result<u64, MemoryError> {
 }
 
 /// Bytes as the text that [`parse_memory`] reads back, in the largest unit that divides them.
-pub fn show_memory(bytes: u64) -> String {
+pub fn format_memory(bytes: u64) -> String {
     if bytes == 0 {
         return "0B".to_owned();
     }
@@ -274,12 +274,12 @@ pub fn show_memory(bytes: u64) -> String {
 
 /// Bytes in units of 10^6, rounded up: what a request for them counts as.
 pub const fn megabytes_up(bytes: u64) -> u64 {
-    bytes.div_ceil(BYTES_A_MEGABYTE)
+    bytes.div_ceil(BYTES_PER_MEGABYTE)
 }
 
 /// Bytes in units of 10^6, rounded down: what a host that has them may give.
 pub const fn megabytes_down(bytes: u64) -> u64 {
-    bytes / BYTES_A_MEGABYTE
+    bytes / BYTES_PER_MEGABYTE
 }
 
 /// What was probably meant by `8 GB`, `8gb`, `16Gi`, `1.5GB` or `8`.
@@ -360,13 +360,13 @@ mod tests {
     fn taking_more_than_there_is_is_a_defect() {
         Amounts::new()
             .with(GPU, 1)
-            .take(&Amounts::new().with(GPU, 2));
+            .subtract(&Amounts::new().with(GPU, 2));
     }
 
     proptest! {
         #[test]
         fn shown_memory_is_read_back(bytes in 0u64..=(1 << 63)) {
-            prop_assert_eq!(parse_memory(&show_memory(bytes)), Ok(bytes));
+            prop_assert_eq!(parse_memory(&format_memory(bytes)), Ok(bytes));
         }
 
         #[test]

@@ -7,18 +7,18 @@ use alloc::vec::Vec;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::amount::{Amounts, Key};
+use crate::amount::{Amounts, ResourceKey};
 use crate::environment::Environment;
 use crate::inventory::Capability;
-use crate::platform::terms::UnmatchedPlatform;
+use crate::platform::spec::UnmatchedPlatform;
 use crate::pool::{NamedPlatform, PolicySpec, PoolSpec};
+use crate::pool_rules::{PoolStatus, Setting};
 use crate::processors::CpuMode;
 use crate::reason::Reason;
 use crate::request::ResourceSettings;
-use crate::rules::{PoolStatus, Setting};
 use crate::state::{NodeState, StepState};
-use crate::step::{OnPreempt, PriorityClass, Work};
-use crate::template::{Listed, Mount};
+use crate::step::{OnPreempt, PriorityClass, WorkKind};
+use crate::template::{LayeredList, Mount};
 use crate::time::{Span, Time};
 use crate::usage::Usage;
 
@@ -28,6 +28,7 @@ pub const CLOCK_HEADER: &str = "sluice-clock";
 mod access;
 mod admin;
 mod answer;
+mod apply;
 mod cluster;
 mod exit;
 mod explain;
@@ -38,22 +39,26 @@ mod preview;
 mod recovery;
 mod replay;
 mod template;
-mod terms;
 mod validation;
 
 pub use access::{
-    ApiTokenMade, ApiTokenRequest, ApiTokenView, BindingView, CanView, RoleView, WhoView,
+    ApiTokenCreated, ApiTokenRequest, ApiTokenView, BindingView, CanIView, RoleView, WhoAmIView,
 };
 pub use admin::{
     CordonRequest, CordonView, DrainRequest, LabelsRequest, MoveRequest, UncordonRequest,
     UnfitGpuView,
 };
 pub use answer::{BatchItem, BatchRequest, BatchView, ErrorBody, ErrorView, Page};
+pub use apply::{
+    ApplyRequest, ApplyView, ChangeOutcome, DeleteDocument, DocumentKind, InUseView, PreemptedView,
+    PutDocument, SpecChangeView, SpecView,
+};
 pub use cluster::ClusterView;
 pub use exit::ExitView;
 pub use explain::{
-    AwaitedView, BeyondView, ExplainPool, ExplainView, HolderView, HoldingView, KeyView,
-    OutcomeView, PromiseView, RefusalView, RemedyChange, RemedyKind, RemedyView,
+    AttemptOutcomeView, AwaitedRunView, BeyondShareView, ExplainView, HolderView, HoldingView,
+    KeyUsageView, NominationView, PoolExplanation, RefusalView, RemedyChange, RemedyKind,
+    RemedyView,
 };
 pub use host::{GpuView, HostView};
 pub use join::{JoinTokenRequest, JoinTokenState, JoinTokenView, NewJoinTokenView};
@@ -61,11 +66,7 @@ pub use platform::{PlatformUse, PlatformView};
 pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOutcome, StageView};
 pub use recovery::RecoveryView;
 pub use replay::{ChangeView, ChangesView, ReplayView};
-pub use template::{MergedView, TemplateView};
-pub use terms::{
-    ApplyRequest, ApplyView, ChangeOutcome, DeleteDocument, PreemptedView, PutDocument,
-    TermsChangeView, TermsKind, TermsView, UseView,
-};
+pub use template::{EffectiveSpecView, TemplateView};
 pub use validation::ValidationView;
 
 /// A time of the cores as the API writes it, RFC 3339 in UTC.
@@ -150,7 +151,7 @@ pub struct StepView {
     pub priority_class: Option<PriorityClass>,
     /// What kind of work it does.
     #[serde(default)]
-    pub work: Option<Work>,
+    pub work: Option<WorkKind>,
     /// How long it may be frozen before it is stopped and waits to start anew, where it says so itself.
     #[serde(default)]
     pub suspend_timeout: Option<String>,
@@ -171,7 +172,7 @@ pub struct StepView {
     pub cpu_mode: CpuMode,
     /// What it is to mount, as it says itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mounts: Option<Listed<Mount>>,
+    pub mounts: Option<LayeredList<Mount>>,
     /// Whether it asks to do what root may.
     #[serde(default)]
     pub privileged: bool,
@@ -180,7 +181,7 @@ pub struct StepView {
     pub host_network: bool,
     /// What it is with all that lies under it, and where each value came from; lists leave it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub merged: Option<MergedView>,
+    pub merged: Option<EffectiveSpecView>,
     /// The one pool that it asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_pool: Option<String>,
@@ -341,7 +342,7 @@ pub struct PoolView {
     pub asked: Amounts,
     /// Capacity by key, where it is declared; for keys that nodes report it caps what they have.
     #[serde(default)]
-    pub declared: BTreeMap<Key, u64>,
+    pub declared: BTreeMap<ResourceKey, u64>,
     /// Its hosts and GPUs by platform.
     #[serde(default)]
     pub platforms: BTreeMap<String, PlatformUse>,

@@ -9,14 +9,15 @@ use crate::id::{PoolName, Subject};
 /// Terms of the cluster. The default sends nothing anywhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "ClusterTerms"))]
 #[serde(deny_unknown_fields, default)]
-pub struct ClusterTerms {
+pub struct ClusterSpec {
     /// Where steps go that name no pool.
     #[serde(skip_serializing_if = "DefaultPool::is_empty")]
     pub default_pool: DefaultPool,
     /// Where those of a subject go instead.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub subjects: BTreeMap<Subject, SubjectTerms>,
+    pub subjects: BTreeMap<Subject, SubjectSpec>,
 }
 
 /// The pools of steps that name none.
@@ -42,8 +43,9 @@ impl DefaultPool {
 /// What holds for a subject in every pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "SubjectTerms"))]
 #[serde(deny_unknown_fields)]
-pub struct SubjectTerms {
+pub struct SubjectSpec {
     /// The pool of its steps that name none, whatever they ask for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
@@ -55,7 +57,7 @@ pub struct SubjectTerms {
     pub gpu: Option<PoolName>,
 }
 
-impl SubjectTerms {
+impl SubjectSpec {
     /// The pool of its steps that name none, of those that ask for GPUs or of the others.
     pub fn pool_of(&self, gpus: bool) -> Option<&PoolName> {
         let own = if gpus { &self.gpu } else { &self.cpu };
@@ -63,7 +65,7 @@ impl SubjectTerms {
     }
 }
 
-impl ClusterTerms {
+impl ClusterSpec {
     /// Whether they say nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

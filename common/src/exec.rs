@@ -99,7 +99,7 @@ pub enum FrameError {
 }
 
 /// A frame as it travels. Of more bytes than one frame carries, the first.
-pub fn frame(kind: FrameKind, bytes: &[u8]) -> Vec<u8> {
+pub fn encode_frame(kind: FrameKind, bytes: &[u8]) -> Vec<u8> {
     let bytes = &bytes[..bytes.len().min(MAX_FRAME_BYTES)];
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     let mut framed = Vec::with_capacity(HEADER_BYTES + bytes.len());
@@ -111,9 +111,9 @@ pub fn frame(kind: FrameKind, bytes: &[u8]) -> Vec<u8> {
 
 /// Bytes as they come, taken apart into frames.
 #[derive(Debug, Default)]
-pub struct Frames(Vec<u8>);
+pub struct FrameDecoder(Vec<u8>);
 
-impl Frames {
+impl FrameDecoder {
     /// More bytes have come.
     pub fn push(&mut self, bytes: &[u8]) {
         self.0.extend(bytes);
@@ -123,7 +123,7 @@ impl Frames {
     ///
     /// # Errors
     /// Where what has come is no frame: nothing after it can be read.
-    pub fn take(&mut self) -> Result<Option<(FrameKind, Vec<u8>)>, FrameError> {
+    pub fn next_frame(&mut self) -> Result<Option<(FrameKind, Vec<u8>)>, FrameError> {
         let [kind, a, b, c, d, ..] = self.0[..] else {
             return Ok(None);
         };
@@ -145,41 +145,41 @@ impl Frames {
 
 /// Where frames end that are passed on unread: at a frame's end another one may be put in.
 #[derive(Debug, Default)]
-pub struct FrameEdges {
+pub struct FrameBoundaries {
     header: [u8; HEADER_BYTES],
     /// How much of the header has passed.
-    headed: usize,
+    header_len: usize,
     /// How much of the frame's bytes has not.
-    left: usize,
+    body_left: usize,
 }
 
-impl FrameEdges {
+impl FrameBoundaries {
     /// These bytes were passed on.
-    pub fn pass(&mut self, mut bytes: &[u8]) {
+    pub fn advance(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let taken = bytes.len().min(self.missing().max(1));
             let (now, rest) = bytes.split_at(taken);
             bytes = rest;
-            if self.left > 0 {
-                self.left -= taken;
+            if self.body_left > 0 {
+                self.body_left -= taken;
                 continue;
             }
-            self.header[self.headed..self.headed + taken].copy_from_slice(now);
-            self.headed += taken;
+            self.header[self.header_len..self.header_len + taken].copy_from_slice(now);
+            self.header_len += taken;
             if let [_, a, b, c, d] = self.header
-                && self.headed == HEADER_BYTES
+                && self.header_len == HEADER_BYTES
             {
-                self.left = u32::from_be_bytes([a, b, c, d]) as usize;
-                self.headed = 0;
+                self.body_left = u32::from_be_bytes([a, b, c, d]) as usize;
+                self.header_len = 0;
             }
         }
     }
 
     /// How many bytes are known to come before the frame ends; 0 between two frames.
     pub fn missing(&self) -> usize {
-        match (self.left, self.headed) {
+        match (self.body_left, self.header_len) {
             (0, 0) => 0,
-            (0, headed) => HEADER_BYTES - headed,
+            (0, header_len) => HEADER_BYTES - header_len,
             (left, _) => left,
         }
     }
@@ -191,15 +191,15 @@ mod tests {
 
     #[test]
     fn frames_come_out_as_they_went_in_however_they_are_cut() {
-        let mut bytes = frame(FrameKind::Stdin, b"abc");
-        bytes.extend(frame(FrameKind::Stdin, b""));
-        bytes.extend(frame(FrameKind::Exit, b"{}"));
+        let mut bytes = encode_frame(FrameKind::Stdin, b"abc");
+        bytes.extend(encode_frame(FrameKind::Stdin, b""));
+        bytes.extend(encode_frame(FrameKind::Exit, b"{}"));
         for size in 1..bytes.len() {
-            let mut frames = Frames::default();
+            let mut frames = FrameDecoder::default();
             let mut found = Vec::new();
             for piece in bytes.chunks(size) {
                 frames.push(piece);
-                while let Some(frame) = frames.take().unwrap() {
+                while let Some(frame) = frames.next_frame().unwrap() {
                     found.push(frame);
                 }
             }
@@ -214,13 +214,13 @@ mod tests {
 
     #[test]
     fn the_ends_of_frames_are_known_however_they_are_cut() {
-        let first = frame(FrameKind::Stdout, b"abc");
-        let all = [&first[..], &frame(FrameKind::Stderr, b""), &first].concat();
+        let first = encode_frame(FrameKind::Stdout, b"abc");
+        let all = [&first[..], &encode_frame(FrameKind::Stderr, b""), &first].concat();
         for size in 1..all.len() {
-            let mut edges = FrameEdges::default();
+            let mut edges = FrameBoundaries::default();
             let mut passed = 0;
             for piece in all.chunks(size) {
-                edges.pass(piece);
+                edges.advance(piece);
                 passed += piece.len();
                 let between = [8, 13, 21].contains(&passed);
                 assert_eq!(
@@ -234,11 +234,14 @@ mod tests {
 
     #[test]
     fn what_is_no_frame_is_refused_before_its_bytes_have_come() {
-        let mut frames = Frames::default();
+        let mut frames = FrameDecoder::default();
         frames.push(&[9, 0, 0, 0, 0]);
-        assert_eq!(frames.take(), Err(FrameError::Kind(9)));
-        let mut frames = Frames::default();
+        assert_eq!(frames.next_frame(), Err(FrameError::Kind(9)));
+        let mut frames = FrameDecoder::default();
         frames.push(&[0, 255, 255, 255, 255]);
-        assert_eq!(frames.take(), Err(FrameError::Length(u32::MAX as usize)));
+        assert_eq!(
+            frames.next_frame(),
+            Err(FrameError::Length(u32::MAX as usize))
+        );
     }
 }

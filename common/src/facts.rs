@@ -56,7 +56,7 @@ pub fn is_reserved(key: &LabelKey) -> bool {
 
 /// A host, with all that is known of it here.
 #[derive(Clone, Copy, Debug)]
-pub struct Host<'a> {
+pub struct HostLabels<'a> {
     /// Its name.
     pub name: &'a NodeName,
     /// The pool that it is in.
@@ -67,7 +67,7 @@ pub struct Host<'a> {
     pub labels: &'a Labels,
 }
 
-impl Host<'_> {
+impl HostLabels<'_> {
     /// Its facts alone, with those of one of its GPUs.
     fn facts(&self, gpu: Option<&Gpu>) -> Labels {
         let mut labels = Labels::new();
@@ -111,7 +111,7 @@ impl Host<'_> {
     }
 
     /// Its labels, once for each of its GPUs that differ in them; once where it has none.
-    fn views(&self) -> Vec<Labels> {
+    fn labels_by_gpu(&self) -> Vec<Labels> {
         let gpus = self.inventory.gpus.iter().map(Some);
         let mut views: Vec<Labels> = gpus.map(|gpu| self.labels_with(gpu)).collect();
         views.sort_unstable();
@@ -123,13 +123,17 @@ impl Host<'_> {
     }
 
     /// Whether a selector means it, or one of its GPUs.
-    pub fn is_meant(&self, selector: &Selector) -> bool {
-        selector.is_empty() || self.views().iter().any(|labels| is_meant(selector, labels))
+    pub fn matches(&self, selector: &Selector) -> bool {
+        selector.is_empty()
+            || self
+                .labels_by_gpu()
+                .iter()
+                .any(|labels| selector_matches(selector, labels))
     }
 
     /// Its facts, once for each of its GPUs that differ in them; once where it has none.
-    pub fn told(&self) -> Vec<Labels> {
-        let mut views = self.views();
+    pub fn facts_by_gpu(&self) -> Vec<Labels> {
+        let mut views = self.labels_by_gpu();
         for labels in &mut views {
             labels.retain(|key, _| key.starts_with(PREFIX));
         }
@@ -138,7 +142,7 @@ impl Host<'_> {
 }
 
 /// Whether a selector means what bears these labels.
-pub fn is_meant(selector: &Selector, labels: &Labels) -> bool {
+pub fn selector_matches(selector: &Selector, labels: &Labels) -> bool {
     selector.matches(|key| labels.get(key).map(String::as_str))
 }
 
@@ -154,7 +158,7 @@ fn value(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inventory::Mig;
+    use crate::inventory::MigInstance;
     use alloc::borrow::ToOwned;
     use alloc::vec;
 
@@ -171,7 +175,7 @@ mod tests {
         let mut linked = gpu("NVIDIA H100 80GB HBM3", "h100", 81_559);
         linked.nvlink = vec!["GPU-2".to_owned()];
         let mut slice = gpu("NVIDIA A100-SXM4-80GB", "a100", 9856);
-        slice.mig = Some(Mig {
+        slice.mig = Some(MigInstance {
             profile: "1g.10gb+me".to_owned(),
             parent: "GPU-1".to_owned(),
         });
@@ -183,10 +187,10 @@ mod tests {
         }
     }
 
-    fn with<R>(inventory: &Inventory, see: impl Fn(Host<'_>) -> R) -> R {
+    fn with<R>(inventory: &Inventory, see: impl Fn(HostLabels<'_>) -> R) -> R {
         let labels = [("zone", "a"), ("sluice/gpu.model", "mine")];
         let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        see(Host {
+        see(HostLabels {
             name: &NodeName::new("n1").unwrap(),
             pool: &PoolName::new("train").unwrap(),
             inventory,
@@ -209,14 +213,14 @@ mod tests {
             ("!sluice/cuda", true),
         ] {
             let selector: Selector = selector.parse().unwrap();
-            let is = with(&inventory(), |host| host.is_meant(&selector));
+            let is = with(&inventory(), |host| host.matches(&selector));
             assert_eq!(is, meant, "{selector}");
         }
     }
 
     #[test]
     fn facts_are_told_once_for_each_kind_of_gpu() {
-        let told = with(&inventory(), |host| host.told());
+        let told = with(&inventory(), |host| host.facts_by_gpu());
         assert_eq!(told.len(), 2);
         assert_eq!(told[0][GPU_MODEL], "h100");
         assert_eq!(told[0][GPU_MEMORY], "81559MiB");
@@ -225,7 +229,7 @@ mod tests {
         let both = (&*told[1][HOSTNAME], &*told[1][POOL]);
         assert_eq!(both, ("n1", "train"));
         assert!(!told[0].contains_key("zone") && !told[0].contains_key(CUDA));
-        let bare = with(&Inventory::default(), |host| host.told());
+        let bare = with(&Inventory::default(), |host| host.facts_by_gpu());
         assert_eq!(bare[0][GPU_COUNT], "0");
         assert!(!bare[0].contains_key(GPU_MODEL) && !bare[0].contains_key(NVLINK));
         for key in told[0].keys() {

@@ -60,7 +60,11 @@ impl fmt::Display for GpuFault {
         match self {
             GpuFault::Quarantined { why, .. } => write!(f, "quarantined: {why}"),
             GpuFault::Foreign { pids } => {
-                write!(f, "foreign: used by {}, which no step started", Pids(pids))
+                write!(
+                    f,
+                    "foreign: used by {}, which no step started",
+                    PidList(pids)
+                )
             }
             GpuFault::Lost => f.write_str("lost: it does not answer; look at the kernel's log"),
         }
@@ -68,9 +72,9 @@ impl fmt::Display for GpuFault {
 }
 
 /// Processes as a sentence names them: `pid 7`, `pids 7 and 9`.
-pub struct Pids<'a>(pub &'a [u32]);
+pub struct PidList<'a>(pub &'a [u32]);
 
-impl fmt::Display for Pids<'_> {
+impl fmt::Display for PidList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             [] => f.write_str("no process that can be seen"),
@@ -95,9 +99,9 @@ mod tests {
 
     #[test]
     fn a_fault_names_who_holds_the_gpu() {
-        assert_eq!(Pids(&[]).to_string(), "no process that can be seen");
-        assert_eq!(Pids(&[7]).to_string(), "pid 7");
-        assert_eq!(Pids(&[7, 8, 9]).to_string(), "pids 7, 8 and 9");
+        assert_eq!(PidList(&[]).to_string(), "no process that can be seen");
+        assert_eq!(PidList(&[7]).to_string(), "pid 7");
+        assert_eq!(PidList(&[7, 8, 9]).to_string(), "pids 7, 8 and 9");
         let foreign = GpuFault::Foreign { pids: vec![7, 9] };
         assert_eq!(
             foreign.to_string(),

@@ -14,7 +14,7 @@ use crate::output::STREAMS;
 /// The mode that moves what processes hold on GPUs.
 pub const CHECKPOINT: &str = "checkpoint";
 /// The mode that removes what a user of an attempt has left on the host.
-pub const REMOVE_LEFT: &str = "remove-left";
+pub const REMOVE_LEFTOVERS: &str = "remove-left";
 /// The mode that writes the output of steps.
 pub const WRITE_OUTPUT: &str = "write-output";
 
@@ -32,7 +32,7 @@ pub const TOOL: &str = "tool";
 /// Option of [`CHECKPOINT`]: how long a process may take to come to rest.
 pub const LOCK_TIMEOUT: &str = "lock-timeout-ms";
 
-/// What is left of a user in the kernel, for [`REMOVE_LEFT`], which runs as that user: a frame. Behind it are the paths of
+/// What is left of a user in the kernel, for [`REMOVE_LEFTOVERS`], which runs as that user: a frame. Behind it are the paths of
 /// files and directories, as many as there are, each with a NUL at its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leftovers {
@@ -59,7 +59,7 @@ pub const MAX_LEFTOVERS_BYTES: usize = 4 * 1024 * 1024;
 /// How a process stands with its GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum CheckpointState {
     /// It may use them.
     Running,
     /// It waits as soon as it calls them.
@@ -73,7 +73,7 @@ pub enum State {
 /// Why a call was in vain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
-pub enum CallError {
+pub enum CheckpointError {
     /// This host has no way to do it.
     #[error("{0}")]
     Unsupported(String),
@@ -87,7 +87,7 @@ pub enum CallError {
 
 /// What [`CHECKPOINT`] is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum CheckpointAction {
     /// Tell how processes stand.
     Probe,
     /// Move what they hold away from GPUs.
@@ -98,7 +98,7 @@ pub enum Action {
     Undo,
 }
 
-impl Action {
+impl CheckpointAction {
     const ALL: [Self; 4] = [Self::Probe, Self::Suspend, Self::Resume, Self::Undo];
 
     /// As it is written on the command line.
@@ -112,13 +112,13 @@ impl Action {
     }
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for CheckpointAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl FromStr for Action {
+impl FromStr for CheckpointAction {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -129,27 +129,27 @@ impl FromStr for Action {
 
 /// What became of one process: a line that [`CHECKPOINT`] prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
+pub struct CheckpointResult {
     /// Which.
     pub pid: u32,
     /// How it stands now, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state: Option<State>,
+    pub state: Option<CheckpointState>,
     /// Why it could not be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failed: Option<CallError>,
+    pub failed: Option<CheckpointError>,
 }
 
 /// Descriptors that come with the beginning of a job: pipe and file of each stream, and the file of marks
 /// ([`crate::output::MARKS_FILE`]).
 pub const JOB_FDS: usize = 2 * STREAMS.len() + 1;
 
-/// Bytes of a [`Message`].
+/// Bytes of a [`WriterMessage`].
 pub const MESSAGE_BYTES: usize = 18;
 
 /// A message between supervisor and [`WRITE_OUTPUT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct WriterMessage {
     /// One of [`kind`].
     pub kind: u8,
     /// The number of a job, which is the output of one attempt.
@@ -183,9 +183,9 @@ pub mod kind {
     pub const NOT_DROPPED: u8 = b'n';
 }
 
-impl Message {
+impl WriterMessage {
     /// One of a kind that says nothing but which job.
-    pub fn of(kind: u8, job: u64) -> Self {
+    pub fn new(kind: u8, job: u64) -> Self {
         Self {
             kind,
             job,
@@ -224,41 +224,47 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_they_are_written() {
-        let line = |failed| Line {
+        let line = |failed| CheckpointResult {
             pid: 7,
             state: None,
             failed,
         };
         for (line, json) in [
             (
-                Line {
-                    state: Some(State::Checkpointed),
+                CheckpointResult {
+                    state: Some(CheckpointState::Checkpointed),
                     ..line(None)
                 },
                 r#"{"pid":7,"state":"checkpointed"}"#,
             ),
             (
-                line(Some(CallError::TimedOut(7))),
+                line(Some(CheckpointError::TimedOut(7))),
                 r#"{"pid":7,"failed":{"timed_out":7}}"#,
             ),
         ] {
             assert_eq!(serde_json::to_string(&line).unwrap(), json);
-            assert_eq!(serde_json::from_str::<Line>(json).unwrap(), line);
+            assert_eq!(
+                serde_json::from_str::<CheckpointResult>(json).unwrap(),
+                line
+            );
         }
     }
 
     #[test]
     fn messages_and_actions_are_read_as_they_are_written() {
-        let message = Message {
+        let message = WriterMessage {
             kind: kind::DROPPED,
             job: 7,
             stream: 1,
             value: u64::MAX - 2,
         };
-        assert_eq!(Message::from_bytes(&message.to_bytes()), Some(message));
-        assert_eq!(Message::from_bytes(&message.to_bytes()[1..]), None);
-        assert_eq!(Message::from_bytes(&[]), None);
-        for action in Action::ALL {
+        assert_eq!(
+            WriterMessage::from_bytes(&message.to_bytes()),
+            Some(message)
+        );
+        assert_eq!(WriterMessage::from_bytes(&message.to_bytes()[1..]), None);
+        assert_eq!(WriterMessage::from_bytes(&[]), None);
+        for action in CheckpointAction::ALL {
             assert_eq!(action.to_string().parse(), Ok(action));
         }
     }

@@ -18,20 +18,20 @@ pub enum HostHealth {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SupervisorState {
     /// It answers.
-    Answers,
+    Responding,
     /// It has answered this agent and does not answer now. The sentence says why and what to do on the host.
-    Away(String),
+    Unresponsive(String),
     /// It has not answered since the agent started, so the agent does not know which attempts the host has. The sentence is
     /// like that of `Away`.
-    Unheard(String),
+    NeverSeen(String),
 }
 
 impl SupervisorState {
     /// Why it does not answer; `None` where it does.
-    pub fn why_away(&self) -> Option<&str> {
+    pub fn unresponsive_reason(&self) -> Option<&str> {
         match self {
-            Self::Answers => None,
-            Self::Away(why) | Self::Unheard(why) => Some(why),
+            Self::Responding => None,
+            Self::Unresponsive(why) | Self::NeverSeen(why) => Some(why),
         }
     }
 }

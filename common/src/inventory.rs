@@ -55,25 +55,26 @@ pub struct Inventory {
     pub reserve: Reserve,
     /// By what this machine is told from another that has a copy of its disk.
     #[serde(default)]
-    pub machine: Machine,
+    pub machine: MachineIdentity,
 }
 
 /// Marks of a machine. They leave the host as digests only: what they are made of is the host's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "Machine"))]
 #[serde(default)]
-pub struct Machine {
+pub struct MachineIdentity {
     /// Of the id that its system was given (`/etc/machine-id`). Empty if it has none.
     pub id: String,
     /// Of the addresses that its network hardware was built with.
     pub addresses: BTreeSet<String>,
 }
 
-impl Machine {
+impl MachineIdentity {
     /// Whether two hosts are two machines for sure. One card that both have makes them one: others may be new, or not
     /// found yet while a host is being booted. Ids decide only if one of the two has no hardware to tell it by, because a
     /// copy of a disk has the same id, and a machine that is installed anew another.
-    pub fn is_other_than(&self, before: &Self) -> bool {
+    pub fn differs_from(&self, before: &Self) -> bool {
         if !self.addresses.is_empty() && !before.addresses.is_empty() {
             return self.addresses.is_disjoint(&before.addresses);
         }
@@ -124,7 +125,7 @@ pub struct Gpu {
     pub memory_bytes: u64,
     /// What it is an instance of; `None` for a whole GPU.
     #[serde(default)]
-    pub mig: Option<Mig>,
+    pub mig: Option<MigInstance>,
     /// UUIDs of the whole GPUs of this host that NVLink reaches from it, directly or through switches.
     #[serde(default)]
     pub nvlink: Vec<String>,
@@ -142,7 +143,8 @@ pub struct Gpu {
 /// Of which GPU an instance is a part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Mig {
+#[cfg_attr(feature = "schema", schemars(rename = "Mig"))]
+pub struct MigInstance {
     /// Its profile, such as `1g.10gb`.
     pub profile: String,
     /// UUID of the whole GPU.
@@ -198,12 +200,12 @@ impl Capability {
 
 /// A word that names no capability.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is no capability: {}", word.escape_debug(), way_out(word))]
+#[error("`{}` is no capability: {}", word.escape_debug(), capability_hint(word))]
 pub struct UnknownCapability {
     word: String,
 }
 
-fn way_out(word: &str) -> String {
+fn capability_hint(word: &str) -> String {
     let known = Capability::ALL.map(Capability::as_str);
     match nearest(word, known) {
         Some(near) => format!("did you mean `{near}`?"),
@@ -264,7 +266,7 @@ impl fmt::Display for Mechanism {
 impl Inventory {
     /// Which of these the host does not have by any means. To end processes a signal to their group is a means too,
     /// though the weakest: whoever requires `kill` wants what was started to be stopped, which it is by each of them.
-    pub fn lacks(&self, required: &BTreeSet<Capability>) -> BTreeSet<Capability> {
+    pub fn missing_capabilities(&self, required: &BTreeSet<Capability>) -> BTreeSet<Capability> {
         let has = |capability: &Capability| {
             let how = self.capabilities.get(capability);
             how.is_some_and(|how| *how != Mechanism::None)
@@ -358,7 +360,7 @@ mod tests {
             .into(),
             ..Inventory::default()
         };
-        let lacks = host.lacks(&Capability::ALL.into());
+        let lacks = host.missing_capabilities(&Capability::ALL.into());
         let expected = [
             Capability::Devices,
             Capability::Cpu,
@@ -367,7 +369,10 @@ mod tests {
             Capability::Cpuset,
         ];
         assert_eq!(lacks, expected.into());
-        assert!(host.lacks(&[Capability::Kill].into()).is_empty());
+        assert!(
+            host.missing_capabilities(&[Capability::Kill].into())
+                .is_empty()
+        );
     }
 
     #[test]

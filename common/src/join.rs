@@ -13,8 +13,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
+use crate::credential::Fingerprint;
 use crate::id::{NodeName, PoolName};
-use crate::proof::Fingerprint;
 
 /// ALPN name of joining.
 pub const JOIN_ALPN: &[u8] = b"sluice-join/1";
@@ -30,9 +30,9 @@ pub const SECRET_BYTES: usize = 32;
 
 /// A secret, shown to nobody.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Secret(pub [u8; SECRET_BYTES]);
+pub struct JoinSecret(pub [u8; SECRET_BYTES]);
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for JoinSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(..)")
     }
@@ -44,7 +44,7 @@ pub struct JoinRequest {
     /// The agent's build, for people.
     pub version: String,
     /// Of the token.
-    pub secret: Secret,
+    pub secret: JoinSecret,
     /// The name that it wants to have.
     pub node: NodeName,
     /// The pool that its config names, if it names one.
@@ -85,7 +85,7 @@ pub struct CertificateRequest {
 
 /// To a node, on its stream for certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CertificateWord {
+pub enum CertificateMessage {
     /// Which authorities are to be trusted from now on. Said first, and whenever they change.
     Authorities {
         /// All of them, in PEM form.

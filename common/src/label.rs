@@ -28,7 +28,7 @@ pub enum LabelError {
         /// What was written.
         key: String,
         /// What is wrong with it.
-        wrong: PartError,
+        wrong: LabelPartError,
     },
     /// The part of a key before its `/` is no DNS name.
     #[error(
@@ -45,13 +45,13 @@ pub enum LabelError {
         /// What was written.
         value: String,
         /// What is wrong with it.
-        wrong: PartError,
+        wrong: LabelPartError,
     },
 }
 
 /// What is wrong with a name or a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PartError {
+pub enum LabelPartError {
     /// Nothing stands there.
     #[error("it is empty")]
     Empty,
@@ -67,19 +67,19 @@ pub enum PartError {
 }
 
 /// A name or a value that is not empty.
-fn check_part(text: &str) -> Result<(), PartError> {
+fn check_part(text: &str) -> Result<(), LabelPartError> {
     if text.is_empty() {
-        return Err(PartError::Empty);
+        return Err(LabelPartError::Empty);
     }
     if text.len() > MAX_PART_BYTES {
-        return Err(PartError::TooLong(text.len()));
+        return Err(LabelPartError::TooLong(text.len()));
     }
     let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if let Some(strange) = text.chars().find(|c| !allowed(c)) {
-        return Err(PartError::Character(strange));
+        return Err(LabelPartError::Character(strange));
     }
     if !begins_and_ends_well(text) {
-        return Err(PartError::Edge);
+        return Err(LabelPartError::Edge);
     }
     Ok(())
 }

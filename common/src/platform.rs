@@ -1,9 +1,9 @@
 //! The platform that a GPU model maps to: a short name that policies, steps and people use. It is derived from the
 //! model's name and no list is closed: a model that nobody knows yet gets a name of its own. Platforms that admins write
-//! are in `platform/terms.rs`, the ranges that stand in them in `platform/range.rs`.
+//! are in `platform/spec.rs`, the ranges that stand in them in `platform/range.rs`.
 
 pub mod range;
-pub mod terms;
+pub mod spec;
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -20,14 +20,14 @@ pub const ANY: &str = "any";
 pub const CPU: &str = "cpu";
 
 /// The platform of GPUs that tell no model.
-pub const UNNAMED: &str = "gpu";
+pub const GENERIC_GPU: &str = "gpu";
 
 /// The platforms that a step asks for, the one that it likes best first: names with `,` between them. Nothing where it
 /// takes `any`.
 ///
 /// # Errors
 /// The first that is no name.
-pub fn asked(text: &str) -> Result<Vec<PlatformName>, NameError> {
+pub fn parse_platforms(text: &str) -> Result<Vec<PlatformName>, NameError> {
     let mut names: Vec<PlatformName> = Vec::new();
     for word in text.split(',').map(str::trim) {
         // Vendors write models in capitals, and names of platforms have none.
@@ -44,9 +44,9 @@ pub fn asked(text: &str) -> Result<Vec<PlatformName>, NameError> {
 }
 
 /// The platform of a GPU by its slug.
-pub fn of_slug(slug: &str) -> PlatformName {
+pub fn from_slug(slug: &str) -> PlatformName {
     let name = PlatformName::new(slug);
-    name.unwrap_or_else(|_| named(UNNAMED))
+    name.unwrap_or_else(|_| named(GENERIC_GPU))
 }
 
 /// The platform of hosts without GPUs.
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn platforms_are_asked_for_by_name_in_order_of_liking() {
         let names = |text| -> Vec<String> {
-            let asked = asked(text).unwrap();
+            let asked = parse_platforms(text).unwrap();
             asked.into_iter().map(String::from).collect()
         };
         assert_eq!(names("h100"), ["h100"]);
@@ -156,10 +156,10 @@ mod tests {
         assert_eq!(names("RTX-4090"), ["rtx-4090"]);
         assert!(names("any").is_empty() && names("h100, any").is_empty());
         for text in ["", "h100,", "h 100", "-"] {
-            assert!(asked(text).is_err(), "{text}");
+            assert!(parse_platforms(text).is_err(), "{text}");
         }
-        assert_eq!(of_slug("l40s").as_str(), "l40s");
-        assert_eq!(of_slug("").as_str(), UNNAMED);
+        assert_eq!(from_slug("l40s").as_str(), "l40s");
+        assert_eq!(from_slug("").as_str(), GENERIC_GPU);
     }
 
     #[test]

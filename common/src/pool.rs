@@ -1,5 +1,5 @@
 //! What an admin decides of a pool and of a subject in it: the one shape in which it is written, asked for, kept and shown.
-//! Platforms are apart (`platform/terms.rs`). What may be written is checked by the coordinator's core, which applies it.
+//! Platforms are apart (`platform/spec.rs`). What may be written is checked by the coordinator's core, which applies it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -7,21 +7,21 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::amount::{Key, STEP_RUN};
-use crate::beside::{Beside, PlatformItem};
+use crate::amount::{ResourceKey, STEP_RUN};
+use crate::document::{PlatformItemId, SpecDocument};
+use crate::document_text::{parse_texts, span_or_zero};
 use crate::id::{PlatformName, TemplateName, ValidationName};
 use crate::inventory::Capability;
-use crate::platform::terms::{PlatformSpec, UnmatchedPlatform};
-use crate::rules::{StepDefaults, StepMaxima};
+use crate::platform::spec::{PlatformSpec, UnmatchedPlatform};
+use crate::pool_rules::{StepDefaults, StepMaxima};
 use crate::step::OnPreempt;
 use crate::time::Span;
-use crate::word::{span, words};
 
 /// Amounts by key, as somebody wrote them: zeros count.
-pub type Table = BTreeMap<Key, u64>;
+pub type ResourceTable = BTreeMap<ResourceKey, u64>;
 
 /// A platform in the list of its pool.
-pub type NamedPlatform = Beside<PlatformItem, PlatformSpec>;
+pub type NamedPlatform = SpecDocument<PlatformItemId, PlatformSpec>;
 
 /// A pool as somebody writes it. The default lets everything in as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,13 +36,13 @@ pub struct PoolSpec {
     pub description: String,
     /// Capacity by key, where it is declared; what is not is what its nodes report.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub capacity: Table,
+    pub capacity: ResourceTable,
     /// For how long after its start a run is spared by others' priority and reclaim, such as `10m`; `0s` where absent.
-    #[serde(with = "span")]
+    #[serde(with = "span_or_zero")]
     #[cfg_attr(feature = "schema", schemars(schema_with = "nullable_if_read"))]
     pub min_runtime: Span,
     /// Capabilities that its nodes must have, such as `kill` or `devices`; one that lacks any gets no new work.
-    #[serde(deserialize_with = "words")]
+    #[serde(deserialize_with = "parse_texts")]
     pub require: BTreeSet<Capability>,
     /// What whoever submits to it is told while it takes no new steps; it takes them where absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,7 +70,10 @@ pub struct PoolSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub platforms: Option<Vec<NamedPlatform>>,
     /// Templates that lie under its steps, the lowest first.
-    #[serde(deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        deserialize_with = "parse_texts",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub templates: Vec<TemplateName>,
 }
 
@@ -102,9 +105,9 @@ pub struct PolicySpec {
     /// Higher is preferred.
     pub priority: u64,
     /// What is kept for the subject, by key; a key that is not named counts as 0.
-    pub reserved: Table,
+    pub reserved: ResourceTable,
     /// What it may use at most, by key; a key that is not named is bounded by the pool alone.
-    pub limit: Table,
+    pub limit: ResourceTable,
 }
 
 impl PolicySpec {
@@ -113,7 +116,7 @@ impl PolicySpec {
     }
 
     /// Keys that it names, in either table.
-    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+    pub fn keys(&self) -> impl Iterator<Item = &ResourceKey> {
         self.reserved.keys().chain(self.limit.keys())
     }
 

@@ -4,7 +4,7 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 
-use crate::amount::{BYTES_A_MEGABYTE, MCPU, MEMORY_MB, STORAGE_MB};
+use crate::amount::{BYTES_PER_MEGABYTE, MCPU, MEMORY_MB, STORAGE_MB};
 
 /// Bytes of a mebibyte.
 const MEBIBYTE: u128 = 1 << 20;
@@ -25,7 +25,7 @@ pub fn quantity(key: &str, amount: u64) -> String {
 }
 
 /// The same where it is added to what there is: `2.5 more cores`, `16GiB more of memory`.
-pub fn more(key: &str, amount: u64) -> String {
+pub fn additional(key: &str, amount: u64) -> String {
     let figure = figure(key, amount);
     match key {
         MCPU if amount == 1000 => format!("{figure} more core"),
@@ -46,7 +46,7 @@ pub fn figure(key: &str, amount: u64) -> String {
 }
 
 /// What a key counts: `cores`, `memory`.
-pub fn what(key: &str) -> &str {
+pub fn resource_noun(key: &str) -> &str {
     match key {
         MCPU => "cores",
         MEMORY_MB => "memory",
@@ -75,7 +75,7 @@ pub fn megabytes_of(used: u64, total: u64, digits: u32) -> String {
 
 /// The largest unit of which there is a whole one.
 fn unit(mb: u64) -> (u128, &'static str) {
-    let bytes = u128::from(mb) * u128::from(BYTES_A_MEGABYTE);
+    let bytes = u128::from(mb) * u128::from(BYTES_PER_MEGABYTE);
     let units = [(1 << 40, "TiB"), (1 << 30, "GiB")];
     let large = units.into_iter().find(|(unit, _)| bytes >= *unit);
     large.unwrap_or((MEBIBYTE, "MiB"))
@@ -83,7 +83,11 @@ fn unit(mb: u64) -> (u128, &'static str) {
 
 fn in_unit(mb: u64, unit: u128, digits: u32) -> String {
     let digits = if unit == MEBIBYTE { 0 } else { digits };
-    decimal(u128::from(mb) * u128::from(BYTES_A_MEGABYTE), unit, digits)
+    decimal(
+        u128::from(mb) * u128::from(BYTES_PER_MEGABYTE),
+        unit,
+        digits,
+    )
 }
 
 /// A number of so many `unit`s with at most so many digits after the point, less the zeros at the end. It is cut, not
@@ -120,9 +124,9 @@ mod tests {
         for (key, amount, words) in said {
             assert_eq!(quantity(key, amount), words);
         }
-        assert_eq!(more(MCPU, 2500), "2.5 more cores");
-        assert_eq!(more(MEMORY_MB, 1074), "1GiB more of memory");
-        assert_eq!(more("gpu", 1), "1 more gpu");
+        assert_eq!(additional(MCPU, 2500), "2.5 more cores");
+        assert_eq!(additional(MEMORY_MB, 1074), "1GiB more of memory");
+        assert_eq!(additional("gpu", 1), "1 more gpu");
         assert_eq!(figure(MEMORY_MB, u64::MAX), "16777215999999.999TiB");
     }
 

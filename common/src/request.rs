@@ -4,11 +4,11 @@
 //! what a field may not hold is [`StepRequest::check`]'s, which names field, value and way out.
 
 mod command;
-mod kinds;
+mod cpu_mode;
 mod labels;
 mod layers;
-mod processors;
 mod resources;
+mod work_kind;
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -23,7 +23,7 @@ pub(crate) use command::check_command;
 pub use resources::ResourceSettings;
 
 use crate::amount::{
-    Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN, STORAGE_MB, megabytes_up, parse_memory,
+    Amounts, GPU, MCPU, MEMORY_MB, ResourceKey, STEP_RUN, STORAGE_MB, megabytes_up, parse_memory,
 };
 use crate::environment::Environment;
 use crate::error_code::ErrorCode;
@@ -31,8 +31,8 @@ use crate::id::{PoolName, StepId, Subject};
 use crate::limit::{DEFAULT_GRACE, MAX_AMOUNT, MAX_GANG_NODES, MAX_GRACE};
 use crate::platform;
 use crate::processors::CpuMode;
-use crate::step::{OnPreempt, PriorityClass, StepSpec, Work};
-use crate::template::{Listed, Mount, check::check_mounts};
+use crate::step::{OnPreempt, PriorityClass, StepSpec, WorkKind};
+use crate::template::{LayeredList, Mount, check::check_mounts};
 use crate::time::Span;
 
 /// The body of a submit.
@@ -99,7 +99,7 @@ pub struct StepRequest {
     pub priority_class: Option<PriorityClass>,
     /// What kind of work it does, which says what holds where nothing is written.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub work: Option<Work>,
+    pub work: Option<WorkKind>,
     /// Settings of everything that it belongs to, such as its pipeline: its own go before, field by field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub defaults: Option<Box<StepRequest>>,
@@ -120,7 +120,7 @@ pub struct StepRequest {
     pub cpu_mode: Option<CpuMode>,
     /// What its wrapper is to show it of the host, beside and over what the pool's templates mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mounts: Option<Listed<Mount>>,
+    pub mounts: Option<LayeredList<Mount>>,
     /// Whether its wrapper is to let it do what root may; `false` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub privileged: Option<bool>,
@@ -148,12 +148,12 @@ impl StepRequest {
     /// The first field, in the order of this type, that may not hold what it holds.
     pub fn check(self) -> Result<StepSpec, FieldError> {
         let inherited = self.inherited();
-        let spec = self.settled()?.check_settled()?;
+        let spec = self.with_defaults()?.check_with_defaults()?;
         Ok(StepSpec { inherited, ..spec })
     }
 
-    fn check_settled(mut self) -> Result<StepSpec, FieldError> {
-        self.work = self.kind_of_work()?;
+    fn check_with_defaults(mut self) -> Result<StepSpec, FieldError> {
+        self.work = self.work_kind()?;
         let subject = self.subject.as_deref().unwrap_or("default");
         let subject = Subject::new(subject)
             .map_err(|e| FieldError::new(ErrorCode::InvalidSubject, "subject", e))?;
@@ -181,7 +181,7 @@ impl StepRequest {
         }
         let preemptible = self.is_preemptible()?;
         let (priority, retries) = (self.own_priority(), self.own_retries());
-        let unsaid = self.unsaid();
+        let unsaid = self.unset_settings();
         Ok(StepSpec {
             name,
             subject,
@@ -199,7 +199,7 @@ impl StepRequest {
             priority,
             retries,
             suspend_timeout: check_suspend_timeout(self.suspend_timeout.as_deref())?,
-            unsaid,
+            unset: unsaid,
             queue_timeout: check_queue_timeout(self.queue_timeout.as_deref())?,
             timeout: check_timeout(self.timeout.as_deref())?,
             grace: check_grace(self.grace_period.as_deref())?,
@@ -230,7 +230,7 @@ fn default_name(program: &str) -> String {
 }
 
 fn check_platform(text: Option<&str>) -> Result<(), FieldError> {
-    let asked = text.map(platform::asked).transpose();
+    let asked = text.map(platform::parse_platforms).transpose();
     asked.map(drop).map_err(|e| {
         let message = format!("{e}; with several, write `,` between them");
         FieldError::new(ErrorCode::InvalidPlatform, "platform", message)
@@ -301,7 +301,7 @@ impl ResourceSettings {
         let mut demand = Amounts::new();
         for (name, amount) in &self.pool_resources {
             let field = || format!("resources.pool_resources.{}", name.escape_default());
-            let key = Key::new(name.as_str())
+            let key = ResourceKey::new(name.as_str())
                 .map_err(|e| FieldError::new(ErrorCode::InvalidResourceKey, field(), e))?;
             demand.set(key, check_amount(*amount, field)?);
         }

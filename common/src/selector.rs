@@ -60,7 +60,7 @@ const FORMS: &str = "write `key=value`, `key!=value`, `key in (a, b)`, `key noti
 
 /// What one label must say.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Test {
+pub enum LabelTest {
     /// It is there and says one of these.
     In(BTreeSet<LabelValue>),
     /// It is not there, or says none of these.
@@ -71,16 +71,16 @@ pub enum Test {
     Missing,
 }
 
-impl Test {
+impl LabelTest {
     fn holds(&self, value: Option<&str>) -> bool {
         let among = |values: &BTreeSet<LabelValue>| {
             value.is_some_and(|value| values.iter().any(|it| it.as_str() == value))
         };
         match self {
-            Test::In(values) => among(values),
-            Test::NotIn(values) => !among(values),
-            Test::Exists => value.is_some(),
-            Test::Missing => value.is_none(),
+            LabelTest::In(values) => among(values),
+            LabelTest::NotIn(values) => !among(values),
+            LabelTest::Exists => value.is_some(),
+            LabelTest::Missing => value.is_none(),
         }
     }
 }
@@ -91,17 +91,17 @@ pub struct Requirement {
     /// Of which label.
     pub key: LabelKey,
     /// What it must say.
-    pub test: Test,
+    pub test: LabelTest,
 }
 
 impl fmt::Display for Requirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = &self.key;
         let (sign, word, values) = match &self.test {
-            Test::Exists => return write!(f, "{key}"),
-            Test::Missing => return write!(f, "!{key}"),
-            Test::In(values) => ("=", "in", values),
-            Test::NotIn(values) => ("!=", "notin", values),
+            LabelTest::Exists => return write!(f, "{key}"),
+            LabelTest::Missing => return write!(f, "!{key}"),
+            LabelTest::In(values) => ("=", "in", values),
+            LabelTest::NotIn(values) => ("!=", "notin", values),
         };
         if let (1, Some(one)) = (values.len(), values.first()) {
             return write!(f, "{key}{sign}{one}");
@@ -169,9 +169,9 @@ impl FromStr for Selector {
     type Err = SelectorError;
 
     fn from_str(text: &str) -> Result<Self, SelectorError> {
-        let mut reader = Reader { rest: text };
+        let mut reader = SelectorParser { rest: text };
         let mut requirements = Vec::new();
-        if reader.peek() == Token::End {
+        if reader.peek() == SelectorToken::End {
             return Ok(Self::default());
         }
         loop {
@@ -180,8 +180,8 @@ impl FromStr for Selector {
                 return Err(SelectorError::TooLong { what: "conditions" });
             }
             match reader.next() {
-                Token::End => return Ok(Self(requirements)),
-                Token::Sign(",") => {}
+                SelectorToken::End => return Ok(Self(requirements)),
+                SelectorToken::Sign(",") => {}
                 other => return Err(other.instead_of("`,` or the end")),
             }
         }
@@ -190,22 +190,22 @@ impl FromStr for Selector {
 
 /// A piece of a selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token<'a> {
+enum SelectorToken<'a> {
     /// A key, a value, `in` or `notin`.
     Word(&'a str),
     Sign(&'a str),
     End,
 }
 
-impl Token<'_> {
+impl SelectorToken<'_> {
     fn instead_of(self, wanted: &'static str) -> SelectorError {
         let found = match self {
-            Token::Word(text) | Token::Sign(text) => {
+            SelectorToken::Word(text) | SelectorToken::Sign(text) => {
                 let shown = text.chars().take(SHOWN_CHARS);
                 let shown: String = shown.flat_map(char::escape_default).collect();
                 alloc::format!("`{shown}` stands")
             }
-            Token::End => "it ends".to_owned(),
+            SelectorToken::End => "it ends".to_owned(),
         };
         SelectorError::Unexpected { found, wanted }
     }
@@ -215,37 +215,37 @@ impl Token<'_> {
 const SIGNS: [&str; 7] = ["==", "!=", "=", "!", ",", "(", ")"];
 
 /// What is left to read.
-struct Reader<'a> {
+struct SelectorParser<'a> {
     rest: &'a str,
 }
 
-impl<'a> Reader<'a> {
-    fn peek(&self) -> Token<'a> {
+impl<'a> SelectorParser<'a> {
+    fn peek(&self) -> SelectorToken<'a> {
         let rest = self.rest.trim_start();
         if rest.is_empty() {
-            return Token::End;
+            return SelectorToken::End;
         }
         if let Some(sign) = SIGNS.into_iter().find(|sign| rest.starts_with(sign)) {
-            return Token::Sign(sign);
+            return SelectorToken::Sign(sign);
         }
         let ends = |c: char| c.is_whitespace() || SIGNS.iter().any(|sign| sign.starts_with(c));
         let length = rest.find(ends).unwrap_or(rest.len());
-        Token::Word(&rest[..length])
+        SelectorToken::Word(&rest[..length])
     }
 
-    fn next(&mut self) -> Token<'a> {
+    fn next(&mut self) -> SelectorToken<'a> {
         let token = self.peek();
-        if let Token::Word(text) | Token::Sign(text) = token {
+        if let SelectorToken::Word(text) | SelectorToken::Sign(text) = token {
             self.rest = &self.rest.trim_start()[text.len()..];
         }
         token
     }
 
     fn requirement(&mut self) -> Result<Requirement, SelectorError> {
-        if self.peek() == Token::Sign("!") {
+        if self.peek() == SelectorToken::Sign("!") {
             self.next();
             let key = self.key()?;
-            let test = Test::Missing;
+            let test = LabelTest::Missing;
             return Ok(Requirement { key, test });
         }
         let key = self.key()?;
@@ -255,29 +255,29 @@ impl<'a> Reader<'a> {
 
     fn key(&mut self) -> Result<LabelKey, SelectorError> {
         match self.next() {
-            Token::Word(word) => Ok(LabelKey::new(word)?),
+            SelectorToken::Word(word) => Ok(LabelKey::new(word)?),
             other => Err(other.instead_of("the key of a label")),
         }
     }
 
-    fn test(&mut self, key: &LabelKey) -> Result<Test, SelectorError> {
+    fn test(&mut self, key: &LabelKey) -> Result<LabelTest, SelectorError> {
         let test = match self.peek() {
-            Token::End | Token::Sign(",") => return Ok(Test::Exists),
-            Token::Sign("=" | "==") => {
+            SelectorToken::End | SelectorToken::Sign(",") => return Ok(LabelTest::Exists),
+            SelectorToken::Sign("=" | "==") => {
                 self.next();
-                Test::In(BTreeSet::from([self.value()?]))
+                LabelTest::In(BTreeSet::from([self.value()?]))
             }
-            Token::Sign("!=") => {
+            SelectorToken::Sign("!=") => {
                 self.next();
-                Test::NotIn(BTreeSet::from([self.value()?]))
+                LabelTest::NotIn(BTreeSet::from([self.value()?]))
             }
-            Token::Word("in") => {
+            SelectorToken::Word("in") => {
                 self.next();
-                Test::In(self.values(key)?)
+                LabelTest::In(self.values(key)?)
             }
-            Token::Word("notin") => {
+            SelectorToken::Word("notin") => {
                 self.next();
-                Test::NotIn(self.values(key)?)
+                LabelTest::NotIn(self.values(key)?)
             }
             other => return Err(other.instead_of("`=`, `!=`, `in`, `notin` or `,`")),
         };
@@ -287,21 +287,21 @@ impl<'a> Reader<'a> {
     /// A value; an empty one where nothing stands before the next sign.
     fn value(&mut self) -> Result<LabelValue, SelectorError> {
         match self.peek() {
-            Token::Word(word) => {
+            SelectorToken::Word(word) => {
                 self.next();
                 Ok(LabelValue::new(word)?)
             }
-            Token::End | Token::Sign("," | ")") => Ok(LabelValue::default()),
+            SelectorToken::End | SelectorToken::Sign("," | ")") => Ok(LabelValue::default()),
             other => Err(other.instead_of("a value")),
         }
     }
 
     fn values(&mut self, key: &LabelKey) -> Result<BTreeSet<LabelValue>, SelectorError> {
         match self.next() {
-            Token::Sign("(") => {}
+            SelectorToken::Sign("(") => {}
             other => return Err(other.instead_of("`(`")),
         }
-        if self.peek() == Token::Sign(")") {
+        if self.peek() == SelectorToken::Sign(")") {
             let key = String::from(key.clone());
             return Err(SelectorError::NoValues { key });
         }
@@ -312,8 +312,8 @@ impl<'a> Reader<'a> {
                 return Err(SelectorError::TooLong { what: "values" });
             }
             match self.next() {
-                Token::Sign(")") => return Ok(values),
-                Token::Sign(",") => {}
+                SelectorToken::Sign(")") => return Ok(values),
+                SelectorToken::Sign(",") => {}
                 other => return Err(other.instead_of("`,` or `)`")),
             }
         }
@@ -403,10 +403,10 @@ mod tests {
         let key = key.prop_map(|text| LabelKey::new(text).unwrap());
         let values = || prop::collection::btree_set(value(), 1..4);
         let test = prop_oneof![
-            values().prop_map(Test::In),
-            values().prop_map(Test::NotIn),
-            Just(Test::Exists),
-            Just(Test::Missing),
+            values().prop_map(LabelTest::In),
+            values().prop_map(LabelTest::NotIn),
+            Just(LabelTest::Exists),
+            Just(LabelTest::Missing),
         ];
         (key, test).prop_map(|(key, test)| Requirement { key, test })
     }

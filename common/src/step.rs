@@ -11,10 +11,10 @@ use crate::amount::Amounts;
 use crate::environment::Environment;
 use crate::id::{PoolName, Subject, UserName};
 use crate::label::{LabelKey, LabelValue};
+use crate::pool_rules::Setting;
 use crate::processors::CpuMode;
 use crate::request::ResourceSettings;
-use crate::rules::Setting;
-use crate::template::{Listed, Mount};
+use crate::template::{LayeredList, Mount};
 use crate::time::Span;
 
 /// What happens to a step that gives way.
@@ -57,8 +57,9 @@ impl fmt::Display for PriorityClass {
 /// What kind of work a step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "Work"))]
 #[serde(rename_all = "snake_case")]
-pub enum Work {
+pub enum WorkKind {
     /// It makes a model, writes checkpoints and can begin again from one.
     Training,
     /// It answers requests, for as long as it is let.
@@ -69,32 +70,32 @@ pub enum Work {
     Compute,
 }
 
-impl Work {
+impl WorkKind {
     /// Every kind, in the order in which they are shown.
-    pub const ALL: [Work; 4] = [
-        Work::Training,
-        Work::Inference,
-        Work::Notebook,
-        Work::Compute,
+    pub const ALL: [WorkKind; 4] = [
+        WorkKind::Training,
+        WorkKind::Inference,
+        WorkKind::Notebook,
+        WorkKind::Compute,
     ];
 
     /// The name as the API writes it.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Work::Training => "training",
-            Work::Inference => "inference",
-            Work::Notebook => "notebook",
-            Work::Compute => "compute",
+            WorkKind::Training => "training",
+            WorkKind::Inference => "inference",
+            WorkKind::Notebook => "notebook",
+            WorkKind::Compute => "compute",
         }
     }
 }
 
-impl FromStr for Work {
-    type Err = WorkError;
+impl FromStr for WorkKind {
+    type Err = WorkKindError;
 
-    fn from_str(text: &str) -> Result<Self, WorkError> {
-        let known = Work::ALL.into_iter().find(|work| work.as_str() == text);
-        known.ok_or_else(|| WorkError {
+    fn from_str(text: &str) -> Result<Self, WorkKindError> {
+        let known = WorkKind::ALL.into_iter().find(|work| work.as_str() == text);
+        known.ok_or_else(|| WorkKindError {
             text: text.escape_default().to_string(),
         })
     }
@@ -103,12 +104,12 @@ impl FromStr for Work {
 /// Why a text is no kind of work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no kind of work: write training, inference, notebook or compute")]
-pub struct WorkError {
+pub struct WorkKindError {
     /// What was written, escaped.
     pub text: String,
 }
 
-impl fmt::Display for Work {
+impl fmt::Display for WorkKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -157,14 +158,14 @@ pub struct StepSpec {
     /// Whether it waits, rather than being rejected, while no remembered host could hold it.
     pub allow_pending: bool,
     /// Whether giving way to others and losing hosts leave its retries alone; if not, they spend them.
-    #[serde(default = "free")]
+    #[serde(default = "default_free_preemptions")]
     pub free_preemptions: bool,
     /// The class that it was given, which says what the fields above say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class: Option<PriorityClass>,
     /// What kind of work it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub work: Option<Work>,
+    pub work: Option<WorkKind>,
     /// How long it may be frozen before it is stopped and waits to start anew; `None` is
     /// [`crate::limit::DEFAULT_SUSPEND_TIMEOUT`], and for ever while somebody holds it.
     #[serde(default)]
@@ -173,8 +174,8 @@ pub struct StepSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_timeout: Option<Span>,
     /// What it does not say itself, so that its pool may.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub unsaid: BTreeSet<Setting>,
+    #[serde(default, rename = "unsaid", skip_serializing_if = "BTreeSet::is_empty")]
+    pub unset: BTreeSet<Setting>,
     /// Words of its submitter's own, by which lists and rules tell steps apart.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<LabelKey, LabelValue>,
@@ -183,7 +184,7 @@ pub struct StepSpec {
     pub cpu_mode: CpuMode,
     /// What its wrapper is to show it of the host, as it says itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mounts: Option<Listed<Mount>>,
+    pub mounts: Option<LayeredList<Mount>>,
     /// Whether its wrapper is to let it do what root may.
     #[serde(default, skip_serializing_if = "is_false")]
     pub privileged: bool,
@@ -215,7 +216,7 @@ impl StepSpec {
         let labels = self.labels.iter();
         let labels = labels.map(|(k, v)| weigh(k.as_str()) + weigh(v.as_str()));
         let keys = self.request.iter().map(|(key, _)| weigh(key.as_str()));
-        let mounts = self.mounts.iter().flat_map(Listed::items);
+        let mounts = self.mounts.iter().flat_map(LayeredList::items);
         let mounts = mounts.map(|it| weigh(&it.source) + it.target.as_deref().map_or(0, weigh));
         let texts: usize = one.chain(lists).chain(variables).sum();
         let others: usize = labels.chain(keys).chain(mounts).sum();
@@ -238,7 +239,7 @@ impl OnPreempt {
 }
 
 /// What steps of before the choice have.
-fn free() -> bool {
+fn default_free_preemptions() -> bool {
     true
 }
 
@@ -253,7 +254,7 @@ fn is_false(value: &bool) -> bool {
 ///
 /// # Errors
 /// Those of the serializer.
-pub fn without_values<S: serde::Serializer>(
+pub fn serialize_without_env_values<S: serde::Serializer>(
     spec: &StepSpec,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {

@@ -23,10 +23,10 @@ use crate::inventory::{Capability, Mechanism};
 use crate::lease::{Challenge, SealedLease};
 use crate::processors::{CpuMode, CpuSet};
 use crate::submitter::Submitter;
-use crate::template::launch::Around;
+use crate::template::launch::HooksAndLimits;
 use crate::time::{Span, Time};
 use crate::usage::Usage;
-use crate::wire::StopWhy;
+use crate::wire::StopReason;
 
 /// The version of this protocol. A supervisor and an agent of different versions part with a message.
 pub const SUPERVISION_VERSION: u32 = 2;
@@ -88,7 +88,7 @@ pub enum ToSupervisor {
         /// Which.
         attempt: AttemptId,
         /// Why.
-        why: StopWhy,
+        why: StopReason,
         /// When it is killed.
         kill_at: BootMillis,
     },
@@ -200,22 +200,22 @@ pub struct SpawnSpec {
     /// Between SIGTERM and SIGKILL when it does.
     pub lease_grace: Span,
     /// Kept for the agent and given back in every view.
-    pub memo: Memo,
+    pub launch_record: LaunchRecord,
     /// On whose behalf: the supervisor's own config says which user that is.
     pub subject: Subject,
     /// The user who submitted the step: the supervisor's own config says whether it runs as the host's user of that name.
     pub submitter: Option<Submitter>,
     /// What all of its processes together may use.
-    pub limits: Limits,
+    pub limits: ResourceLimits,
     /// Which GPUs it may open.
-    pub devices: Devices,
+    pub devices: DeviceAccess,
     /// How it has its processors.
-    pub processors: Processors,
+    pub processors: CpuAllocation,
     /// What goes on around it, within what the supervisor's own config allows.
-    pub around: Around,
+    pub hooks: HooksAndLimits,
     /// The environment of what templates run around it: its wrapper and its hooks. Nothing of the step's own is in it, and
     /// their programs are looked up in its `PATH`.
-    pub around_env: Environment,
+    pub hook_env: Environment,
     /// How many arguments in front of its command are a wrapper's; 0 is none.
     pub wrapper: u32,
     /// Whether that wrapper hands the step's variables on by a file of `NAME=value` lines. Otherwise the supervisor's own
@@ -225,7 +225,7 @@ pub struct SpawnSpec {
 
 /// How an attempt has its processors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Processors {
+pub struct CpuAllocation {
     /// What the processor time of its limits means.
     pub mode: CpuMode,
     /// Those that are its own: it runs on no others. None where it runs wherever there is room.
@@ -237,16 +237,16 @@ pub struct Processors {
 /// What is a GPU the supervisor finds out by itself. The agent's word can grant what is closed, for the agent says who
 /// has which GPU, and can close more; it cannot open what it does not name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Devices {
+pub struct DeviceAccess {
     /// Those of the GPUs and instances that it was granted. Instances of one GPU share the device of that GPU.
     pub granted: Vec<DeviceNumber>,
     /// The devices of every GPU of the host, as far as the agent knows them.
-    pub fenced: Vec<DeviceNumber>,
+    pub all_gpus: Vec<DeviceNumber>,
 }
 
 /// What all processes of an attempt together may use. `None` is as much as the host has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct ResourceLimits {
     /// Processor time, in thousandths of a core.
     pub mcpu: Option<u64>,
     /// Memory, in bytes, none of it swapped out.
@@ -257,7 +257,7 @@ pub struct Limits {
 
 /// What an agent needs to know of an attempt after its own restart. The supervisor keeps it and never reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Memo {
+pub struct LaunchRecord {
     /// How long the attempt may run.
     pub timeout: Option<Span>,
     /// Between the stop signal and the kill when it times out.
@@ -278,7 +278,7 @@ pub struct AttemptView {
     /// Where it stands.
     pub phase: HostPhase,
     /// From its spawn.
-    pub memo: Memo,
+    pub launch_record: LaunchRecord,
     /// Whether its processes may run.
     pub freezer: FreezerState,
     /// How long they might not.
@@ -309,14 +309,14 @@ pub enum FreezerState {
     /// They may, and what they hold on GPUs is being moved to the host's memory.
     Moving,
     /// None of them runs, and what they held on GPUs is in the host's memory.
-    Moved(Moved),
+    Moved(MovedMemory),
     /// They may, and what they held on GPUs is being brought back.
     Restoring,
 }
 
 /// What was moved from GPUs to the host's memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moved {
+pub struct MovedMemory {
     /// Whose it is. The driver may list them as users of their GPUs still.
     pub pids: Vec<u32>,
     /// How much, in bytes, as the agent saw it before.
@@ -346,9 +346,9 @@ pub enum HostPhase {
     /// Its main process runs.
     Running(Process),
     /// Its main process has ended; others of its group may still run.
-    Ended(HostEnd),
+    Ended(ProcessEnd),
     /// No process of it is left.
-    Gone(HostEnd),
+    Gone(ProcessEnd),
 }
 
 /// A process that cannot be mistaken for another that was given the same number later.
@@ -374,7 +374,7 @@ impl Process {
 
 /// How and when an attempt's main process ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostEnd {
+pub struct ProcessEnd {
     /// The process that ran; `None` where none could be made.
     pub process: Option<Process>,
     /// How.

@@ -10,12 +10,12 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::shown;
+use crate::config::escape_controls;
 use crate::id::{Subject, UserName};
 use crate::inventory::Mechanism;
 use crate::lease::LeaseKey;
 use crate::time::Span;
-use crate::uid_range::{RangeError, Uids};
+use crate::uid_range::{UidRange, UidRangeError};
 
 /// Most bytes of an answer of the helper: thousands of users, each with the longest name.
 pub const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
@@ -34,7 +34,7 @@ pub struct SupervisorConfig {
     /// The most processes of one step.
     pub pids_max: Option<u32>,
     /// How steps are kept from GPUs that they were not granted.
-    pub device_filter: FilterChoice,
+    pub device_filter: DeviceFilterChoice,
     /// Nodes of devices that are GPUs beside those of the driver.
     pub gpu_devices: Vec<String>,
     /// Replaces the loader's choice of the driver's library.
@@ -42,13 +42,13 @@ pub struct SupervisorConfig {
     /// Replaces the search for `cuda-checkpoint`.
     pub cuda_checkpoint: Option<String>,
     /// What is kept of output.
-    pub output: OutputRules,
+    pub output: OutputRetention,
     /// Whose leases count, and for how long.
-    pub leases: LeaseTerms,
+    pub leases: LeaseRules,
     /// Who steps run as, and within what.
     pub steps: StepRules,
     /// What runs around attempts.
-    pub hooks: Hooks,
+    pub hooks: HostHooks,
 }
 
 /// A user as an admin names it.
@@ -96,9 +96,9 @@ pub struct StepRules {
     /// The users that steps of several subjects may run as.
     pub shared_users: Vec<UserRef>,
     /// The users whose own steps run as them; `None` if it does not matter who submitted a step.
-    pub as_submitter: Option<AsSubmitter>,
+    pub as_submitter: Option<SubmitterUsers>,
     /// Which user ids are given to attempts for which no user is named.
-    pub uid_range: UidRange,
+    pub uid_range: UidRangeSetting,
     /// Whether any of these may be root.
     pub allow_root: bool,
     /// Where steps may work, beside their own directories; `None` is wherever their user may go.
@@ -121,7 +121,7 @@ impl StepRules {
 
 /// The users whose own steps run as them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AsSubmitter {
+pub struct SubmitterUsers {
     /// The host's user for each submitter.
     pub users: BTreeMap<UserName, UserRef>,
     /// What becomes of the steps of all others.
@@ -141,7 +141,7 @@ pub enum OtherSubmitters {
 
 /// Which user ids are given to attempts, each to one at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum UidRange {
+pub enum UidRangeSetting {
     /// The range that is set aside for it where the file says nothing.
     #[default]
     Default,
@@ -151,16 +151,16 @@ pub enum UidRange {
     Nothing,
 }
 
-impl UidRange {
+impl UidRangeSetting {
     /// The range; `None` where no attempt gets a user id of its own.
     ///
     /// # Errors
     /// Where the bounds are no range.
-    pub fn uids(self) -> Result<Option<Uids>, RangeError> {
+    pub fn uids(self) -> Result<Option<UidRange>, UidRangeError> {
         match self {
-            UidRange::Default => Ok(Some(Uids::DEFAULT)),
-            UidRange::Given([first, last]) => Uids::new(first, last).map(Some),
-            UidRange::Nothing => Ok(None),
+            UidRangeSetting::Default => Ok(Some(UidRange::DEFAULT)),
+            UidRangeSetting::Given([first, last]) => UidRange::new(first, last).map(Some),
+            UidRangeSetting::Nothing => Ok(None),
         }
     }
 }
@@ -168,7 +168,7 @@ impl UidRange {
 /// The mechanism of device filters that the file wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FilterChoice {
+pub enum DeviceFilterChoice {
     /// The best that can be had.
     #[default]
     Auto,
@@ -180,24 +180,24 @@ pub enum FilterChoice {
     None,
 }
 
-impl FilterChoice {
+impl DeviceFilterChoice {
     /// Whether a mechanism may be used.
-    pub fn admits(self, mechanism: Mechanism) -> bool {
+    pub fn allows(self, mechanism: Mechanism) -> bool {
         match (self, mechanism) {
-            (FilterChoice::Auto, Mechanism::Cgroup2 | Mechanism::Cgroup1)
-            | (FilterChoice::Cgroup2, Mechanism::Cgroup2)
-            | (FilterChoice::Cgroup1, Mechanism::Cgroup1) => true,
+            (DeviceFilterChoice::Auto, Mechanism::Cgroup2 | Mechanism::Cgroup1)
+            | (DeviceFilterChoice::Cgroup2, Mechanism::Cgroup2)
+            | (DeviceFilterChoice::Cgroup1, Mechanism::Cgroup1) => true,
             (_, Mechanism::ProcessGroup | Mechanism::None)
-            | (FilterChoice::Cgroup2, Mechanism::Cgroup1)
-            | (FilterChoice::Cgroup1, Mechanism::Cgroup2)
-            | (FilterChoice::None, _) => false,
+            | (DeviceFilterChoice::Cgroup2, Mechanism::Cgroup1)
+            | (DeviceFilterChoice::Cgroup1, Mechanism::Cgroup2)
+            | (DeviceFilterChoice::None, _) => false,
         }
     }
 }
 
 /// What is kept of the output of attempts, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OutputRules {
+pub struct OutputRetention {
     /// How much of each stream of an attempt is kept, in bytes: the newest.
     pub max_bytes: u64,
     /// How long an attempt's directory is kept after the attempt was forgotten.
@@ -210,7 +210,7 @@ pub struct OutputRules {
     pub min_free: Option<u64>,
 }
 
-impl Default for OutputRules {
+impl Default for OutputRetention {
     fn default() -> Self {
         Self {
             // Enough for every log that a person reads, and little beside the disk of a GPU host.
@@ -227,14 +227,14 @@ impl Default for OutputRules {
 
 /// Whose leases count, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeaseTerms {
+pub struct LeaseRules {
     /// The cluster's key, if it is set by hand.
     pub key: Option<LeaseKey>,
     /// The longest that a lease may last, whoever gives it.
     pub longest: Span,
 }
 
-impl Default for LeaseTerms {
+impl Default for LeaseRules {
     fn default() -> Self {
         Self {
             key: None,
@@ -246,7 +246,7 @@ impl Default for LeaseTerms {
 
 /// Programs of the admin that run around attempts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hooks {
+pub struct HostHooks {
     /// Before the step's program; where it fails, the step does not start here.
     pub prolog: Option<String>,
     /// After the last process of an attempt has ended.
@@ -259,7 +259,7 @@ pub struct Hooks {
     pub health_check: Option<HealthCheck>,
 }
 
-impl Default for Hooks {
+impl Default for HostHooks {
     fn default() -> Self {
         Self {
             prolog: None,
@@ -288,7 +288,7 @@ pub struct HealthCheck {
 
 /// Asks the helper who steps run as on this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UsersAsked {
+pub struct UserLookup {
     /// Whom the file names.
     pub rules: StepRules,
     /// Whose agent may connect.
@@ -307,7 +307,7 @@ pub struct StepUsers {
     /// By submitter, if it matters who submitted a step; `None` for a user whom the host does not have.
     pub by_submitter: Option<BTreeMap<UserName, Option<StepUser>>>,
     /// The ids that are given to attempts of whom nothing is said.
-    pub own_range: Option<Uids>,
+    pub own_range: Option<UidRange>,
     /// What is wrong with the first submitter whom the host lacks: a start goes on without.
     pub missing: Option<String>,
     /// What an admin should know that is no mistake.
@@ -329,7 +329,7 @@ pub struct StepUser {
 
 /// What is wrong with the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-pub enum ConfigMistake {
+pub enum ConfigFileError {
     /// The file is no text, or its disk fails.
     #[error("{0}")]
     Unreadable(String),
@@ -351,19 +351,19 @@ pub enum ConfigMistake {
     },
 }
 
-impl ConfigMistake {
+impl ConfigFileError {
     /// What is wrong with the value of a key.
     pub fn value(key: &str, message: impl AsRef<str>) -> Self {
         Self::Value {
-            key: shown(key),
-            message: shown(message.as_ref()),
+            key: escape_controls(key),
+            message: escape_controls(message.as_ref()),
         }
     }
 }
 
 /// What the helper is to print for whoever checks a config.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Checked {
+pub struct CheckedConfig {
     /// What the file comes to, with what the command line and the environment say.
     pub config: SupervisorConfig,
     /// What an admin should know that is no mistake.
@@ -378,14 +378,14 @@ mod tests {
     fn the_config_says_which_mechanisms_may_be_used() {
         use Mechanism::{Cgroup1, Cgroup2, None, ProcessGroup};
         for (filter, admitted) in [
-            (FilterChoice::Auto, &[Cgroup2, Cgroup1][..]),
-            (FilterChoice::Cgroup2, &[Cgroup2]),
-            (FilterChoice::Cgroup1, &[Cgroup1]),
-            (FilterChoice::None, &[]),
+            (DeviceFilterChoice::Auto, &[Cgroup2, Cgroup1][..]),
+            (DeviceFilterChoice::Cgroup2, &[Cgroup2]),
+            (DeviceFilterChoice::Cgroup1, &[Cgroup1]),
+            (DeviceFilterChoice::None, &[]),
         ] {
             for mechanism in [Cgroup2, Cgroup1, ProcessGroup, None] {
                 let expected = admitted.contains(&mechanism);
-                assert_eq!(filter.admits(mechanism), expected, "{filter:?} {mechanism}");
+                assert_eq!(filter.allows(mechanism), expected, "{filter:?} {mechanism}");
             }
         }
     }

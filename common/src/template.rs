@@ -6,10 +6,10 @@
 //! that in [`launch`]. The coordinator's core stores templates and says which of them a step stands on.
 
 pub mod check;
+mod field_text;
 pub mod launch;
 pub mod merge;
 pub mod origin;
-mod told;
 pub mod variable;
 
 use alloc::collections::BTreeMap;
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::environment::Environment;
 use crate::request::ResourceSettings;
 
-pub use merge::{Listed, Named};
+pub use merge::{LayeredList, ListItem};
 
 /// One layer. What is absent says nothing; zero, `false` and an empty list are values like any other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,10 +53,10 @@ pub struct Template {
     pub resources: DefaultResources,
     /// What is mounted where the step says nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mounts: Option<Listed<Mount>>,
+    pub mounts: Option<LayeredList<Mount>>,
     /// What a step may mount: what lies at or below one of these. Nothing where it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub allowed_mounts: Option<Listed<Mount>>,
+    pub allowed_mounts: Option<LayeredList<Mount>>,
     /// What `{{mounts}}` becomes for each mount, such as `--volume={{source}}:{{target}}:{{mode}}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount_argument: Option<String>,
@@ -92,10 +92,10 @@ pub enum LimitValue {
 pub struct Hooks {
     /// Before the step. Where one fails, the step does not start and has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub before: Option<Listed<Hook>>,
+    pub before: Option<LayeredList<Hook>>,
     /// After the step's program has ended, however it did. What becomes of them changes nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub after: Option<Listed<Hook>>,
+    pub after: Option<LayeredList<Hook>>,
 }
 
 impl Hooks {
@@ -168,7 +168,7 @@ impl DefaultResources {
 
     /// What a step says, and this where it says nothing.
     #[must_use]
-    pub fn under(&self, step: &ResourceSettings) -> ResourceSettings {
+    pub fn fill_unset(&self, step: &ResourceSettings) -> ResourceSettings {
         ResourceSettings {
             gpu_count: step.gpu_count.or(self.gpu_count),
             cpu_count: step.cpu_count.or(self.cpu_count),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// User ids from the first to the last, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Uids {
+pub struct UidRange {
     /// The lowest.
     pub first: u32,
     /// The highest.
@@ -36,7 +36,7 @@ const MAX_LEN: u32 = 1 << 20;
 
 /// Why a range cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RangeError {
+pub enum UidRangeError {
     /// The bounds say nothing.
     #[error(
         "[{first}, {last}] is no range: write the lowest id, then the highest, of two at least"
@@ -71,7 +71,7 @@ pub enum RangeError {
     },
 }
 
-impl Uids {
+impl UidRange {
     /// Where the config names no range: above what directory services give out by themselves (SSSD ends at
     /// 2,000,200,000), below what systemd keeps for others; so many that an id comes again late.
     pub const DEFAULT: Self = Self {
@@ -83,19 +83,21 @@ impl Uids {
     ///
     /// # Errors
     /// Where it is none, is too long, or belongs to somebody on every Linux host.
-    pub fn new(first: u32, last: u32) -> Result<Self, RangeError> {
+    pub fn new(first: u32, last: u32) -> Result<Self, UidRangeError> {
         // One is the writer's of their output.
         if first >= last {
-            return Err(RangeError::Empty { first, last });
+            return Err(UidRangeError::Empty { first, last });
         }
         if last - first >= MAX_LEN {
-            return Err(RangeError::TooLong { first, last });
+            return Err(UidRangeError::TooLong { first, last });
         }
         let range = Self { first, last };
-        let taken = TAKEN.iter().find(|(from, to, _)| range.meets(*from, *to));
+        let taken = TAKEN
+            .iter()
+            .find(|(from, to, _)| range.overlaps(*from, *to));
         match taken {
             None => Ok(range),
-            Some((first, last, to)) => Err(RangeError::GivenOut {
+            Some((first, last, to)) => Err(UidRangeError::GivenOut {
                 first: *first,
                 last: *last,
                 to: (*to).to_owned(),
@@ -114,7 +116,7 @@ impl Uids {
     }
 
     /// Whether one of them lies from `first` to `last`.
-    pub fn meets(self, first: u32, last: u32) -> bool {
+    pub fn overlaps(self, first: u32, last: u32) -> bool {
         self.first <= last && first <= self.last
     }
 }
@@ -126,14 +128,17 @@ mod tests {
 
     #[test]
     fn a_range_lies_beside_what_is_given_out_on_every_host() {
-        let Uids { first, last } = Uids::DEFAULT;
-        Uids::new(first, last).unwrap();
+        let UidRange { first, last } = UidRange::DEFAULT;
+        UidRange::new(first, last).unwrap();
         for (first, last) in [
             (1_000, 60_000),
             (65_536, 99_999),
             (2_000_000_000, 2_000_065_535),
         ] {
-            assert_eq!(Uids::new(first, last).unwrap().count(), last - first + 1);
+            assert_eq!(
+                UidRange::new(first, last).unwrap().count(),
+                last - first + 1
+            );
         }
         for (first, last, why) in [
             (9, 8, "is no range"),
@@ -148,7 +153,7 @@ mod tests {
             (u32::MAX - 1, u32::MAX, "negative"),
             (1_900_000_000, 1_901_048_576, "more than 1048576"),
         ] {
-            let told = Uids::new(first, last).unwrap_err().to_string();
+            let told = UidRange::new(first, last).unwrap_err().to_string();
             assert!(told.contains(why), "{first} {last}: {told}");
         }
     }

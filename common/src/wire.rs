@@ -1,7 +1,7 @@
 //! The whole protocol between coordinator and agent.
 //!
 //! The agent dials, and opens two streams: *control* and *heartbeat*. On control it says [`Hello`] first and is
-//! answered by [`Greeting`]; from then on each side sends [`FromNode`] and [`Command`]. On heartbeat it sends
+//! answered by [`HelloReply`]; from then on each side sends [`FromNode`] and [`Command`]. On heartbeat it sends
 //! [`Heartbeat`]s, each acknowledged at once by [`HeartbeatAck`]. For each transfer of output the coordinator opens a
 //! stream, sends a [`LogRequest`] and is answered by a [`LogReply`] followed by plain bytes until the stream ends. A
 //! program that runs beside a step is asked for in the same way.
@@ -77,12 +77,12 @@ pub struct Hello {
     /// What the host has.
     pub inventory: Inventory,
     /// Every attempt that the host knows and was not told to forget. While the supervisor is
-    /// [`SupervisorState::Unheard`] the host knows none, and none counts as missing.
+    /// [`SupervisorState::NeverSeen`] the host knows none, and none counts as missing.
     pub attempts: Vec<AttemptStatus>,
     /// Which GPUs are not to be granted.
     pub gpu_states: GpuStates,
     /// When the host says this, by its own clock.
-    pub said_at: BootMillis,
+    pub sent_at: BootMillis,
     /// Whether the supervisor answers.
     pub supervisor: SupervisorState,
     /// What its supervisor wants to see signed; `None` if the agent has no challenge at hand.
@@ -91,7 +91,7 @@ pub struct Hello {
 
 /// The answer to [`Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Greeting {
+pub enum HelloReply {
     /// The node is in.
     Welcome(Welcome),
     /// The node is not let in; the agent logs the sentence and tries again later.
@@ -138,7 +138,7 @@ pub enum FromNode {
     },
     /// How the host is by its own check. Said on each new link, and when it has changed.
     Health(HostHealth),
-    /// The answer to [`ToNode::Show`].
+    /// The answer to [`ToNode::ShowWarrant`].
     Warrant {
         /// Whose.
         attempt: AttemptId,
@@ -162,7 +162,7 @@ pub struct Command {
     /// The `said_at` of the newest heartbeat or hello of this link that the coordinator had heard. An order to start or
     /// resume an attempt is obeyed within [`Welcome::order_limit`] of it, by the host's clock, and not later: the
     /// coordinator may have given the host up since, and started the step elsewhere.
-    pub heard: BootMillis,
+    pub last_heard: BootMillis,
     /// The order.
     pub order: ToNode,
 }
@@ -178,7 +178,7 @@ pub enum ToNode {
         /// Which.
         attempt: AttemptId,
         /// Why, for the notice.
-        why: StopWhy,
+        why: StopReason,
         /// Between the signal and the kill.
         grace: Span,
     },
@@ -207,7 +207,7 @@ pub enum ToNode {
         gpus: Vec<String>,
     },
     /// Show the warrant of an attempt that the coordinator does not know: it was brought back from an earlier time.
-    Show {
+    ShowWarrant {
         /// Whose.
         attempt: AttemptId,
     },
@@ -240,7 +240,7 @@ pub struct Assignment {
     /// its user of that name.
     pub submitter: Option<Submitter>,
     /// What it was granted on this host, which is what it may use.
-    pub units: Amounts,
+    pub resources: Amounts,
     /// How it has the processors among them.
     pub cpu_mode: CpuMode,
     /// What templates put around it.
@@ -266,7 +266,7 @@ pub struct Gang {
 
 impl Gang {
     /// One host, reached at `address`, that runs all of it.
-    pub fn alone(address: &str) -> Self {
+    pub fn single(address: &str) -> Self {
         Self {
             rank: 0,
             hosts: alloc::vec![String::from(address)],
@@ -278,8 +278,9 @@ impl Gang {
 /// Why an attempt is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "StopWhy"))]
 #[serde(rename_all = "snake_case")]
-pub enum StopWhy {
+pub enum StopReason {
     /// Somebody cancelled the step.
     Cancelled,
     /// It ran longer than its `timeout`.
@@ -318,34 +319,34 @@ pub enum AttemptPhase {
     /// The host makes its process.
     Starting,
     /// Its process runs.
-    Running(Started),
+    Running(StartedProcess),
     /// It was told to stop and has not ended.
     Stopping {
         /// The process, if it was seen running.
-        started: Option<Started>,
+        started: Option<StartedProcess>,
         /// Why.
-        why: StopWhy,
+        why: StopReason,
     },
     /// Its main process has ended; its units are not free yet.
     Ended(AttemptEnd),
     /// Nothing of it is left and its GPUs were seen free: its units may be granted again.
     Released(AttemptEnd),
     /// Its processes are being frozen.
-    Suspending(Started),
+    Suspending(StartedProcess),
     /// Its processes are frozen, and its GPUs were seen free: all but its memory may be granted to others.
     Suspended {
         /// The process.
-        started: Started,
+        started: StartedProcess,
         /// What was moved from its GPUs to the host's memory, in units of 10^6 bytes.
         moved_mb: u64,
     },
     /// Its processes are being brought back.
-    Resuming(Started),
+    Resuming(StartedProcess),
     /// It was to be frozen or brought back, which could not be done: what was done for it was undone, and it runs on as
     /// far as it can.
     NotSuspended {
         /// The process.
-        started: Started,
+        started: StartedProcess,
         /// Why not.
         why: SuspendFailure,
     },
@@ -363,7 +364,7 @@ pub enum SuspendFailure {
     /// Several of its processes use GPUs, which may have links to each other.
     SeveralProcesses,
     /// There is too little memory on the host for what is on its GPUs.
-    NoRoom(Room),
+    NoRoom(MemoryShortage),
     /// The host tried and could not; the sentence says what stood in the way.
     Refused(String),
     /// It took longer than it may.
@@ -381,7 +382,7 @@ pub enum SuspendFailure {
     derive(schemars::JsonSchema),
     schemars(rename = "RoomForGpus")
 )]
-pub struct Room {
+pub struct MemoryShortage {
     /// How much there is to be moved.
     pub wanted_mb: u64,
     /// How much of that there is room for.
@@ -395,7 +396,7 @@ pub struct Room {
     derive(schemars::JsonSchema),
     schemars(rename = "Process")
 )]
-pub struct Started {
+pub struct StartedProcess {
     /// Process id on its host.
     pub pid: u32,
     /// When, by the host's clock.
@@ -407,11 +408,11 @@ pub struct Started {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttemptEnd {
     /// The process that ran; `None` where there never was one.
-    pub started: Option<Started>,
+    pub started: Option<StartedProcess>,
     /// How.
     pub exit: Exit,
     /// Why it was being stopped when it ended, if it was.
-    pub stopped: Option<StopWhy>,
+    pub stopped: Option<StopReason>,
     /// When, by the host's clock.
     pub at: Time,
     /// What it has used.
@@ -431,12 +432,12 @@ pub struct Heartbeat {
     /// Counted up on each connection.
     pub number: u64,
     /// When the host sends it, by its own clock.
-    pub said_at: BootMillis,
+    pub sent_at: BootMillis,
     /// The `said_at` of the newest heartbeat or hello that the coordinator has answered. If it lies far back, the host
     /// hears nothing.
-    pub answered: BootMillis,
+    pub last_acknowledged: BootMillis,
     /// The number of the newest [`Command`] that had arrived by `said_at`.
-    pub orders: u64,
+    pub last_order: u64,
     /// What the host's supervisor wants to see signed; `None` if the agent has no challenge at hand.
     pub challenge: Option<Challenge>,
 }

@@ -339,7 +339,7 @@ impl RawConfig {
             oidc,
             cert_ttl: cert_ttl(self.node_cert_ttl)?,
             advertise: advertised(self.advertise)?,
-            log_filter: Filter::asked(self.log_filter.as_deref())?,
+            log_filter: Filter::from_env_or(self.log_filter.as_deref())?,
         };
         if !config.http.ip().is_loopback() && config.http_tls.is_none() {
             config.http_tls = Some(HttpTls::Cluster { names: Vec::new() });

@@ -31,10 +31,10 @@ use coordinator_core::{
     Stamped, TimerKey,
 };
 use sluice_common::access::AuditEntry;
+use sluice_common::credential::NodeClaim;
 use sluice_common::id::{ClusterId, NodeName};
-use sluice_common::proof::Claim;
 use sluice_common::time::{Span, Time};
-use sluice_common::wire::{Command, Greeting, Hello, ToNode};
+use sluice_common::wire::{Command, Hello, HelloReply, ToNode};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::Clock;
@@ -94,7 +94,7 @@ enum Message {
     },
     Hello {
         hello: Box<Hello>,
-        claim: Claim,
+        claim: NodeClaim,
         mouth: Mouth,
         session: oneshot::Sender<SessionId>,
     },
@@ -349,7 +349,7 @@ impl Engine {
             match output {
                 Output::Record(record) => self.effects.records.push(record),
                 Output::Greet { session, greeting } => {
-                    let greeting = ToSession::Greeting(self.proven(session, greeting));
+                    let greeting = ToSession::HelloReply(self.proven(session, greeting));
                     self.effects.sends.push((session, greeting));
                 }
                 Output::ToNode {
@@ -370,8 +370,8 @@ impl Engine {
     }
 
     /// A welcome goes out with the proof of its epoch, which the host keeps and shows in later hellos.
-    fn proven(&self, session: SessionId, mut greeting: Greeting) -> Greeting {
-        if let (Greeting::Welcome(welcome), Some((node, _))) =
+    fn proven(&self, session: SessionId, mut greeting: HelloReply) -> HelloReply {
+        if let (HelloReply::Welcome(welcome), Some((node, _))) =
             (&mut greeting, self.sessions.get(&session))
         {
             let epoch = &mut welcome.epoch;

@@ -20,12 +20,12 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use sluice_common::credential::Fingerprint;
 use sluice_common::id::{ClusterId, NodeName};
-use sluice_common::proof::Fingerprint;
 use sluice_transport::files::{read_private, read_public, write_private, write_public};
 use sluice_transport::{
-    Authority, AuthorityError, CertificateDer, FileError, HttpsError, Identity, NodeTerms, Peer,
-    TlsFiles, Validity, certificates_in, https, names_issuer,
+    Authority, AuthorityError, CertificateDer, FileError, HttpsError, Identity,
+    NodeCertificateSpec, Peer, TlsFiles, Validity, https, names_issuer, parse_certificates,
 };
 
 use crate::store::{DEFAULT_RETENTION, Recovered, Store, StoreError};
@@ -168,7 +168,7 @@ pub fn init_with(data_dir: &Path, outside: &Outside) -> Result<ClusterId, Identi
     let cluster = recovered.cluster.clone();
     in_draft(&dir, |draft| match outside {
         Outside::WithKey { ca_cert, ca_key } => {
-            let authority = Authority::load(ca_cert, ca_key)?.of_cluster(cluster);
+            let authority = Authority::load(ca_cert, ca_key)?.with_cluster(cluster);
             fill(draft, &authority)
         }
         Outside::Issued(given) => copy(draft, given),
@@ -252,7 +252,7 @@ fn authority(files: &TlsFiles) -> Result<Authority, IdentityError> {
     }
     let authority = Authority::load(&files.ca, &key)?;
     Ok(match cluster_of(files) {
-        Some(cluster) => authority.of_cluster(cluster),
+        Some(cluster) => authority.with_cluster(cluster),
         None => authority,
     })
 }
@@ -279,9 +279,13 @@ pub fn issue_user(
 ///
 /// # Errors
 /// Where there is no authority, or `out` cannot be written.
-pub fn issue_node(data_dir: &Path, terms: &NodeTerms, out: &Path) -> Result<(), IdentityError> {
+pub fn issue_node(
+    data_dir: &Path,
+    terms: &NodeCertificateSpec,
+    out: &Path,
+) -> Result<(), IdentityError> {
     let files = files_in(&tls_dir(data_dir));
-    let issued = authority(&files)?.issue_node_on(terms)?;
+    let issued = authority(&files)?.issue_node_with(terms)?;
     make_dir(out)?;
     issued.write(&out.join("node.pem"), &out.join("node.key"))?;
     write_public(&out.join("ca.pem"), &read_public(&files.ca)?)?;
@@ -291,8 +295,8 @@ pub fn issue_node(data_dir: &Path, terms: &NodeTerms, out: &Path) -> Result<(), 
 /// The cluster that the coordinator's own certificate names: the store cannot be asked while a coordinator runs on it.
 fn cluster_of(files: &TlsFiles) -> Option<ClusterId> {
     let own = read_public(&files.cert).ok()?;
-    let own = certificates_in(&own).ok()?;
-    sluice_transport::cluster_in(own.first()?)
+    let own = parse_certificates(&own).ok()?;
+    sluice_transport::cluster_of(own.first()?)
 }
 
 /// Renews the coordinator's certificate, for the same key, where two thirds of its life are over and the key of its
@@ -329,14 +333,14 @@ fn certify_own(
     ttl: Duration,
 ) -> Result<(), IdentityError> {
     let key = read_private(&files.key)?;
-    let authority = authority.of_cluster(cluster.clone());
+    let authority = authority.with_cluster(cluster.clone());
     write_public(&files.cert, &authority.renew_coordinator(&key, ttl)?)?;
     Ok(())
 }
 
 /// What is no certificate is refused by whoever reads the identity, with better words.
 fn first_in(path: &Path) -> Result<Option<CertificateDer<'static>>, IdentityError> {
-    let certificates = certificates_in(&read_public(path)?);
+    let certificates = parse_certificates(&read_public(path)?);
     Ok(certificates.ok().and_then(|all| all.into_iter().next()))
 }
 
@@ -365,8 +369,8 @@ mod tests {
     use sluice_transport::{Identity, Peer};
     use std::os::unix::fs::PermissionsExt;
 
-    pub(super) fn for_node(name: &str) -> NodeTerms {
-        NodeTerms {
+    pub(super) fn for_node(name: &str) -> NodeCertificateSpec {
+        NodeCertificateSpec {
             node: NodeName::new(name).unwrap(),
             claim: Default::default(),
             ttl: Duration::from_secs(3600),
@@ -388,7 +392,7 @@ mod tests {
         let cluster = init_with(&data, &with).unwrap();
         let identity = Identity::load(&files_in(&tls_dir(&data))).unwrap();
         assert_eq!(identity.authority(), authority.fingerprint());
-        assert_eq!(identity.member().cluster, Some(cluster));
+        assert_eq!(identity.peer_identity().cluster, Some(cluster));
         issue_node(&data, &for_node("a"), &dir.path().join("a")).unwrap();
         let error = init_with(&data, &with).unwrap_err().to_string();
         assert!(error.contains("`sluice-coordinator ca rotate`"), "{error}");

@@ -8,13 +8,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+use sluice_common::credential::{Fingerprint, NodeClaim};
 use sluice_common::id::{ClusterId, NodeName};
-use sluice_common::join::{CertificateWord, Credentials, Secret};
-use sluice_common::proof::{Claim, Fingerprint};
+use sluice_common::join::{CertificateMessage, Credentials, JoinSecret};
 use sluice_transport::files::read_public;
 use sluice_transport::{
-    Authority, AuthorityError, CertificateDer, FileError, Identity, JoinLine, NodeTerms,
-    RequestError, SigningRequest, TlsFiles, certificates_in, fingerprint_of, names_issuer,
+    Authority, AuthorityError, CertificateDer, FileError, Identity, JoinLine, NodeCertificateSpec,
+    SigningRequest, SigningRequestError, TlsFiles, fingerprint_of, names_issuer,
+    parse_certificates,
 };
 use tokio::sync::watch;
 
@@ -78,7 +79,7 @@ pub enum IssueError {
     NoKey,
     /// The request is none.
     #[error(transparent)]
-    Request(#[from] RequestError),
+    Request(#[from] SigningRequestError),
     /// The certificate could not be made.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
@@ -105,13 +106,13 @@ impl Trust {
         let issuing = match terms.authority_key.exists() {
             true => {
                 let authority = Authority::load(&terms.files.ca, &terms.authority_key)?;
-                Some(authority.of_cluster(terms.cluster.clone()))
+                Some(authority.with_cluster(terms.cluster.clone()))
             }
             false => None,
         };
         Ok(Self {
             // What is no certificate was found by whoever read the coordinator's identity.
-            certificates: certificates_in(&authorities).unwrap_or_default(),
+            certificates: parse_certificates(&authorities).unwrap_or_default(),
             authorities,
             shown: own.authority(),
             issuing,
@@ -124,8 +125,8 @@ impl Trust {
     }
 
     /// What a node is told.
-    pub fn word(&self) -> CertificateWord {
-        CertificateWord::Authorities {
+    pub fn word(&self) -> CertificateMessage {
+        CertificateMessage::Authorities {
             pem: self.authorities.clone(),
             issuing: self.issuing.as_ref().map(Authority::fingerprint),
         }
@@ -207,7 +208,7 @@ impl Issuance {
         &self,
         request: &[u8],
         node: NodeName,
-        claim: Claim,
+        claim: NodeClaim,
     ) -> Result<Credentials, IssueError> {
         let request = SigningRequest::read(request)?;
         self.certify_checked(&request, node, claim)
@@ -221,12 +222,13 @@ impl Issuance {
         &self,
         request: &SigningRequest,
         node: NodeName,
-        claim: Claim,
+        claim: NodeClaim,
     ) -> Result<Credentials, IssueError> {
         let trust = Arc::clone(&self.0.trust.borrow());
         let authority = trust.issuing.as_ref().ok_or(IssueError::NoKey)?;
         let ttl = self.0.terms.ttl;
-        let certificate = authority.certify_node(request, &NodeTerms { node, claim, ttl })?;
+        let certificate =
+            authority.certify_node(request, &NodeCertificateSpec { node, claim, ttl })?;
         Ok(Credentials {
             certificate,
             authorities: trust.authorities.clone(),
@@ -239,7 +241,12 @@ impl Issuance {
     }
 
     /// The line by which a host joins with this secret.
-    pub fn line(&self, secret: Secret, node: Option<NodeName>, addresses: Vec<String>) -> JoinLine {
+    pub fn line(
+        &self,
+        secret: JoinSecret,
+        node: Option<NodeName>,
+        addresses: Vec<String>,
+    ) -> JoinLine {
         let addresses = match addresses.is_empty() {
             true => self.addresses(),
             false => addresses,

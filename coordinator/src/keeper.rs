@@ -7,9 +7,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_common::chain::chain;
+use sluice_common::credential::Fingerprint;
+use sluice_common::error_chain::error_chain;
 use sluice_common::id::NodeName;
-use sluice_common::proof::Fingerprint;
 use sluice_transport::files::read_public;
 use sluice_transport::{Identity, Listener};
 use tokio::time::{MissedTickBehavior, interval};
@@ -87,7 +87,10 @@ fn keep_http(http: &mut HttpCertificate, told: &mut String) {
         Ok(false) => {}
         Err(why) => tell_once(
             told,
-            &format!("the API's certificate stays as it is: {}", chain(&why)),
+            &format!(
+                "the API's certificate stays as it is: {}",
+                error_chain(&why)
+            ),
         ),
     }
 }
@@ -106,15 +109,17 @@ fn renew(terms: &Terms) -> Result<(), String> {
             Ok(())
         }
         Ok(false) => Ok(()),
-        Err(error) => Err(chain(&error)),
+        Err(error) => Err(error_chain(&error)),
     }
 }
 
 fn take_over(listener: &Listener, issuance: &Issuance) -> Result<(), String> {
     let terms = issuance.terms();
-    let identity = Identity::load(&terms.files).map_err(|error| chain(&error))?;
-    let trust = Trust::read(terms, &identity).map_err(|error| chain(&error))?;
-    listener.renew(&identity).map_err(|error| chain(&error))?;
+    let identity = Identity::load(&terms.files).map_err(|error| error_chain(&error))?;
+    let trust = Trust::read(terms, &identity).map_err(|error| error_chain(&error))?;
+    listener
+        .renew(&identity)
+        .map_err(|error| error_chain(&error))?;
     issuance.change(trust);
     tracing::info!(authority = %identity.authority(), "certificates read anew");
     Ok(())
@@ -138,6 +143,6 @@ async fn write_register(
     seen.retain(|node, _| known.contains(node));
     match write_seen(&issuance.terms().files, &seen) {
         Ok(()) => *written = seen,
-        Err(error) => tracing::debug!("cannot write down what nodes show: {}", chain(&error)),
+        Err(error) => tracing::debug!("cannot write down what nodes show: {}", error_chain(&error)),
     }
 }

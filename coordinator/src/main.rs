@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use sluice_common::credential::{Generation, NodeClaim};
 use sluice_common::id::{NodeName, PoolName, StepId};
-use sluice_common::proof::{Claim, Generation};
 use sluice_common::time::Span;
 use sluice_coordinator::config::{ConfigError, DEFAULT_DATA_DIR, Overrides, RawConfig};
 use sluice_coordinator::identity::{self, Outside, rollover};
 use sluice_coordinator::reload::Reload;
 use sluice_coordinator::{replay, run};
 use sluice_log::{Filter, Format, Log};
-use sluice_transport::{NodeTerms, TlsFiles};
+use sluice_transport::{NodeCertificateSpec, TlsFiles};
 
 /// The coordinator of a Sluice cluster. Without a command it runs.
 #[derive(Parser)]
@@ -257,9 +257,9 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
 }
 
 fn issue(args: IssueArgs) -> anyhow::Result<()> {
-    let terms = NodeTerms {
+    let terms = NodeCertificateSpec {
         node: args.name,
-        claim: Claim {
+        claim: NodeClaim {
             pool: args.pool,
             generation: Generation::new(args.generation),
         },
@@ -344,7 +344,7 @@ fn serve(args: RunArgs) -> ExitCode {
 fn start_log(args: &RunArgs, raw: Option<&RawConfig>) -> anyhow::Result<(Log, Format)> {
     let configured = raw.and_then(RawConfig::log_format);
     let format = args.log_format.or(configured).unwrap_or_default();
-    let filter = Filter::asked(raw.and_then(RawConfig::log_filter))?;
+    let filter = Filter::from_env_or(raw.and_then(RawConfig::log_filter))?;
     Ok((sluice_log::start(format, &filter)?, format))
 }
 

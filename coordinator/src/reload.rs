@@ -4,8 +4,8 @@
 
 use std::path::PathBuf;
 
-use sluice_common::chain::chain;
-use sluice_common::config::Changes;
+use sluice_common::config::ReloadReport;
+use sluice_common::error_chain::error_chain;
 use sluice_log::{Format, Log};
 use tokio::signal::unix::Signal;
 
@@ -62,8 +62,8 @@ impl Reload {
         match self.read(file) {
             Ok((written, format)) => {
                 let mut changes = config.renew(written);
-                changes.keep("log_format", self.runs_format, format);
-                self.log.filter_by(&config.log_filter);
+                changes.defer("log_format", self.runs_format, format);
+                self.log.set_filter(&config.log_filter);
                 tell(&changes);
                 self.apply(config, parts).await
             }
@@ -71,7 +71,7 @@ impl Reload {
                 tracing::warn!(
                     file = %file.display(),
                     "told to read the config anew, and it is refused; the coordinator goes on with the one before: {}",
-                    chain(&error)
+                    error_chain(&error)
                 );
                 Ok(())
             }
@@ -100,12 +100,12 @@ impl Reload {
     }
 }
 
-fn tell(changes: &Changes) {
-    match &changes.taken[..] {
+fn tell(changes: &ReloadReport) {
+    match &changes.applied[..] {
         [] => tracing::info!("config read anew: nothing that takes effect now has changed"),
         taken => tracing::info!(changed = taken.join(","), "config read anew"),
     }
-    for kept in &changes.kept {
+    for kept in &changes.deferred {
         tracing::warn!("{kept}");
     }
 }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
-use sluice_common::amount::show_memory;
+use sluice_common::amount::format_memory;
 
 /// Kept free for the records of what was accepted: so much, or so small a part of the file system, whichever is less. The
 /// largest submit is 16 MiB, and a snapshot of a hundred thousand steps about 60.
@@ -22,7 +22,7 @@ pub(crate) struct Room {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the coordinator's disk is nearly full: {} are free at {}, and {} are kept for the records of accepted steps: remove \
-     what is not needed there, and call again", show_memory(*free), dir.display(), show_memory(*kept)
+     what is not needed there, and call again", format_memory(*free), dir.display(), format_memory(*kept)
 )]
 pub struct DiskFull {
     dir: PathBuf,

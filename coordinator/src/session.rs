@@ -25,14 +25,14 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use coordinator_core::SessionId;
-use sluice_common::chain::chain;
+use sluice_common::error_chain::error_chain;
 use sluice_common::id::NodeName;
 use sluice_common::lease::{Challenge, LeaseGrant, SealedLease};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::time::Span;
-use sluice_common::wire::{FromNode, Greeting, Heartbeat, HeartbeatAck, Hello, StreamKind};
+use sluice_common::wire::{FromNode, Heartbeat, HeartbeatAck, Hello, HelloReply, StreamKind};
 use sluice_transport::{
-    Connection, FrameReader, FrameWriter, Handshake, Listener, Peer, TransportError, Visitor,
+    AcceptedPeer, Connection, FrameReader, FrameWriter, Handshake, Listener, Peer, TransportError,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -138,15 +138,15 @@ struct Hall {
 async fn session(handshake: Handshake, hall: Hall) {
     let from = handshake.remote_addr();
     let refusals = &hall.refusals;
-    let connection = match handshake.meet().await {
-        Ok(Visitor::Node(connection)) => connection,
-        Ok(Visitor::Stranger(stranger)) => {
+    let connection = match handshake.finish_any().await {
+        Ok(AcceptedPeer::Node(connection)) => connection,
+        Ok(AcceptedPeer::JoiningPeer(stranger)) => {
             let door = &hall.door;
             return door
                 .meet(stranger, &hall.engine, &hall.issuance, refusals)
                 .await;
         }
-        Err(error) => return refusals.tell(None, from, &chain(&error)),
+        Err(error) => return refusals.tell(None, from, &error_chain(&error)),
     };
     let name = match connection.peer() {
         Peer::Node(name) => NodeName::new(name.as_str()),
@@ -172,10 +172,10 @@ async fn session(handshake: Handshake, hall: Hall) {
         End::Refused(why) => refusals.tell(Some(&node), from, why),
         ended => {
             refusals.forget(&node);
-            span.in_scope(|| tracing::info!("link closed: {}", chain(ended)));
+            span.in_scope(|| tracing::info!("link closed: {}", error_chain(ended)));
         }
     }
-    connection.close(&chain(&end));
+    connection.close(&error_chain(&end));
 }
 
 /// The two streams that an agent opens.
@@ -200,7 +200,7 @@ async fn talk(connection: &Connection, node: &NodeName, hall: &Hall) -> End {
     let (links, linked, by) = (nodes.clone(), node.clone(), connection.clone());
     // Whoever sees what the node runs can ask it for its output.
     let mouth = mouth.with_welcome(move |session| links.put(linked, session, by));
-    let claim = connection.member().claim.clone();
+    let claim = connection.peer_identity().claim.clone();
     let challenge = hello.challenge;
     let session = match engine.hello(hello, claim, mouth).await {
         Ok(session) => session,
@@ -259,7 +259,7 @@ async fn said<T: serde::de::DeserializeOwned>(reader: &mut FrameReader) -> Resul
 }
 
 async fn refuse(control: &mut FrameWriter, message: String) -> End {
-    let greeting = Greeting::Refused {
+    let greeting = HelloReply::Refused {
         message: message.clone(),
     };
     if control.send(&greeting).await.is_ok() {
@@ -316,13 +316,13 @@ impl Link {
             match message {
                 ToSession::Command(command) => control.send(&command).await?,
                 ToSession::Cut(why) => return Err(End::Cut(why)),
-                ToSession::Greeting(Greeting::Refused { message }) => {
+                ToSession::HelloReply(HelloReply::Refused { message }) => {
                     return Err(refuse(&mut control, message).await);
                 }
-                ToSession::Greeting(Greeting::Welcome(mut welcome)) => {
+                ToSession::HelloReply(HelloReply::Welcome(mut welcome)) => {
                     let _it_is_let_in_once = self.terms.set((welcome.lease, welcome.stop_limit));
                     welcome.seal = self.challenge.and_then(|challenge| self.lease(challenge));
-                    control.send(&Greeting::Welcome(welcome)).await?;
+                    control.send(&HelloReply::Welcome(welcome)).await?;
                     tracing::info!("node linked");
                 }
             }

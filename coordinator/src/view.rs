@@ -12,7 +12,7 @@ use std::mem::take;
 use coordinator_core::{Attempt, Cordon, Core, Enforcement, Node, Part, Pool, Step};
 
 use jiff::Timestamp;
-use sluice_common::amount::{Amounts, Key};
+use sluice_common::amount::{Amounts, ResourceKey};
 use sluice_common::api::{
     AttemptInfo, CordonView, ExitView, HostView, NodeView, PlacementView, PolicyView, PoolView,
     StepView, UnfitGpuView, duration, timestamp,
@@ -21,7 +21,7 @@ use sluice_common::facts::Labels;
 use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
 use sluice_common::inventory::Readings;
 use sluice_common::pool::PolicySpec;
-use sluice_common::rules::PoolStatus;
+use sluice_common::pool_rules::PoolStatus;
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Time;
@@ -106,7 +106,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         merged: None,
         requested_pool: spec.pool.as_ref().map(ToString::to_string),
         allow_pending: spec.allow_pending,
-        unset: spec.unsaid.clone(),
+        unset: spec.unset.clone(),
         warnings: Vec::new(),
     }
 }
@@ -239,7 +239,7 @@ pub fn node(core: &Core, node: &Node, readings: Option<&Readings>) -> NodeView {
         leaving: node.leaving,
         lacks: state.lacking(node),
         unfit_gpus: unfit_gpus(node),
-        facts: node.as_host(&Labels::new()).told(),
+        facts: node.as_host(&Labels::new()).facts_by_gpu(),
         platforms: platforms.map(ToString::to_string).collect(),
         labels_of_config: node.labels_overridden(),
     }
@@ -338,7 +338,7 @@ pub fn queue(
 
 /// What there is at most: of keys that hosts count what they have, and no more than is declared; of others what is
 /// declared.
-fn capped(mut has: Amounts, declared: &BTreeMap<Key, u64>) -> Amounts {
+fn capped(mut has: Amounts, declared: &BTreeMap<ResourceKey, u64>) -> Amounts {
     for (key, declared) in declared {
         let most = match coordinator_core::counted_by_hosts(key.as_str()) {
             true => has.get(key.as_str()).min(*declared),

@@ -37,7 +37,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use sluice_common::device::DeviceNumber;
-use sluice_common::supervision::Devices;
+use sluice_common::supervision::DeviceAccess;
 
 use gpus::GpuDevices;
 
@@ -130,8 +130,8 @@ impl DeviceFilter {
     ///
     /// # Errors
     /// Where more are named than any host has.
-    pub fn new(host: &GpuDevices, devices: &Devices) -> Result<Self, DeviceFilterError> {
-        let count = devices.granted.len() + devices.fenced.len();
+    pub fn new(host: &GpuDevices, devices: &DeviceAccess) -> Result<Self, DeviceFilterError> {
+        let count = devices.granted.len() + devices.all_gpus.len();
         if count > MAX_NAMED_DEVICES {
             return Err(DeviceFilterError::TooMany { count });
         }
@@ -142,7 +142,7 @@ impl DeviceFilter {
                 .collect(),
         };
         let companions = host.companions.values().flatten();
-        for device in devices.fenced.iter().chain(&host.nodes).chain(companions) {
+        for device in devices.all_gpus.iter().chain(&host.nodes).chain(companions) {
             // The agent may close a device of the driver's that all need; that would only harm its own attempts.
             filter.close(*device);
         }

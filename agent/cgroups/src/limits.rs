@@ -36,11 +36,11 @@ pub fn legacy(bounds: &Bounds, controller: Controller) -> Vec<Setting> {
 mod tests {
     use super::*;
     use sluice_common::processors::CpuMode;
-    use sluice_common::supervision::Limits;
+    use sluice_common::supervision::ResourceLimits;
 
     fn bounds(mcpu: Option<u64>, memory_bytes: Option<u64>) -> Bounds {
         Bounds {
-            limits: Limits {
+            limits: ResourceLimits {
                 mcpu,
                 memory_bytes,
                 storage_bytes: None,

@@ -1,13 +1,13 @@
 //! What an attempt may use of its host, and the file that says so to the kernel.
 
 use sluice_common::processors::CpuMode;
-use sluice_common::supervision::Limits;
+use sluice_common::supervision::ResourceLimits;
 
 /// What an attempt may use, in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// As the agent wants it.
-    pub limits: Limits,
+    pub limits: ResourceLimits,
     /// What its processor time means.
     pub cpu_mode: CpuMode,
     /// Processes and threads, as the supervisor's own config wants it.

@@ -189,7 +189,7 @@ fn hand_down(group: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_common::supervision::Limits;
+    use sluice_common::supervision::ResourceLimits;
 
     /// A hierarchy on paper: the kernel's files are there before they are written.
     struct Tree {
@@ -225,7 +225,7 @@ mod tests {
 
     fn bounds() -> Bounds {
         Bounds {
-            limits: Limits {
+            limits: ResourceLimits {
                 mcpu: Some(500),
                 memory_bytes: Some(4096),
                 storage_bytes: None,

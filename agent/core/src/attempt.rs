@@ -24,11 +24,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Exit, FreezerState, HostEnd, HostPhase, Process, SpawnSpec, StopSignal,
+    AttemptView, BootMillis, Exit, FreezerState, HostPhase, Process, ProcessEnd, SpawnSpec,
+    StopSignal,
 };
 use sluice_common::time::Span;
 use sluice_common::usage::Usage;
-use sluice_common::wire::{AttemptEnd, AttemptPhase, Started, StopWhy};
+use sluice_common::wire::{AttemptEnd, AttemptPhase, StartedProcess, StopReason};
 
 use crate::input::Now;
 use crate::spawn::never_started;
@@ -60,7 +61,7 @@ pub(crate) enum Attempt {
         /// The process, if it was seen.
         process: Option<Process>,
         /// The reason of the first stop; later ones only hurry it.
-        why: StopWhy,
+        why: StopReason,
         /// How far it has come.
         stop: Stop,
     },
@@ -132,7 +133,7 @@ impl Attempt {
     pub(crate) fn seen(now: Now, view: &AttemptView) -> Next {
         match &view.phase {
             HostPhase::Running(process) => meet(now, view, *process),
-            HostPhase::Ended(end) => sweep(now, view.memo.grace, ended(end, None, None)),
+            HostPhase::Ended(end) => sweep(now, view.launch_record.grace, ended(end, None, None)),
             HostPhase::Gone(end) => gone(ended(end, None, None)),
         }
     }
@@ -198,7 +199,7 @@ impl Attempt {
             (HostPhase::Running(_), _) => Effects::new(),
             (HostPhase::Ended(end), _) => {
                 let end = ended(end, Some(process), None);
-                self.turn(sweep(now, view.memo.grace, end))
+                self.turn(sweep(now, view.launch_record.grace, end))
             }
             (HostPhase::Gone(end), _) => self.turn(gone(ended(end, Some(process), None))),
         }
@@ -207,7 +208,7 @@ impl Attempt {
     fn on_view_stopping(
         &mut self,
         process: Option<Process>,
-        why: StopWhy,
+        why: StopReason,
         stop: Stop,
         phase: &HostPhase,
     ) -> Effects {
@@ -224,7 +225,7 @@ impl Attempt {
 
     /// The attempt is to stop. A repeat can only hurry it; its reason stays the first one. What has ended already is
     /// hurried as well, for the sake of what it left behind. Always reports.
-    pub(crate) fn on_stop(&mut self, now: Now, why: StopWhy, grace: Span) -> Effects {
+    pub(crate) fn on_stop(&mut self, now: Now, why: StopReason, grace: Span) -> Effects {
         match self {
             Self::Starting { handed: false, .. } => {
                 self.give_back(now, Some(why), "it was stopped before that")
@@ -272,7 +273,7 @@ impl Attempt {
                 if now.boot < at {
                     return vec![Effect::WakeTimeout(at)];
                 }
-                self.turn(stopping(now, Some(process), StopWhy::TimedOut, grace))
+                self.turn(stopping(now, Some(process), StopReason::TimedOut, grace))
             }
             Self::Running { .. }
             | Self::Frozen(_)
@@ -288,7 +289,7 @@ impl Attempt {
     pub(crate) fn on_gpu_lost(&mut self, now: Now) -> Effects {
         match self {
             Self::Starting { .. } | Self::Running { .. } | Self::Frozen(_) => {
-                self.on_stop(now, StopWhy::GpuLost, Span::ZERO)
+                self.on_stop(now, StopReason::GpuLost, Span::ZERO)
             }
             Self::Stopping { .. }
             | Self::Ended { .. }
@@ -353,7 +354,12 @@ impl Attempt {
     }
 
     /// The supervisor was not told of it and never will be: no process of it was ever made, and no GPU used.
-    pub(crate) fn give_back(&mut self, now: Now, stopped: Option<StopWhy>, why: &str) -> Effects {
+    pub(crate) fn give_back(
+        &mut self,
+        now: Now,
+        stopped: Option<StopReason>,
+        why: &str,
+    ) -> Effects {
         let exit = Exit::NotBegun(why.to_owned());
         self.turn(release(never_started(now, exit, stopped)))
     }
@@ -381,14 +387,14 @@ pub(crate) fn run(view: &AttemptView, process: Process) -> Next {
     let next = Attempt::Running {
         process,
         timeout_at,
-        grace: view.memo.grace,
+        grace: view.launch_record.grace,
     };
     let mut effects = vec![Effect::Report(next.status())];
     effects.extend(timeout_at.map(Effect::WakeTimeout));
     (next, effects)
 }
 
-pub(crate) fn stopping(now: Now, process: Option<Process>, why: StopWhy, grace: Span) -> Next {
+pub(crate) fn stopping(now: Now, process: Option<Process>, why: StopReason, grace: Span) -> Next {
     let stop = Stop::begin(now.boot, grace);
     let next = Attempt::Stopping { process, why, stop };
     // One that is still starting is told as well: the host's prolog may run for it.
@@ -401,7 +407,7 @@ pub(crate) fn stopping(now: Now, process: Option<Process>, why: StopWhy, grace: 
 }
 
 /// A process came up after the stop had begun: the signal is due now, the grace runs already.
-fn signalled(process: Process, why: StopWhy, stop: Stop) -> Next {
+fn signalled(process: Process, why: StopReason, stop: Stop) -> Next {
     let next = Attempt::Stopping {
         process: Some(process),
         why,
@@ -465,14 +471,14 @@ fn pursue(stop: &mut Stop, next: Stop) -> Effects {
     effects
 }
 
-pub(crate) fn started(process: Process) -> Started {
-    Started {
+pub(crate) fn started(process: Process) -> StartedProcess {
+    StartedProcess {
         pid: process.pid,
         at: process.started_at,
     }
 }
 
-fn ended(end: &HostEnd, seen: Option<Process>, stopped: Option<StopWhy>) -> AttemptEnd {
+fn ended(end: &ProcessEnd, seen: Option<Process>, stopped: Option<StopReason>) -> AttemptEnd {
     AttemptEnd {
         started: end.process.or(seen).map(started),
         exit: end.exit.clone(),
@@ -482,7 +488,7 @@ fn ended(end: &HostEnd, seen: Option<Process>, stopped: Option<StopWhy>) -> Atte
     }
 }
 
-fn unseen(now: Now, process: Option<Process>, stopped: Option<StopWhy>) -> AttemptEnd {
+fn unseen(now: Now, process: Option<Process>, stopped: Option<StopReason>) -> AttemptEnd {
     AttemptEnd {
         started: process.map(started),
         exit: Exit::Unknown,

@@ -6,7 +6,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use sluice_common::gpu_state::{GpuFault, GpuFaults, GpuStates, MAX_NAMED_PIDS, Pids};
+use sluice_common::gpu_state::{GpuFault, GpuFaults, GpuStates, MAX_NAMED_PIDS, PidList};
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::BootMillis;
 
@@ -197,7 +197,7 @@ impl Gpus {
         let left = named(processes.iter().copied().filter(|pid| !is_stranger(pid)));
         if !left.is_empty() {
             return Some(Holders {
-                why: format!("it is still held by {}", Pids(&left)),
+                why: format!("it is still held by {}", PidList(&left)),
                 pids: left,
             });
         }

@@ -100,7 +100,7 @@ impl Terms {
             | ToNode::Forget { .. }
             | ToNode::Suspend { .. }
             | ToNode::RestoreGpus { .. }
-            | ToNode::Show { .. } => return Ok(()),
+            | ToNode::ShowWarrant { .. } => return Ok(()),
         };
         if heard <= now && now < later(heard, self.order_limit) {
             return Ok(());

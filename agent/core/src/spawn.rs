@@ -3,13 +3,15 @@
 use alloc::format;
 use alloc::string::String;
 
-use sluice_common::amount::{Amounts, BYTES_A_MEGABYTE, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::amount::{Amounts, BYTES_PER_MEGABYTE, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::attempt_dir::{ENV_FILE, OWN_WORKDIR};
 use sluice_common::id::AttemptId;
-use sluice_common::supervision::{Devices, Exit, Limits, Memo, Processors, SpawnSpec};
+use sluice_common::supervision::{
+    CpuAllocation, DeviceAccess, Exit, LaunchRecord, ResourceLimits, SpawnSpec,
+};
 use sluice_common::time::Span;
 use sluice_common::usage::Usage;
-use sluice_common::wire::{Assignment, AttemptEnd, StopWhy};
+use sluice_common::wire::{Assignment, AttemptEnd, StopReason};
 
 use crate::environment::{around, environment};
 use crate::input::{Now, Settings};
@@ -18,7 +20,7 @@ use crate::link::Terms;
 /// Everything but the lease, which is filled in when the order goes out.
 pub(crate) fn spec(
     mut assignment: Assignment,
-    processors: Processors,
+    processors: CpuAllocation,
     settings: &Settings,
     terms: Terms,
 ) -> SpawnSpec {
@@ -28,7 +30,7 @@ pub(crate) fn spec(
     };
     let env_file = assignment.launch.has_env_file();
     let file = own_path(&assignment.attempt, settings, ENV_FILE);
-    assignment.launch.settle(&workdir, &file);
+    assignment.launch.fill_paths(&workdir, &file);
     let env = environment(&assignment, settings);
     let around_env = around(&assignment, settings);
     let mut command = assignment.launch.wrapper;
@@ -42,7 +44,7 @@ pub(crate) fn spec(
         workdir: assignment.workdir,
         lease_until: None,
         lease_grace: lease_grace(assignment.grace, terms.stop_limit),
-        memo: Memo {
+        launch_record: LaunchRecord {
             timeout: assignment.timeout,
             grace: assignment.grace,
             gpus: assignment.gpus,
@@ -50,12 +52,12 @@ pub(crate) fn spec(
         },
         subject: assignment.subject,
         submitter: assignment.submitter,
-        limits: limits(&assignment.units),
+        limits: limits(&assignment.resources),
         // Which devices those are the driver knows, who sees the host.
-        devices: Devices::default(),
+        devices: DeviceAccess::default(),
         processors,
-        around: assignment.launch.around,
-        around_env,
+        hooks: assignment.launch.hooks,
+        hook_env: around_env,
         wrapper,
         env_file,
     }
@@ -67,10 +69,10 @@ fn own_path(attempt: &AttemptId, settings: &Settings, name: &str) -> String {
 }
 
 /// A step may use what it was granted. One that asked for no processors, memory or storage shares what the host has.
-fn limits(units: &Amounts) -> Limits {
+fn limits(units: &Amounts) -> ResourceLimits {
     let granted = |key| Some(units.get(key)).filter(|amount| *amount > 0);
-    let bytes = |key| granted(key).map(|mb| mb.saturating_mul(BYTES_A_MEGABYTE));
-    Limits {
+    let bytes = |key| granted(key).map(|mb| mb.saturating_mul(BYTES_PER_MEGABYTE));
+    ResourceLimits {
         mcpu: granted(MCPU),
         memory_bytes: bytes(MEMORY_MB),
         storage_bytes: bytes(STORAGE_MB),
@@ -87,7 +89,7 @@ fn lease_grace(grace: Span, stop_limit: Span) -> Span {
 pub(crate) const LEASE_PASSED: &str = "its lease had passed when it was about to start";
 
 /// The end of an attempt that never had a process.
-pub(crate) fn never_started(now: Now, exit: Exit, stopped: Option<StopWhy>) -> AttemptEnd {
+pub(crate) fn never_started(now: Now, exit: Exit, stopped: Option<StopReason>) -> AttemptEnd {
     AttemptEnd {
         started: None,
         exit,
@@ -107,13 +109,13 @@ mod tests {
             .with(MCPU, 1500)
             .with(MEMORY_MB, 17_180)
             .with(STORAGE_MB, 7);
-        let expected = Limits {
+        let expected = ResourceLimits {
             mcpu: Some(1500),
             memory_bytes: Some(17_180_000_000),
             storage_bytes: Some(7_000_000),
         };
         assert_eq!(limits(&units), expected);
-        assert_eq!(limits(&Amounts::new()), Limits::default());
+        assert_eq!(limits(&Amounts::new()), ResourceLimits::default());
         let huge = limits(&Amounts::new().with(MEMORY_MB, u64::MAX));
         assert_eq!(huge.memory_bytes, Some(u64::MAX));
     }

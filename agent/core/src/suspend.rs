@@ -20,10 +20,10 @@ use alloc::vec;
 
 use sluice_common::amount::megabytes_up;
 use sluice_common::supervision::{
-    AttemptView, BootMillis, FreezeRefusal, FreezerState, HostPhase, Moved, Process,
+    AttemptView, BootMillis, FreezeRefusal, FreezerState, HostPhase, MovedMemory, Process,
 };
 use sluice_common::time::Span;
-use sluice_common::wire::{AttemptPhase, StopWhy, SuspendFailure};
+use sluice_common::wire::{AttemptPhase, StopReason, SuspendFailure};
 
 use crate::attempt::{Attempt, Effect, Effects, Next, run, started, stopping};
 use crate::input::Now;
@@ -50,7 +50,7 @@ pub(crate) struct Suspension {
     /// What is to be known for moving what it holds on GPUs; none where it holds nothing there.
     pub(crate) holding: Option<Holding>,
     /// What was moved from its GPUs.
-    pub(crate) moved: Option<Moved>,
+    pub(crate) moved: Option<MovedMemory>,
     /// Whether the other way is wanted as soon as this one has been gone: two orders that are not answered yet could not be
     /// told apart by their answers.
     turns: bool,
@@ -115,7 +115,7 @@ impl Suspension {
 
     /// One that a new agent meets while it is frozen, or is being frozen.
     pub(crate) fn met(now: Now, process: Process, view: &AttemptView) -> Option<Next> {
-        let (memo, freezer) = (&view.memo, &view.freezer);
+        let (memo, freezer) = (&view.launch_record, &view.freezer);
         let timeout_at = timeout_at(view, process);
         let holding = (!memo.gpus.is_empty()).then_some(MET_HOLDING);
         let (next, mut effects) = Self::begin(now, process, timeout_at, memo.grace, holding);
@@ -206,7 +206,7 @@ impl Suspension {
     }
 
     /// It is to stop.
-    pub(crate) fn on_stop(self, now: Now, why: StopWhy, grace: Span) -> Next {
+    pub(crate) fn on_stop(self, now: Now, why: StopReason, grace: Span) -> Next {
         let grace = match self.stage {
             Stage::Suspended => Span::ZERO,
             Stage::Suspending { .. } | Stage::Resuming { .. } | Stage::Failed(_) => grace,
@@ -339,7 +339,7 @@ impl Suspension {
             | FreezerState::Frozen
             | FreezerState::Refused(_)
             | FreezerState::Moving
-            | FreezerState::Restoring => Moved::default(),
+            | FreezerState::Restoring => MovedMemory::default(),
         };
         let moved = Some(moved);
         let next = Attempt::Frozen(Self { moved, ..self });
@@ -412,7 +412,7 @@ fn left(timeout_at: Option<BootMillis>, since: BootMillis) -> Option<Span> {
 
 /// When a process has run for its `timeout`: the time that it was frozen does not count.
 pub(crate) fn timeout_at(view: &AttemptView, process: Process) -> Option<BootMillis> {
-    let timeout = view.memo.timeout?;
+    let timeout = view.launch_record.timeout?;
     Some(later(later(process.started(), timeout), view.frozen.before))
 }
 

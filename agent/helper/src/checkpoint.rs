@@ -15,7 +15,7 @@ pub(crate) mod command;
 mod library;
 mod tool;
 
-use sluice_common::helper::{Action, CallError, Line, State};
+use sluice_common::helper::{CheckpointAction, CheckpointError, CheckpointResult, CheckpointState};
 
 /// One way of checkpointing processes.
 trait Checkpointing {
@@ -23,85 +23,100 @@ trait Checkpointing {
     ///
     /// # Errors
     /// Where it uses no GPU, or the driver refuses.
-    fn state(&self, pid: u32) -> Result<Option<State>, CallError>;
+    fn state(&self, pid: u32) -> Result<Option<CheckpointState>, CheckpointError>;
 
     /// Lets a process finish what it has given its GPUs to do, and call them no more.
     ///
     /// # Errors
     /// Where it is not at rest in time, or the driver refuses.
-    fn lock(&self, pid: u32) -> Result<(), CallError>;
+    fn lock(&self, pid: u32) -> Result<(), CheckpointError>;
 
     /// Moves what a locked process holds on GPUs to its own memory.
     ///
     /// # Errors
     /// Where the driver refuses.
-    fn checkpoint(&self, pid: u32) -> Result<(), CallError>;
+    fn checkpoint(&self, pid: u32) -> Result<(), CheckpointError>;
 
     /// Moves it back.
     ///
     /// # Errors
     /// Where the driver refuses.
-    fn restore(&self, pid: u32) -> Result<(), CallError>;
+    fn restore(&self, pid: u32) -> Result<(), CheckpointError>;
 
     /// Lets a locked process call its GPUs again.
     ///
     /// # Errors
     /// Where the driver refuses.
-    fn unlock(&self, pid: u32) -> Result<(), CallError>;
+    fn unlock(&self, pid: u32) -> Result<(), CheckpointError>;
 }
 
 /// Does it, to all of them.
-fn act(way: &dyn Checkpointing, action: Action, pids: &[u32]) -> Vec<Line> {
+fn act(way: &dyn Checkpointing, action: CheckpointAction, pids: &[u32]) -> Vec<CheckpointResult> {
     match action {
-        Action::Probe => pids.iter().map(|pid| probed(way, *pid)).collect(),
-        Action::Suspend => suspend(way, pids),
-        Action::Resume | Action::Undo => {
-            let back = |pid: &u32| line(*pid, State::Running, bring_back(way, *pid, action));
+        CheckpointAction::Probe => pids.iter().map(|pid| probed(way, *pid)).collect(),
+        CheckpointAction::Suspend => suspend(way, pids),
+        CheckpointAction::Resume | CheckpointAction::Undo => {
+            let back = |pid: &u32| {
+                line(
+                    *pid,
+                    CheckpointState::Running,
+                    bring_back(way, *pid, action),
+                )
+            };
             pids.iter().map(back).collect()
         }
     }
 }
 
-fn line(pid: u32, reached: State, done: Result<(), CallError>) -> Line {
-    Line {
+fn line(pid: u32, reached: CheckpointState, done: Result<(), CheckpointError>) -> CheckpointResult {
+    CheckpointResult {
         pid,
         state: done.is_ok().then_some(reached),
         failed: done.err(),
     }
 }
 
-fn probed(way: &dyn Checkpointing, pid: u32) -> Line {
+fn probed(way: &dyn Checkpointing, pid: u32) -> CheckpointResult {
     let (state, failed) = match way.state(pid) {
         Ok(state) => (state, None),
         Err(why) => (None, Some(why)),
     };
-    Line { pid, state, failed }
+    CheckpointResult { pid, state, failed }
 }
 
-fn suspend(way: &dyn Checkpointing, pids: &[u32]) -> Vec<Line> {
+fn suspend(way: &dyn Checkpointing, pids: &[u32]) -> Vec<CheckpointResult> {
     let mut locked = Vec::new();
     let done = lock_all(way, pids, &mut locked).and_then(|()| move_all(way, pids));
     let Err((culprit, why)) = done else {
-        let done = |pid: &u32| line(*pid, State::Checkpointed, Ok(()));
+        let done = |pid: &u32| line(*pid, CheckpointState::Checkpointed, Ok(()));
         return pids.iter().map(done).collect();
     };
-    let undone: Vec<Line> = locked
+    let undone: Vec<CheckpointResult> = locked
         .iter()
         .rev()
-        .map(|pid| line(*pid, State::Running, bring_back(way, *pid, Action::Resume)))
+        .map(|pid| {
+            line(
+                *pid,
+                CheckpointState::Running,
+                bring_back(way, *pid, CheckpointAction::Resume),
+            )
+        })
         .collect();
-    let refused = line(culprit, State::Running, Err(why));
+    let refused = line(culprit, CheckpointState::Running, Err(why));
     let others = undone.into_iter().filter(|line| line.pid != culprit);
     std::iter::once(refused).chain(others).collect()
 }
 
-type Culprit = (u32, CallError);
+type Culprit = (u32, CheckpointError);
 
 fn lock_all(way: &dyn Checkpointing, pids: &[u32], locked: &mut Vec<u32>) -> Result<(), Culprit> {
     for pid in pids {
         // Said once more after a break, to one that has come so far already.
         let state = way.state(*pid).map_err(|why| (*pid, why))?;
-        if !matches!(state, Some(State::Locked | State::Checkpointed)) {
+        if !matches!(
+            state,
+            Some(CheckpointState::Locked | CheckpointState::Checkpointed)
+        ) {
             way.lock(*pid).map_err(|why| (*pid, why))?;
         }
         locked.push(*pid);
@@ -111,7 +126,7 @@ fn lock_all(way: &dyn Checkpointing, pids: &[u32], locked: &mut Vec<u32>) -> Res
 
 fn move_all(way: &dyn Checkpointing, pids: &[u32]) -> Result<(), Culprit> {
     for pid in pids {
-        if way.state(*pid) != Ok(Some(State::Checkpointed)) {
+        if way.state(*pid) != Ok(Some(CheckpointState::Checkpointed)) {
             way.checkpoint(*pid).map_err(|why| (*pid, why))?;
         }
     }
@@ -119,20 +134,26 @@ fn move_all(way: &dyn Checkpointing, pids: &[u32]) -> Result<(), Culprit> {
 }
 
 /// As far as it has come.
-fn bring_back(way: &dyn Checkpointing, pid: u32, action: Action) -> Result<(), CallError> {
+fn bring_back(
+    way: &dyn Checkpointing,
+    pid: u32,
+    action: CheckpointAction,
+) -> Result<(), CheckpointError> {
     match (way.state(pid)?, action) {
-        (Some(State::Running), _) => Ok(()),
-        (Some(State::Locked), _) => way.unlock(pid),
-        (Some(State::Checkpointed), _) | (None, Action::Resume) => {
+        (Some(CheckpointState::Running), _) => Ok(()),
+        (Some(CheckpointState::Locked), _) => way.unlock(pid),
+        (Some(CheckpointState::Checkpointed), _) | (None, CheckpointAction::Resume) => {
             way.restore(pid)?;
             way.unlock(pid)
         }
-        (Some(State::Failed), _) => Err(CallError::Refused(format!(
+        (Some(CheckpointState::Failed), _) => Err(CheckpointError::Refused(format!(
             "process {pid} has lost what it held on its GPUs"
         ))),
-        (None, Action::Probe | Action::Suspend | Action::Undo) => Err(CallError::Refused(format!(
-            "nobody can tell whether process {pid} was moved"
-        ))),
+        (None, CheckpointAction::Probe | CheckpointAction::Suspend | CheckpointAction::Undo) => {
+            Err(CheckpointError::Refused(format!(
+                "nobody can tell whether process {pid} was moved"
+            )))
+        }
     }
 }
 

@@ -18,8 +18,9 @@ use sluice_common::config;
 use sluice_common::id::Subject;
 use sluice_common::lease::LeaseKey;
 use sluice_common::supervisor_config::{
-    Checked, ConfigMistake, FilterChoice, HealthCheck, Hooks, LeaseTerms, MAX_ANSWER_BYTES,
-    OtherSubmitters, OutputRules, StepRules, SupervisorConfig, UidRange, UserRef,
+    CheckedConfig, ConfigFileError, DeviceFilterChoice, HealthCheck, HostHooks, LeaseRules,
+    MAX_ANSWER_BYTES, OtherSubmitters, OutputRetention, StepRules, SupervisorConfig,
+    UidRangeSetting, UserRef,
 };
 use sluice_common::time::{Span, SpanError};
 use sluice_log::Format;
@@ -44,7 +45,7 @@ pub(crate) fn read() -> io::Result<()> {
     let mut text = String::new();
     let config = match io::stdin().read_to_string(&mut text) {
         Ok(_) => parse(&text).and_then(with_agent),
-        Err(e) => Err(ConfigMistake::Unreadable(e.to_string())),
+        Err(e) => Err(ConfigFileError::Unreadable(e.to_string())),
     };
     let answer = encode(&config, MAX_ANSWER_BYTES).map_err(io::Error::other)?;
     io::stdout().write_all(&answer)
@@ -57,19 +58,19 @@ pub(crate) fn read() -> io::Result<()> {
 pub(crate) fn show() -> io::Result<()> {
     let mut asked = Vec::new();
     io::stdin().read_to_end(&mut asked)?;
-    let checked: Checked = decode(&asked, MAX_ANSWER_BYTES).map_err(io::Error::other)?;
+    let checked: CheckedConfig = decode(&asked, MAX_ANSWER_BYTES).map_err(io::Error::other)?;
     io::stdout().write_all(shown::shown(&checked).as_bytes())
 }
 
 /// With the number of the agent's user in the place of its name.
-fn with_agent(mut config: SupervisorConfig) -> Result<SupervisorConfig, ConfigMistake> {
+fn with_agent(mut config: SupervisorConfig) -> Result<SupervisorConfig, ConfigFileError> {
     if let Some(UserRef::Name(name)) = &config.agent {
         config.agent = Some(UserRef::Uid(uid_of(name)?));
     }
     Ok(config)
 }
 
-fn uid_of(name: &str) -> Result<u32, ConfigMistake> {
+fn uid_of(name: &str) -> Result<u32, ConfigFileError> {
     let shown = name.escape_debug();
     let message = match User::from_name(name) {
         Ok(Some(user)) => return Ok(user.uid.as_raw()),
@@ -78,7 +79,7 @@ fn uid_of(name: &str) -> Result<u32, ConfigMistake> {
         }
         Err(e) => format!("user `{shown}` cannot be looked up: {}", e.desc()),
     };
-    Err(ConfigMistake::value("agent_user", message))
+    Err(ConfigFileError::value("agent_user", message))
 }
 
 /// The file as written.
@@ -96,7 +97,7 @@ struct RawConfig {
     output_total_max: Option<Bytes>,
     keep_work: Option<Length>,
     min_free: Option<Bytes>,
-    device_filter: FilterChoice,
+    device_filter: DeviceFilterChoice,
     gpu_devices: Vec<String>,
     cuda_library: Option<String>,
     cuda_checkpoint: Option<String>,
@@ -180,20 +181,20 @@ impl TryFrom<String> for Length {
     }
 }
 
-fn parse(text: &str) -> Result<SupervisorConfig, ConfigMistake> {
+fn parse(text: &str) -> Result<SupervisorConfig, ConfigFileError> {
     let raw: RawConfig = toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         let line = text[..at.min(text.len())].matches('\n').count();
-        ConfigMistake::Line {
+        ConfigFileError::Line {
             line: line as u64 + 1,
-            message: config::way_out(error.message(), text.lines().nth(line)),
+            message: config::parse_error_text(error.message(), text.lines().nth(line)),
         }
     })?;
     raw.check()
 }
 
 impl RawConfig {
-    fn check(self) -> Result<SupervisorConfig, ConfigMistake> {
+    fn check(self) -> Result<SupervisorConfig, ConfigFileError> {
         let umask = self.umask.as_deref().map(check_umask).transpose()?;
         self.check_paths()?;
         let as_submitter = submitters::check(self.as_submitter, self.other_submitters)?;
@@ -214,7 +215,7 @@ impl RawConfig {
             limits: self.limits.check()?,
             ..StepRules::default()
         };
-        let default = OutputRules::default();
+        let default = OutputRetention::default();
         let amount = |raw: Option<Bytes>| raw.map(|Bytes(amount)| amount);
         let length = |raw: Option<Length>| raw.map(|Length(span)| span);
         Ok(SupervisorConfig {
@@ -227,7 +228,7 @@ impl RawConfig {
             gpu_devices: self.gpu_devices,
             cuda_library: self.cuda_library,
             cuda_checkpoint: self.cuda_checkpoint,
-            output: OutputRules {
+            output: OutputRetention {
                 max_bytes: amount(self.output_max).unwrap_or(default.max_bytes),
                 keep_for: length(self.output_retention).unwrap_or(default.keep_for),
                 total_bytes: amount(self.output_total_max).unwrap_or(default.total_bytes),
@@ -242,7 +243,7 @@ impl RawConfig {
 }
 
 impl RawConfig {
-    fn check_paths(&self) -> Result<(), ConfigMistake> {
+    fn check_paths(&self) -> Result<(), ConfigFileError> {
         let workdirs = self.workdirs.iter().flatten();
         let workdirs = workdirs.map(|path| ("workdirs", path.as_str()));
         let cuda = [
@@ -256,9 +257,12 @@ impl RawConfig {
     }
 }
 
-fn check_agent(uid: Option<u32>, user: Option<RawUser>) -> Result<Option<UserRef>, ConfigMistake> {
+fn check_agent(
+    uid: Option<u32>,
+    user: Option<RawUser>,
+) -> Result<Option<UserRef>, ConfigFileError> {
     match (uid, user) {
-        (Some(_), Some(_)) => Err(ConfigMistake::value(
+        (Some(_), Some(_)) => Err(ConfigFileError::value(
             "agent_user",
             "agent_uid says it already: keep one",
         )),
@@ -266,26 +270,26 @@ fn check_agent(uid: Option<u32>, user: Option<RawUser>) -> Result<Option<UserRef
     }
 }
 
-fn check_leases(key: Option<String>, longest: Option<Span>) -> Result<LeaseTerms, ConfigMistake> {
+fn check_leases(key: Option<String>, longest: Option<Span>) -> Result<LeaseRules, ConfigFileError> {
     let digits = "write the 64 hexadecimal digits that the coordinator's log shows when it starts";
     let parse = |text: String| {
-        LeaseKey::parse(&text).ok_or_else(|| ConfigMistake::value("lease_key", digits))
+        LeaseKey::parse(&text).ok_or_else(|| ConfigFileError::value("lease_key", digits))
     };
-    let longest = longest.unwrap_or(LeaseTerms::default().longest);
+    let longest = longest.unwrap_or(LeaseRules::default().longest);
     if longest == Span::ZERO {
-        return Err(ConfigMistake::value(
+        return Err(ConfigFileError::value(
             "max_lease",
             "no step could run: write a time such as \"24h\"",
         ));
     }
     let key = key.map(parse).transpose()?;
-    Ok(LeaseTerms { key, longest })
+    Ok(LeaseRules { key, longest })
 }
 
-fn check_umask(text: &str) -> Result<u32, ConfigMistake> {
+fn check_umask(text: &str) -> Result<u32, ConfigFileError> {
     match u32::from_str_radix(text, 8) {
         Ok(mask @ 0..=0o777) => Ok(mask),
-        Ok(_) | Err(_) => Err(ConfigMistake::value(
+        Ok(_) | Err(_) => Err(ConfigFileError::value(
             "umask",
             format!(
                 "`{}` is no mask: write octal digits, such as \"027\"",
@@ -296,12 +300,12 @@ fn check_umask(text: &str) -> Result<u32, ConfigMistake> {
 }
 
 /// Whether the ids of the range are free is for [`crate::users`] to find out.
-fn check_uid_range(range: Option<RawRange>) -> Result<UidRange, ConfigMistake> {
-    let wrong = |message| ConfigMistake::value("uid_range", message);
+fn check_uid_range(range: Option<RawRange>) -> Result<UidRangeSetting, ConfigFileError> {
+    let wrong = |message| ConfigFileError::value("uid_range", message);
     let range = match range {
-        None => UidRange::Default,
-        Some(RawRange::Given(bounds)) => UidRange::Given(bounds),
-        Some(RawRange::Word(word)) if word == NO_RANGE => UidRange::Nothing,
+        None => UidRangeSetting::Default,
+        Some(RawRange::Given(bounds)) => UidRangeSetting::Given(bounds),
+        Some(RawRange::Word(word)) if word == NO_RANGE => UidRangeSetting::Nothing,
         Some(RawRange::Word(word)) => {
             let word = word.escape_debug();
             let message = format!("`{word}` is no range: write [first, last], or \"{NO_RANGE}\"");
@@ -312,10 +316,10 @@ fn check_uid_range(range: Option<RawRange>) -> Result<UidRange, ConfigMistake> {
     Ok(range)
 }
 
-fn check_absolute((key, path): (&str, &str)) -> Result<(), ConfigMistake> {
+fn check_absolute((key, path): (&str, &str)) -> Result<(), ConfigFileError> {
     match Path::new(path).is_absolute() {
         true => Ok(()),
-        false => Err(ConfigMistake::value(
+        false => Err(ConfigFileError::value(
             key,
             format!("`{path}` is not absolute: begin it with `/`"),
         )),
@@ -323,28 +327,28 @@ fn check_absolute((key, path): (&str, &str)) -> Result<(), ConfigMistake> {
 }
 
 impl RawHooks {
-    fn check(self) -> Result<Hooks, ConfigMistake> {
+    fn check(self) -> Result<HostHooks, ConfigFileError> {
         let counts = [
             ("prolog_failures_max", self.prolog_failures_max),
             ("health_failures_max", self.health_failures_max),
         ];
         if let Some((key, _)) = counts.iter().find(|(_, count)| *count == Some(0)) {
             let key = format!("hooks.{key}");
-            return Err(ConfigMistake::value(
+            return Err(ConfigFileError::value(
                 &key,
                 "0 means nothing: the least is 1",
             ));
         }
-        let default = Hooks::default();
+        let default = HostHooks::default();
         let timeout = self.timeout.map_or(default.timeout, |Length(span)| span);
         let interval = self.health_interval;
         let interval = interval.map_or(DEFAULT_INTERVAL, |Length(span)| span);
         if interval < LEAST_INTERVAL {
             let message =
                 format!("{interval} would keep the host busy: the least is {LEAST_INTERVAL}");
-            return Err(ConfigMistake::value("hooks.health_interval", message));
+            return Err(ConfigFileError::value("hooks.health_interval", message));
         }
-        Ok(Hooks {
+        Ok(HostHooks {
             prolog: self.prolog,
             epilog: self.epilog,
             timeout,
@@ -505,7 +509,7 @@ mod tests {
             [users]\nprod = \"p\"\n[limits]\ncore = 0\n[hooks]\nprolog = \"/p\"\n";
         let mut config = parse(text).unwrap();
         config.steps.file = Some("/etc/s.toml".to_owned());
-        let checked = Checked {
+        let checked = CheckedConfig {
             config,
             warnings: vec!["beware".to_owned()],
         };

@@ -20,9 +20,9 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use sluice_common::chain::chain;
+use sluice_common::error_chain::error_chain;
 use sluice_common::helper::{
-    CHECKPOINT, FIND_USERS, READ_CONFIG, REMOVE_LEFT, SHOW_CONFIG, WRITE_OUTPUT,
+    CHECKPOINT, FIND_USERS, READ_CONFIG, REMOVE_LEFTOVERS, SHOW_CONFIG, WRITE_OUTPUT,
 };
 
 const USAGE_ERROR: u8 = 2;
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         Some(CHECKPOINT) => checkpoint(args),
         Some(FIND_USERS) => answered(users::find()),
         Some(READ_CONFIG) => answered(config::read()),
-        Some(REMOVE_LEFT) => answered(leftovers::remove()),
+        Some(REMOVE_LEFTOVERS) => answered(leftovers::remove()),
         Some(SHOW_CONFIG) => answered(config::show()),
         Some(WRITE_OUTPUT) => {
             writer::run();
@@ -77,7 +77,7 @@ fn checkpoint(args: impl Iterator<Item = OsString>) -> ExitCode {
     match checkpoint::command::run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            let _nobody_reads_it = writeln!(io::stderr(), "error: {}", chain(&e));
+            let _nobody_reads_it = writeln!(io::stderr(), "error: {}", error_chain(&e));
             ExitCode::from(USAGE_ERROR)
         }
     }

@@ -11,12 +11,13 @@ use std::io::{self, Read, Write};
 use nix::errno::Errno;
 use nix::unistd::{Uid, User, getgrouplist};
 use sluice_codec::{decode, encode};
-use sluice_common::chain::chain;
+use sluice_common::error_chain::error_chain;
 use sluice_common::id::UserName;
 use sluice_common::supervisor_config::{
-    AsSubmitter, MAX_ANSWER_BYTES, StepRules, StepUser, StepUsers, UidRange, UserRef, UsersAsked,
+    MAX_ANSWER_BYTES, StepRules, StepUser, StepUsers, SubmitterUsers, UidRangeSetting, UserLookup,
+    UserRef,
 };
-use sluice_common::uid_range::Uids;
+use sluice_common::uid_range::UidRange;
 
 use range::HostError;
 use refusal::IdentityError;
@@ -31,14 +32,14 @@ const STANDARD_SHELL: &str = "/bin/sh";
 pub(crate) fn find() -> io::Result<()> {
     let mut asked = Vec::new();
     io::stdin().read_to_end(&mut asked)?;
-    let asked: UsersAsked = decode(&asked, MAX_ANSWER_BYTES).map_err(io::Error::other)?;
-    let found = resolve(&asked).map_err(|e| chain(&e));
+    let asked: UserLookup = decode(&asked, MAX_ANSWER_BYTES).map_err(io::Error::other)?;
+    let found = resolve(&asked).map_err(|e| error_chain(&e));
     let answer = encode(&found, MAX_ANSWER_BYTES).map_err(io::Error::other)?;
     io::stdout().write_all(&answer)
 }
 
 /// Looks up whom the rules name. A supervisor that is not root runs all steps as itself.
-fn resolve(asked: &UsersAsked) -> Result<StepUsers, IdentityError> {
+fn resolve(asked: &UserLookup) -> Result<StepUsers, IdentityError> {
     let (rules, is_root) = (&asked.rules, asked.own.uid == 0);
     let mut named = Vec::new();
     let mut resolve = |key: String, user: &UserRef, subjects| {
@@ -96,7 +97,7 @@ fn resolve(asked: &UsersAsked) -> Result<StepUsers, IdentityError> {
 /// Looks up, by `resolve`, the users that are listed. A user whom the host does not have is refused when such a step
 /// comes: whoever leaves must not keep the steps of all others from running.
 fn submitters(
-    listed: &AsSubmitter,
+    listed: &SubmitterUsers,
     mut resolve: impl FnMut(String, &UserRef) -> Result<StepUser, IdentityError>,
 ) -> Result<BTreeMap<UserName, Option<StepUser>>, IdentityError> {
     let users = listed.users.iter().map(|(submitter, user)| {
@@ -201,13 +202,13 @@ fn own_range(
     rules: &StepRules,
     named: &[Named],
     agent_uid: Option<u32>,
-) -> Result<Option<Uids>, IdentityError> {
+) -> Result<Option<UidRange>, IdentityError> {
     let Some(range) = rules.uid_range.uids().map_err(HostError::from)? else {
         return Ok(None);
     };
     match range::check(range) {
         // Nobody has asked for it: a container may have no more than some ids, and users of its own.
-        Err(HostError::NotMapped(_)) if rules.uid_range == UidRange::Default => {
+        Err(HostError::NotMapped(_)) if rules.uid_range == UidRangeSetting::Default => {
             return Ok(None);
         }
         checked => checked?,
@@ -230,7 +231,7 @@ fn own_range(
 
 /// The users that run the steps of several subjects, all of which the config must call shared. Of root it says more than
 /// that: `allow_root`.
-fn check_shared(asked: &UsersAsked, named: &[Named]) -> Result<Vec<String>, IdentityError> {
+fn check_shared(asked: &UserLookup, named: &[Named]) -> Result<Vec<String>, IdentityError> {
     let may_be = asked
         .rules
         .shared_users
@@ -265,7 +266,7 @@ fn check(
     key: &str,
     user: &UserRef,
     found: &StepUser,
-    asked: &UsersAsked,
+    asked: &UserLookup,
 ) -> Result<(), IdentityError> {
     let (key, own) = (key.to_owned(), asked.own.uid);
     if own != 0 && found.uid != own {
@@ -340,8 +341,8 @@ mod tests {
     use sluice_common::id::Subject;
 
     /// As a supervisor of this user has it asked.
-    fn asked(rules: StepRules, agent_uid: u32) -> UsersAsked {
-        UsersAsked {
+    fn asked(rules: StepRules, agent_uid: u32) -> UserLookup {
+        UserLookup {
             rules,
             agent_uid: Some(agent_uid),
             own: StepUser {
@@ -352,7 +353,7 @@ mod tests {
     }
 
     fn resolve(rules: StepRules) -> Result<StepUsers, String> {
-        super::resolve(&asked(rules, 4321)).map_err(|e| chain(&e))
+        super::resolve(&asked(rules, 4321)).map_err(|e| error_chain(&e))
     }
 
     fn default(user: UserRef) -> StepRules {
@@ -379,10 +380,10 @@ mod tests {
             return;
         }
         assert_eq!(found.default, None);
-        assert_eq!(found.own_range, Some(Uids::DEFAULT));
+        assert_eq!(found.own_range, Some(UidRange::DEFAULT));
         assert!(found.warnings.is_empty());
         let none = StepRules {
-            uid_range: UidRange::Nothing,
+            uid_range: UidRangeSetting::Nothing,
             ..StepRules::default()
         };
         let found = resolve(none).unwrap();
@@ -480,9 +481,9 @@ mod tests {
         let users = users.into_iter();
         let users = users.map(|(it, user)| (UserName::new(it).unwrap(), user));
         StepRules {
-            as_submitter: Some(AsSubmitter {
+            as_submitter: Some(SubmitterUsers {
                 users: users.collect(),
-                ..AsSubmitter::default()
+                ..SubmitterUsers::default()
             }),
             ..StepRules::default()
         }
@@ -557,7 +558,7 @@ mod tests {
             return;
         }
         let rules = StepRules {
-            uid_range: UidRange::Given([4_000, 5_000]),
+            uid_range: UidRangeSetting::Given([4_000, 5_000]),
             ..StepRules::default()
         };
         // The agent's user.

@@ -19,7 +19,7 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, send};
 use sluice_common::helper::kind::{
     BEGIN, DROPPED, END, FLUSH, FLUSHED, LOST, NOT_DROPPED, STALLED, WRITTEN,
 };
-use sluice_common::helper::{JOB_FDS, MESSAGE_BYTES, Message};
+use sluice_common::helper::{JOB_FDS, MESSAGE_BYTES, WriterMessage};
 use sluice_common::output::STREAMS;
 
 use bound::{Bound, When};
@@ -139,25 +139,25 @@ impl Copier<'_> {
                 Err(_) => (0, Vec::new()),
             }
         };
-        match Message::from_bytes(&bytes[..len]) {
-            Some(Message {
+        match WriterMessage::from_bytes(&bytes[..len]) {
+            Some(WriterMessage {
                 kind: BEGIN,
                 job,
                 value,
                 ..
             }) => self.begin(job, value, fds),
-            Some(Message {
+            Some(WriterMessage {
                 kind: FLUSH, job, ..
             }) => {
                 self.flush(job);
-                answer(link, Message::of(FLUSHED, job));
+                answer(link, WriterMessage::new(FLUSHED, job));
                 Ok(())
             }
-            Some(Message { kind: END, job, .. }) => {
+            Some(WriterMessage { kind: END, job, .. }) => {
                 let is_written = self.flush(job);
                 self.end(job);
                 let kind = if is_written { WRITTEN } else { LOST };
-                answer(link, Message::of(kind, job));
+                answer(link, WriterMessage::new(kind, job));
                 Ok(())
             }
             Some(_) => Ok(()),
@@ -268,7 +268,7 @@ impl Copier<'_> {
                     .link
                     .filter(|_| !std::mem::replace(&mut job.is_told, true))
                 {
-                    answer(link, Message::of(STALLED, number));
+                    answer(link, WriterMessage::new(STALLED, number));
                 }
             }
         }
@@ -317,7 +317,7 @@ impl Job {
             let stream = u8::try_from(n).unwrap_or(u8::MAX);
             answer(
                 link,
-                Message {
+                WriterMessage {
                     kind,
                     job,
                     stream,
@@ -386,7 +386,7 @@ impl Stream {
 }
 
 /// The supervisor may be gone; then nobody asks.
-fn answer(link: BorrowedFd<'_>, message: Message) {
+fn answer(link: BorrowedFd<'_>, message: WriterMessage) {
     let _nobody_asks = send(
         link.as_raw_fd(),
         &message.to_bytes(),

@@ -4,15 +4,15 @@
 use std::fmt;
 
 use agent_core::Tuning;
-use sluice_common::config::Changes;
+use sluice_common::config::ReloadReport;
 
 use super::{Config, Reserve};
 use crate::renewal::Source;
 
 impl Config {
     /// Takes from `written` what may change while the agent runs; all else stays.
-    pub(crate) fn renew(&mut self, written: Config) -> Changes {
-        let mut changes = Changes::default();
+    pub(crate) fn renew(&mut self, written: Config) -> ReloadReport {
+        let mut changes = ReloadReport::default();
         let Config {
             coordinators,
             node,
@@ -31,16 +31,16 @@ impl Config {
             log_format,
             log_filter,
         } = written;
-        changes.take("labels", &mut self.labels, labels);
-        changes.take("log_filter", &mut self.log_filter, log_filter);
-        changes.take("path", &mut self.path, path);
-        changes.take(
+        changes.apply("labels", &mut self.labels, labels);
+        changes.apply("log_filter", &mut self.log_filter, log_filter);
+        changes.apply("path", &mut self.path, path);
+        changes.apply(
             "gpu_release_timeout",
             &mut self.gpu_release_timeout,
             gpu_release_timeout,
         );
-        changes.take("suspend_limit", &mut self.suspend_limit, suspend_limit);
-        changes.take(
+        changes.apply("suspend_limit", &mut self.suspend_limit, suspend_limit);
+        changes.apply(
             "respect_foreign",
             &mut self.respect_foreign,
             respect_foreign,
@@ -85,12 +85,12 @@ impl Config {
 }
 
 /// Told as it is written in the file, with quotes around texts.
-fn keep(changes: &mut Changes, key: &str, runs: impl fmt::Debug, written: impl fmt::Debug) {
-    changes.keep(key, format!("{runs:?}"), format!("{written:?}"));
+fn keep(changes: &mut ReloadReport, key: &str, runs: impl fmt::Debug, written: impl fmt::Debug) {
+    changes.defer(key, format!("{runs:?}"), format!("{written:?}"));
 }
 
 /// Which processors are whose was settled by it at the start.
-fn keep_reserve(changes: &mut Changes, runs: &Reserve, written: &Reserve) {
+fn keep_reserve(changes: &mut ReloadReport, runs: &Reserve, written: &Reserve) {
     keep(changes, "reserve.cpu_count", runs.cpus, written.cpus);
     let bytes = |reserve: &Reserve| format!("{}B", reserve.memory_bytes);
     keep(changes, "reserve.memory", bytes(runs), bytes(written));
@@ -112,7 +112,7 @@ mod tests {
     const BASE: &str =
         "coordinators = [\"a:1\"]\nnode = \"n\"\ntls = { ca = \"c\", cert = \"d\", key = \"e\" }\n";
 
-    fn changed(before: &str, after: &str) -> (Config, Changes) {
+    fn changed(before: &str, after: &str) -> (Config, ReloadReport) {
         let read = |more: &str| parse(&format!("{BASE}{more}")).unwrap();
         let mut config = read(before);
         let changes = config.renew(read(after));
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn what_is_as_it_was_changes_nothing() {
         let (_, changes) = changed("log_filter = \"info\"\n", "suspend_limit = \"120s\"\n");
-        assert_eq!(changes, Changes::default());
+        assert_eq!(changes, ReloadReport::default());
     }
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
             ("respect_foreign", "respect_foreign = false"),
         ] {
             let (config, changes) = changed("", &format!("{text}\n"));
-            assert_eq!((changes.taken, changes.kept), (vec![key], vec![]));
+            assert_eq!((changes.applied, changes.deferred), (vec![key], vec![]));
             let again = parse(&format!("{BASE}{text}\n")).unwrap();
             assert_eq!(config.to_string(), again.to_string());
             assert_eq!(config.tuning(), again.tuning());
@@ -177,10 +177,10 @@ mod tests {
             ),
         ] {
             let (config, changes) = changed("", &format!("{text}\n"));
-            let [kept] = &changes.kept[..] else {
+            let [kept] = &changes.deferred[..] else {
                 panic!("{text}: {changes:?}");
             };
-            assert!(changes.taken.is_empty());
+            assert!(changes.applied.is_empty());
             assert!(kept.contains(told), "{kept}");
             assert_eq!(config.to_string(), parse(BASE).unwrap().to_string());
         }
@@ -189,7 +189,7 @@ mod tests {
             .replace("\"n\"", "\"m\"")
             .replace("\"d\"", "\"f\"");
         let changes = parse(BASE).unwrap().renew(parse(&other).unwrap());
-        let words = changes.kept.iter().map(|kept| kept.split_whitespace());
+        let words = changes.deferred.iter().map(|kept| kept.split_whitespace());
         let keys: Vec<&str> = words.filter_map(|mut words| words.next()).collect();
         assert_eq!(keys, ["coordinators", "node", "address", "tls"]);
     }

@@ -157,12 +157,12 @@ fn quarantine(gpus: &[Gpu], uuid: &str, why: &str, is_count: bool) -> Vec<GpuHea
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_common::inventory::Mig;
+    use sluice_common::inventory::MigInstance;
 
     fn gpu(uuid: &str, parent: Option<&str>) -> Gpu {
         Gpu {
             uuid: uuid.to_owned(),
-            mig: parent.map(|parent| Mig {
+            mig: parent.map(|parent| MigInstance {
                 profile: "1g.10gb".to_owned(),
                 parent: parent.to_owned(),
             }),

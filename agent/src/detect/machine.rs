@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use sluice_common::inventory::{Inventory, Machine};
+use sluice_common::inventory::{Inventory, MachineIdentity};
 use sluice_common::limit::MAX_ADDRESSES;
 use sluice_transport::digest_of;
 
@@ -14,7 +14,7 @@ const PERMANENT: &str = "0";
 /// Fills in the marks. `root` is `/`, or what a test puts in its place.
 pub(crate) fn detect(root: &Path, inventory: &mut Inventory) {
     let id = text(&root.join("etc/machine-id"));
-    inventory.machine = Machine {
+    inventory.machine = MachineIdentity {
         id: id.map(|id| mark(&id)).unwrap_or_default(),
         addresses: addresses(root)
             .iter()
@@ -87,7 +87,7 @@ mod tests {
             self.with(name, &files)
         }
 
-        fn machine(&self) -> Machine {
+        fn machine(&self) -> MachineIdentity {
             let mut inventory = Inventory::default();
             detect(self.0.path(), &mut inventory);
             inventory.machine
@@ -122,11 +122,11 @@ mod tests {
             ),
         ];
         for (why, same) in same {
-            assert!(!same.is_other_than(&first), "{why}");
-            assert!(!first.is_other_than(&same), "{why}");
+            assert!(!same.differs_from(&first), "{why}");
+            assert!(!first.differs_from(&same), "{why}");
         }
-        assert!(host("id", &[("eth0", "cc")]).is_other_than(&first));
-        assert!(host("id2", &[]).is_other_than(&host("id", &[])));
+        assert!(host("id", &[("eth0", "cc")]).differs_from(&first));
+        assert!(host("id2", &[]).differs_from(&host("id", &[])));
         let told = format!("{first:?}");
         assert!(
             !told.contains("\"id\"") && !told.contains("\"aa\""),
@@ -171,8 +171,8 @@ mod tests {
     #[test]
     fn a_machine_of_which_nothing_is_known_is_no_other() {
         let empty = Host(tempfile::tempdir().unwrap()).machine();
-        assert_eq!(empty, Machine::default());
+        assert_eq!(empty, MachineIdentity::default());
         let known = Host::new("id").card("eth0", "aa").machine();
-        assert!(!empty.is_other_than(&known) && !known.is_other_than(&empty));
+        assert!(!empty.differs_from(&known) && !known.differs_from(&empty));
     }
 }

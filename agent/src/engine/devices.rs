@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use sluice_common::device::DeviceNumber;
 use sluice_common::inventory::Gpu;
-use sluice_common::supervision::Devices;
+use sluice_common::supervision::DeviceAccess;
 
 /// The devices of the GPUs that were granted, and of all that there are; and those of which the driver told no device: a
 /// step that is fenced cannot open them.
-pub(super) fn of(gpus: &[String], host: &[Gpu]) -> (Devices, Vec<String>) {
+pub(super) fn of(gpus: &[String], host: &[Gpu]) -> (DeviceAccess, Vec<String>) {
     let numbers =
         |gpu: &Gpu| -> Vec<DeviceNumber> { gpu.devices.iter().map(|node| node.number).collect() };
     // Instances of one GPU name its device each.
@@ -23,9 +23,9 @@ pub(super) fn of(gpus: &[String], host: &[Gpu]) -> (Devices, Vec<String>) {
             None => unknown.push(uuid.clone()),
         }
     }
-    let devices = Devices {
+    let devices = DeviceAccess {
         granted: granted.into_iter().collect(),
-        fenced: fenced.into_iter().collect(),
+        all_gpus: fenced.into_iter().collect(),
     };
     (devices, unknown)
 }
@@ -71,7 +71,7 @@ mod tests {
             number(234, 5),
             number(234, 6),
         ];
-        assert_eq!(devices.fenced, all);
+        assert_eq!(devices.all_gpus, all);
     }
 
     #[test]
@@ -79,6 +79,6 @@ mod tests {
         let (devices, unknown) = of(&[], &[gpu("GPU-a", &[number(195, 0)])]);
         assert!(unknown.is_empty());
         assert!(devices.granted.is_empty());
-        assert_eq!(devices.fenced, [number(195, 0)]);
+        assert_eq!(devices.all_gpus, [number(195, 0)]);
     }
 }

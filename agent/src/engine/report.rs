@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use agent_core::{Core, Input, TimerKey};
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::Exit;
-use sluice_common::wire::{AttemptEnd, AttemptPhase, Started, StopWhy, ToNode};
+use sluice_common::wire::{AttemptEnd, AttemptPhase, StartedProcess, StopReason, ToNode};
 use tracing::{error_span, info, warn};
 
 /// Which of its lines an attempt has had.
@@ -39,7 +39,7 @@ impl Touched {
                 | ToNode::Forget { attempt }
                 | ToNode::Suspend { attempt, .. }
                 | ToNode::Resume { attempt } => Touched::One(attempt.clone()),
-                ToNode::RestoreGpus { .. } | ToNode::Show { .. } => Touched::Nobody,
+                ToNode::RestoreGpus { .. } | ToNode::ShowWarrant { .. } => Touched::Nobody,
             },
             Input::Attempt(view) => Touched::One(view.attempt.clone()),
             Input::Timer(
@@ -117,7 +117,7 @@ impl Report {
 }
 
 impl Said {
-    fn start(&mut self, process: &Started, words: &str) {
+    fn start(&mut self, process: &StartedProcess, words: &str) {
         if !std::mem::replace(&mut self.start, true) {
             info!(pid = process.pid, "{words}");
         }
@@ -129,7 +129,7 @@ impl Said {
         }
     }
 
-    fn stop(&mut self, why: StopWhy) {
+    fn stop(&mut self, why: StopReason) {
         if !std::mem::replace(&mut self.stop, true) {
             info!("attempt is being stopped: {}", words(why));
         }
@@ -177,18 +177,18 @@ impl Said {
     }
 }
 
-fn words(why: StopWhy) -> &'static str {
+fn words(why: StopReason) -> &'static str {
     match why {
-        StopWhy::Cancelled => "it was cancelled",
-        StopWhy::TimedOut => "it timed out",
-        StopWhy::Drained => "the host is drained",
-        StopWhy::Preempted => "it gives way to another",
-        StopWhy::Superseded => "the coordinator has given it up",
-        StopWhy::GpuLost => "a GPU of it is lost",
-        StopWhy::Requeued => "it is to start anew",
-        StopWhy::NotSuspended => "it could not be suspended",
-        StopWhy::SuspendedTooLong => "it was suspended for too long",
-        StopWhy::PeerEnded => "a part of it on another host has ended",
+        StopReason::Cancelled => "it was cancelled",
+        StopReason::TimedOut => "it timed out",
+        StopReason::Drained => "the host is drained",
+        StopReason::Preempted => "it gives way to another",
+        StopReason::Superseded => "the coordinator has given it up",
+        StopReason::GpuLost => "a GPU of it is lost",
+        StopReason::Requeued => "it is to start anew",
+        StopReason::NotSuspended => "it could not be suspended",
+        StopReason::SuspendedTooLong => "it was suspended for too long",
+        StopReason::PeerEnded => "a part of it on another host has ended",
     }
 }
 
@@ -202,7 +202,7 @@ pub(super) fn assigned(input: &Input) -> Option<AttemptId> {
             | ToNode::Suspend { .. }
             | ToNode::Resume { .. }
             | ToNode::RestoreGpus { .. }
-            | ToNode::Show { .. } => None,
+            | ToNode::ShowWarrant { .. } => None,
         },
         Input::Dialled { .. }
         | Input::Welcomed { .. }

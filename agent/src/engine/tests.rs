@@ -7,7 +7,9 @@ use sluice_common::amount::Amounts;
 use sluice_common::device::{DeviceNode, DeviceNumber};
 use sluice_common::id::{ClusterId, Epoch, Subject};
 use sluice_common::inventory::Gpu;
-use sluice_common::supervision::{Exit, FreezerState, HostEnd, HostPhase, Memo, Process};
+use sluice_common::supervision::{
+    Exit, FreezerState, HostPhase, LaunchRecord, Process, ProcessEnd,
+};
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 use sluice_common::wire::{Assignment, Command, Gang, ToNode, Welcome};
@@ -116,10 +118,10 @@ impl Rig {
             gpus,
             timeout: None,
             grace: Span::ZERO,
-            gang: Gang::alone("box"),
+            gang: Gang::single("box"),
             subject: Subject::new("s").unwrap(),
             submitter: None,
-            units: Amounts::new(),
+            resources: Amounts::new(),
             cpu_mode: Default::default(),
             launch: sluice_common::template::launch::Launch::default(),
             warrant: Default::default(),
@@ -128,7 +130,7 @@ impl Rig {
         let command = Command {
             epoch: epoch(),
             number: self.told,
-            heard: crate::clock::boot(),
+            last_heard: crate::clock::boot(),
             order: ToNode::Assign(Box::new(assignment)),
         };
         self.feed(Event::Core(Input::Command {
@@ -157,8 +159,8 @@ fn epoch() -> Epoch {
     }
 }
 
-fn end() -> HostEnd {
-    HostEnd {
+fn end() -> ProcessEnd {
+    ProcessEnd {
         process: None,
         exit: Exit::Code(0),
         ended_at: Time::default(),
@@ -169,7 +171,7 @@ fn end() -> HostEnd {
 fn view(phase: HostPhase) -> AttemptView {
     AttemptView {
         attempt: attempt(),
-        memo: Memo {
+        launch_record: LaunchRecord {
             timeout: Some(Span::from_secs(7 * 24 * 3600)),
             grace: Span::from_secs(30),
             gpus: Vec::new(),
@@ -256,7 +258,7 @@ fn a_spawn_carries_the_devices_of_what_was_granted_and_of_all() {
     let spec = spec.expect("it is started");
     let numbers = [0, 1].map(|minor| DeviceNumber::new(195, minor));
     assert_eq!(spec.devices.granted, numbers[1..]);
-    assert_eq!(spec.devices.fenced, numbers);
+    assert_eq!(spec.devices.all_gpus, numbers);
 }
 
 #[test]

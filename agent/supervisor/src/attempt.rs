@@ -14,7 +14,8 @@ use std::os::fd::OwnedFd;
 use nix::unistd::Uid;
 use sluice_common::id::{AttemptId, BootId, Subject, UserName};
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Exit, FreezerState, FrozenTime, HostEnd, HostPhase, Memo, Process,
+    AttemptView, BootMillis, Exit, FreezerState, FrozenTime, HostPhase, LaunchRecord, Process,
+    ProcessEnd,
 };
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
@@ -35,9 +36,9 @@ pub enum Phase {
     /// kernel without those leaves looking from time to time.
     Running(Process, Option<OwnedFd>),
     /// Its main process has ended; others may still run.
-    Ended(HostEnd),
+    Ended(ProcessEnd),
     /// Nothing of it is left.
-    Gone(HostEnd),
+    Gone(ProcessEnd),
 }
 
 /// Whose child an attempt's main process is or was.
@@ -75,7 +76,7 @@ pub enum After {
 #[derive(Debug)]
 pub struct Attempt {
     /// From its spawn.
-    pub memo: Memo,
+    pub memo: LaunchRecord,
     /// Its deadline, if it has one.
     pub lease: Option<Lease>,
     /// Whose child.
@@ -111,14 +112,14 @@ pub struct Attempt {
 
 impl Attempt {
     /// A child that waits for its record to be written.
-    pub fn starting(process: Process, report: Report, memo: Memo, lease: Lease) -> Self {
+    pub fn starting(process: Process, report: Report, memo: LaunchRecord, lease: Lease) -> Self {
         let lease = Some(lease);
         Self::new(Phase::Starting(process, report), Origin::Child, memo, lease)
     }
 
     /// One that could not be started.
-    pub fn refused(exit: Exit, at: Time, memo: Memo) -> Self {
-        let end = HostEnd {
+    pub fn refused(exit: Exit, at: Time, memo: LaunchRecord) -> Self {
+        let end = ProcessEnd {
             process: None,
             exit,
             ended_at: at,
@@ -128,24 +129,24 @@ impl Attempt {
     }
 
     /// One that an earlier supervisor started, in the phase where it was found.
-    pub fn taken_over(phase: Phase, memo: Memo, lease: Option<Lease>) -> Self {
+    pub fn taken_over(phase: Phase, memo: LaunchRecord, lease: Option<Lease>) -> Self {
         Self::new(phase, Origin::TakenOver, memo, lease)
     }
 
     /// A child of this process that it had before it became this program.
-    pub fn handed_over(phase: Phase, memo: Memo, lease: Option<Lease>) -> Self {
+    pub fn handed_over(phase: Phase, memo: LaunchRecord, lease: Option<Lease>) -> Self {
         Self::new(phase, Origin::Child, memo, lease)
     }
 
     /// One whose record cannot be read: nothing is known but its name, so whatever is left of it is killed.
     pub fn lost(at: Time) -> Self {
-        let end = HostEnd {
+        let end = ProcessEnd {
             process: None,
             exit: Exit::Unknown,
             ended_at: at,
             usage: Usage::default(),
         };
-        let memo = Memo {
+        let memo = LaunchRecord {
             timeout: None,
             grace: Span::ZERO,
             gpus: Vec::new(),
@@ -156,7 +157,7 @@ impl Attempt {
         lost
     }
 
-    fn new(phase: Phase, origin: Origin, memo: Memo, lease: Option<Lease>) -> Self {
+    fn new(phase: Phase, origin: Origin, memo: LaunchRecord, lease: Option<Lease>) -> Self {
         Self {
             memo,
             lease,
@@ -247,7 +248,7 @@ impl Attempt {
     /// Its process has ended without having become the step's program.
     pub fn on_start_failed(&mut self, exit: Exit, at: Time) {
         if matches!(self.phase, Phase::Starting(..)) {
-            self.phase = Phase::Gone(HostEnd {
+            self.phase = Phase::Gone(ProcessEnd {
                 process: None,
                 exit,
                 ended_at: at,
@@ -266,7 +267,7 @@ impl Attempt {
             // Of no more interest, and the sentence would be told with every list.
             self.freezer = FreezerState::Thawed;
         }
-        self.phase = Phase::Ended(HostEnd {
+        self.phase = Phase::Ended(ProcessEnd {
             process: Some(process),
             exit: if expired { Exit::LeaseExpired } else { seen },
             // The wall clock may have been set back under it.
@@ -279,7 +280,7 @@ impl Attempt {
     pub fn on_empty(&mut self, usage: Usage) {
         if let Phase::Ended(end) = &self.phase {
             let usage = usage.or(end.usage);
-            self.phase = Phase::Gone(HostEnd {
+            self.phase = Phase::Gone(ProcessEnd {
                 usage,
                 ..end.clone()
             });
@@ -302,7 +303,7 @@ impl Attempt {
         AttemptView {
             attempt: attempt.clone(),
             phase: self.known_phase(),
-            memo: self.memo.clone(),
+            launch_record: self.memo.clone(),
             freezer: self.freezer.clone(),
             frozen: self.frozen,
         }
@@ -361,7 +362,7 @@ mod tests {
     }
 
     fn running(lease: Option<Lease>) -> Attempt {
-        let memo = Memo {
+        let memo = LaunchRecord {
             timeout: None,
             grace: Span::ZERO,
             gpus: Vec::new(),
@@ -370,7 +371,7 @@ mod tests {
         Attempt::taken_over(Phase::Running(process(), None), memo, lease)
     }
 
-    fn end(attempt: &Attempt) -> HostEnd {
+    fn end(attempt: &Attempt) -> ProcessEnd {
         match attempt.phase() {
             Phase::Ended(end) | Phase::Gone(end) => end.clone(),
             Phase::Starting(..) | Phase::Running(..) => panic!("it has not ended"),

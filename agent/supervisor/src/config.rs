@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::resource::Resource;
 use sluice_codec::{CodecError, decode};
-use sluice_common::config::shown;
+use sluice_common::config::escape_controls;
 use sluice_common::helper::{READ_CONFIG, SHOW_CONFIG};
 use sluice_common::supervisor_config::{
-    Checked, ConfigMistake, MAX_ANSWER_BYTES, SupervisorConfig,
+    CheckedConfig, ConfigFileError, MAX_ANSWER_BYTES, SupervisorConfig,
 };
 
 use crate::helper_program::HelperProgram;
@@ -58,12 +58,12 @@ pub enum ConfigError {
         way_out: String,
     },
     /// It is not understood, or a value means nothing.
-    #[error("config {}: {}", path.display(), shown(&mistake.to_string()))]
+    #[error("config {}: {}", path.display(), escape_controls(&mistake.to_string()))]
     Mistake {
         /// Which.
         path: PathBuf,
         /// What is wrong.
-        mistake: ConfigMistake,
+        mistake: ConfigFileError,
     },
     /// What the helper answers is not what it was asked for.
     #[error("config {}: sluice-helper answers nonsense: install it and sluice-supervisor from one release", path.display())]
@@ -94,10 +94,10 @@ pub fn read(path: &Path) -> Result<SupervisorConfig, ConfigError> {
     let file = open_trusted(path)?;
     let helper = HelperProgram::beside_us().map_err(cannot)?;
     let answer = helper.ask(READ_CONFIG, &file).map_err(cannot)?;
-    let answer = decode::<Result<SupervisorConfig, ConfigMistake>>(&answer, MAX_ANSWER_BYTES);
+    let answer = decode::<Result<SupervisorConfig, ConfigFileError>>(&answer, MAX_ANSWER_BYTES);
     let config = answer.map_err(|e| nonsense(Some(e)))?;
     let mistaken = |mistake| match mistake {
-        ConfigMistake::Unreadable(why) => cannot(io::Error::other(shown(&why))),
+        ConfigFileError::Unreadable(why) => cannot(io::Error::other(escape_controls(&why))),
         mistake => ConfigError::Mistake {
             path: path.to_owned(),
             mistake,
@@ -116,7 +116,7 @@ pub fn read(path: &Path) -> Result<SupervisorConfig, ConfigError> {
 ///
 /// # Errors
 /// If the helper does not say it.
-pub fn show(checked: &Checked) -> Result<String, ConfigError> {
+pub fn show(checked: &CheckedConfig) -> Result<String, ConfigError> {
     let show = || {
         let text = HelperProgram::ask_about(SHOW_CONFIG, checked)?;
         String::from_utf8(text).map_err(io::Error::other)
@@ -197,7 +197,7 @@ fn open_trusted(path: &Path) -> Result<File, ConfigError> {
 mod tests {
     use super::*;
     use sluice_codec::encode;
-    use sluice_common::supervisor_config::{UidRange, UserRef};
+    use sluice_common::supervisor_config::{UidRangeSetting, UserRef};
     use sluice_fuzz::Fuzz;
     use std::os::unix::fs::PermissionsExt;
 
@@ -207,7 +207,8 @@ mod tests {
         // `serde` makes room for a list of a length that is claimed, up to 1 MiB at a time.
         let target = Fuzz::new("config-answer").memory(4 << 20, 256);
         target.run(|input| {
-            let found = decode::<Result<SupervisorConfig, ConfigMistake>>(input, MAX_ANSWER_BYTES);
+            let found =
+                decode::<Result<SupervisorConfig, ConfigFileError>>(input, MAX_ANSWER_BYTES);
             if let Ok(found) = found {
                 let _ = found.as_ref().map(is_sound);
                 assert_eq!(encode(&found, MAX_ANSWER_BYTES).unwrap(), input);
@@ -227,7 +228,9 @@ mod tests {
         assert!(!with(|it| it.steps.workdirs = Some(vec!["data".to_owned()])));
         assert!(!with(|it| it.cuda_library = Some("libcuda.so.1".to_owned())));
         assert!(!with(|it| it.cuda_checkpoint = Some("tool".to_owned())));
-        assert!(!with(|it| it.steps.uid_range = UidRange::Given([9, 8])));
+        assert!(!with(
+            |it| it.steps.uid_range = UidRangeSetting::Given([9, 8])
+        ));
         assert!(with(|it| it.agent = Some(UserRef::Uid(7))));
         assert!(!with(|it| it.agent = Some(UserRef::Name("a".to_owned()))));
         assert!(!with(|it| it.steps.umask = Some(0o1000)));

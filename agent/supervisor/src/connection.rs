@@ -157,7 +157,8 @@ mod tests {
     use sluice_common::environment::Environment;
     use sluice_common::id::{AttemptId, Subject};
     use sluice_common::supervision::{
-        BootMillis, Devices, Limits, Memo, SUPERVISION_VERSION, SpawnSpec, StopSignal,
+        BootMillis, DeviceAccess, LaunchRecord, ResourceLimits, SUPERVISION_VERSION, SpawnSpec,
+        StopSignal,
     };
     use sluice_common::time::Span;
 
@@ -210,7 +211,7 @@ mod tests {
             workdir: Some("/tmp".to_owned()),
             lease_until: Some(BootMillis(7)),
             lease_grace: Span::from_secs(1),
-            memo: Memo {
+            launch_record: LaunchRecord {
                 timeout: None,
                 grace: Span::ZERO,
                 gpus: vec![],
@@ -218,11 +219,11 @@ mod tests {
             },
             subject: Subject::new("s").unwrap(),
             submitter: None,
-            limits: Limits::default(),
-            devices: Devices::default(),
+            limits: ResourceLimits::default(),
+            devices: DeviceAccess::default(),
             processors: Default::default(),
-            around: sluice_common::template::launch::Around::default(),
-            around_env: Default::default(),
+            hooks: sluice_common::template::launch::HooksAndLimits::default(),
+            hook_env: Default::default(),
             wrapper: 0,
             env_file: false,
         })

@@ -32,7 +32,7 @@ use sluice_common::id::AttemptId;
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::processors::CpuSet;
 use sluice_common::supervision::{
-    Devices, FreezeRefusal, FreezerState, Limits, OutOfMemory, Processors,
+    CpuAllocation, DeviceAccess, FreezeRefusal, FreezerState, OutOfMemory, ResourceLimits,
 };
 use sluice_common::usage::Usage;
 use tracing::{error, info, warn};
@@ -92,7 +92,7 @@ impl Groups {
         let by_program = unified
             .as_ref()
             .is_some_and(|unified| devices::has(filter, Mechanism::Cgroup2, Some(unified.root())));
-        if !by_program && filter.admits(Mechanism::Cgroup1) {
+        if !by_program && filter.allows(Mechanism::Cgroup1) {
             wanted.push(Controller::Devices);
         }
         let mut legacy = Legacy::open(&hierarchies.legacy, &wanted, name);
@@ -165,8 +165,8 @@ impl Groups {
     pub fn make(
         &mut self,
         attempt: &AttemptId,
-        limits: &Limits,
-        processors: &Processors,
+        limits: &ResourceLimits,
+        processors: &CpuAllocation,
         processes: Option<u32>,
     ) -> Result<(), GroupError> {
         let bounds = Bounds {
@@ -215,7 +215,7 @@ impl Groups {
     pub fn filter_devices(
         &mut self,
         attempt: &AttemptId,
-        granted: &Devices,
+        granted: &DeviceAccess,
     ) -> Result<(), DeviceFilterError> {
         let name = directory(attempt);
         let unified = self.unified.as_ref().map(|unified| unified.group(&name));

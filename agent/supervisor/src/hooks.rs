@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use sluice_common::supervision::SpawnSpec;
-use sluice_common::supervisor_config::{ConfigMistake, Hooks};
+use sluice_common::supervisor_config::{ConfigFileError, HostHooks};
 
 use crate::trust::distrust;
 
@@ -26,7 +26,7 @@ const EXECUTABLE: u32 = 0o111;
 ///
 /// # Errors
 /// Where one is not there or could be changed by others.
-pub fn check_programs(hooks: &Hooks) -> Result<(), ConfigMistake> {
+pub fn check_programs(hooks: &HostHooks) -> Result<(), ConfigFileError> {
     let check = hooks.health_check.as_ref();
     for (name, program) in [
         ("prolog", hooks.prolog.as_ref()),
@@ -34,7 +34,7 @@ pub fn check_programs(hooks: &Hooks) -> Result<(), ConfigMistake> {
         ("health_check", check.map(|check| &check.program)),
     ] {
         let checked = program.map_or(Ok(()), |program| check_program(Path::new(program)));
-        checked.map_err(|message| ConfigMistake::value(&format!("hooks.{name}"), message))?;
+        checked.map_err(|message| ConfigFileError::value(&format!("hooks.{name}"), message))?;
     }
     Ok(())
 }

@@ -14,13 +14,13 @@ use std::path::Path;
 use nix::sys::resource::{getrlimit, setrlimit};
 use nix::unistd::{Gid, Uid, getegid, geteuid, getgroups};
 use sluice_codec::decode;
-use sluice_common::config::shown;
+use sluice_common::config::escape_controls;
 use sluice_common::helper::FIND_USERS;
 use sluice_common::id::{Subject, UserName};
 use sluice_common::supervisor_config::{
-    MAX_ANSWER_BYTES, StepRules, StepUser, StepUsers, UsersAsked,
+    MAX_ANSWER_BYTES, StepRules, StepUser, StepUsers, UserLookup,
 };
-use sluice_common::uid_range::Uids;
+use sluice_common::uid_range::UidRange;
 
 use crate::config;
 use crate::helper_program::HelperProgram;
@@ -109,7 +109,7 @@ pub struct Identities {
     /// `None` if it does not matter who submitted a step.
     submitters: Option<Submitters>,
     /// What is given to attempts of whom neither says anything.
-    own: Option<Uids>,
+    own: Option<UidRange>,
     /// What is wrong with the first submitter whom this host lacks.
     missing: Option<String>,
     /// What an admin should know of the config that is no mistake.
@@ -125,12 +125,12 @@ impl Identities {
     /// Where the host does not have, or this process may not become, what they name; where a user is shared that the
     /// rules do not call so.
     pub fn resolve(rules: StepRules, agent_uid: Option<u32>) -> Result<Self, IdentityError> {
-        let asked = UsersAsked {
+        let asked = UserLookup {
             rules,
             agent_uid,
             own: myself().map_err(|e| IdentityError::Ask(e.into()))?,
         };
-        let found = ask(&asked)?.map_err(|why| IdentityError::Refused(shown(&why)))?;
+        let found = ask(&asked)?.map_err(|why| IdentityError::Refused(escape_controls(&why)))?;
         if !is_sound(&found, &asked) {
             return Err(IdentityError::Answer);
         }
@@ -149,7 +149,11 @@ impl Identities {
                 .map(|(listed, users)| Submitters::new(listed, rules.shown_file(), users)),
             own: found.own_range,
             missing: found.missing,
-            warnings: found.warnings.iter().map(|it| shown(it)).collect(),
+            warnings: found
+                .warnings
+                .iter()
+                .map(|it| escape_controls(it))
+                .collect(),
             rules,
         }
     }
@@ -198,7 +202,7 @@ impl Identities {
     /// # Errors
     /// If it lacks one.
     pub fn check_submitters(&self) -> Result<(), IdentityError> {
-        let missing = self.missing.as_deref().map(shown);
+        let missing = self.missing.as_deref().map(escape_controls);
         missing.map_or(Ok(()), |why| Err(IdentityError::Refused(why)))
     }
 
@@ -211,12 +215,12 @@ impl Identities {
     }
 
     /// The user ids that are given to attempts, each to one at a time.
-    pub fn own_range(&self) -> Option<Uids> {
+    pub fn own_range(&self) -> Option<UidRange> {
         self.own
     }
 }
 
-fn ask(asked: &UsersAsked) -> Result<Result<StepUsers, String>, IdentityError> {
+fn ask(asked: &UserLookup) -> Result<Result<StepUsers, String>, IdentityError> {
     let answer = HelperProgram::ask_about(FIND_USERS, asked).map_err(IdentityError::Ask)?;
     decode(&answer, MAX_ANSWER_BYTES).map_err(|_| IdentityError::Answer)
 }
@@ -232,7 +236,7 @@ fn myself() -> nix::Result<StepUser> {
 }
 
 /// Whether an answer makes nobody root, the agent, or the user of other attempts against the rules.
-fn is_sound(found: &StepUsers, asked: &UsersAsked) -> bool {
+fn is_sound(found: &StepUsers, asked: &UserLookup) -> bool {
     let (rules, own) = (&asked.rules, asked.own.uid);
     let listed = rules.as_submitter.as_ref().map(|listed| &listed.users);
     let submitters = found.by_submitter.iter().flatten();
@@ -251,7 +255,7 @@ fn is_sound(found: &StepUsers, asked: &UsersAsked) -> bool {
     };
     let is_listed = |of: &UserName| listed.is_some_and(|users| users.contains_key(of));
     let range = rules.uid_range.uids().ok().flatten();
-    let agent_s = |range: Uids| asked.agent_uid.is_some_and(|uid| range.contains(uid));
+    let agent_s = |range: UidRange| asked.agent_uid.is_some_and(|uid| range.contains(uid));
     all.all(may_be)
         && submitters
             .iter()
@@ -282,7 +286,7 @@ fn make_room((name, most): &(String, u64)) -> Result<(), IdentityError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_common::supervisor_config::{AsSubmitter, UserRef};
+    use sluice_common::supervisor_config::{SubmitterUsers, UserRef};
     use sluice_fuzz::Fuzz;
 
     fn subject(name: &str) -> Subject {
@@ -322,12 +326,12 @@ mod tests {
         assert_eq!(uid_of(found.of(&of("s"))), Some(7));
         assert_eq!(uid_of(found.of(&of("d"))), Some(8));
         let own = StepUsers {
-            own_range: Some(Uids::DEFAULT),
+            own_range: Some(UidRange::DEFAULT),
             ..StepUsers::default()
         };
         let found = Identities::new(StepRules::default(), own);
         assert_eq!(found.of(&of("s")), Ok(Whose::Own));
-        assert_eq!(found.own_range(), Some(Uids::DEFAULT));
+        assert_eq!(found.own_range(), Some(UidRange::DEFAULT));
         let found = Identities::new(StepRules::default(), StepUsers::default());
         let told = found.of(&of("s")).unwrap_err().to_string();
         assert!(
@@ -341,13 +345,13 @@ mod tests {
         let name = |name: &str| UserName::new(name).unwrap();
         let user_ref = |name: &str| UserRef::Name(name.to_owned());
         let rules = StepRules {
-            as_submitter: Some(AsSubmitter {
+            as_submitter: Some(SubmitterUsers {
                 users: [
                     (name("alice"), user_ref("no-such-user")),
                     (name("bob"), user_ref("games")),
                 ]
                 .into(),
-                ..AsSubmitter::default()
+                ..SubmitterUsers::default()
             }),
             ..StepRules::default()
         };
@@ -380,8 +384,8 @@ mod tests {
         assert!(matches!(found.of(&of("s")), Err(Nobody::Unnamed { .. })));
     }
 
-    fn asked_by(uid: u32) -> UsersAsked {
-        UsersAsked {
+    fn asked_by(uid: u32) -> UserLookup {
+        UserLookup {
             rules: StepRules::default(),
             agent_uid: Some(4321),
             own: user(uid),
@@ -409,12 +413,12 @@ mod tests {
         let alice = || UserName::new("alice").unwrap();
         let subject = || subject("prod");
         let named = || UserRef::Name("u".to_owned());
-        let asked = |own| UsersAsked {
+        let asked = |own| UserLookup {
             rules: StepRules {
                 users: [(subject(), named())].into(),
-                as_submitter: Some(AsSubmitter {
+                as_submitter: Some(SubmitterUsers {
                     users: [(alice(), named())].into(),
-                    ..AsSubmitter::default()
+                    ..SubmitterUsers::default()
                 }),
                 ..StepRules::default()
             },
@@ -423,10 +427,10 @@ mod tests {
         let found = |of_subject, of_submitter| StepUsers {
             by_subject: [(subject(), user(of_subject))].into(),
             by_submitter: Some([(alice(), Some(user(of_submitter)))].into()),
-            own_range: Some(Uids::DEFAULT),
+            own_range: Some(UidRange::DEFAULT),
             ..StepUsers::default()
         };
-        let first = Uids::DEFAULT.first;
+        let first = UidRange::DEFAULT.first;
         assert!(is_sound(&found(1000, 1001), &asked(0)));
         for (of_subject, of_submitter) in [
             (0, 1001),
@@ -451,7 +455,7 @@ mod tests {
         };
         assert!(!changed(|it| it.by_submitter = None));
         let other = |it: &mut StepUsers| {
-            let range = Uids::new(2_000_000_000, 2_000_065_535);
+            let range = UidRange::new(2_000_000_000, 2_000_065_535);
             it.own_range = range.ok();
         };
         assert!(!changed(other));

@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use sluice_common::chain::chain;
+use sluice_common::error_chain::error_chain;
 use sluice_log::{Filter, Format, LogError};
 use sluice_supervisor::keeper::command as keeper;
 use sluice_supervisor::options::{self, Command};
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         }
         Err(e) if is_check => return refused(&e),
         // Told by the log as a variable would have it, so that it is not lost.
-        Err(e) => (Format::default(), Filter::asked(None), Err(e)),
+        Err(e) => (Format::default(), Filter::from_env_or(None), Err(e)),
     };
     let started = filter.map_err(LogError::from);
     if let Err(e) = started.and_then(|filter| sluice_log::start(format, &filter)) {
@@ -62,7 +62,7 @@ fn keep() -> ExitCode {
 
 /// For somebody who sits there and reads it.
 fn refused(e: &dyn std::error::Error) -> ExitCode {
-    let _nobody_reads_it = writeln!(io::stderr(), "error: {}", chain(e));
+    let _nobody_reads_it = writeln!(io::stderr(), "error: {}", error_chain(e));
     ExitCode::from(USAGE_ERROR)
 }
 
@@ -82,6 +82,6 @@ fn work(command: Command) -> Result<(), ServerError> {
 }
 
 fn fail(e: &dyn std::error::Error, code: ExitCode) -> ExitCode {
-    error!("{}", chain(e));
+    error!("{}", error_chain(e));
     code
 }

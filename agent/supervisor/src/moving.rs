@@ -13,7 +13,7 @@
 
 use serde::{Deserialize, Serialize};
 use sluice_common::id::AttemptId;
-use sluice_common::supervision::{BootMillis, FreezeRefusal, FreezerState, Moved};
+use sluice_common::supervision::{BootMillis, FreezeRefusal, FreezerState, MovedMemory};
 use sluice_common::time::Span;
 
 use crate::spawn::helper::Helper;
@@ -46,8 +46,8 @@ pub struct Away {
 
 impl Away {
     /// As the agent is told.
-    pub fn moved(&self) -> Moved {
-        Moved {
+    pub fn moved(&self) -> MovedMemory {
+        MovedMemory {
             pids: self.pids.clone(),
             bytes: self.bytes,
         }

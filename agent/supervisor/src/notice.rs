@@ -10,7 +10,7 @@ use serde::Serialize;
 use sluice_common::api::timestamp;
 use sluice_common::attempt_dir::NOTICE_FILE;
 use sluice_common::time::Time;
-use sluice_common::wire::StopWhy;
+use sluice_common::wire::StopReason;
 
 /// What a step is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -21,18 +21,18 @@ pub struct Notice {
 
 impl Notice {
     /// It is stopped for this reason, and killed then.
-    pub fn stop(why: StopWhy, deadline: Time) -> Self {
+    pub fn stop(why: StopReason, deadline: Time) -> Self {
         let reason = match why {
-            StopWhy::Cancelled => "cancelled",
-            StopWhy::TimedOut => "timed_out",
-            StopWhy::Drained => "drained",
-            StopWhy::Preempted => "preempted",
-            StopWhy::Superseded => "superseded",
-            StopWhy::PeerEnded => "peer_ended",
-            StopWhy::GpuLost => "gpu_lost",
-            StopWhy::Requeued => "requeued",
-            StopWhy::NotSuspended => "not_suspended",
-            StopWhy::SuspendedTooLong => "suspend_timeout",
+            StopReason::Cancelled => "cancelled",
+            StopReason::TimedOut => "timed_out",
+            StopReason::Drained => "drained",
+            StopReason::Preempted => "preempted",
+            StopReason::Superseded => "superseded",
+            StopReason::PeerEnded => "peer_ended",
+            StopReason::GpuLost => "gpu_lost",
+            StopReason::Requeued => "requeued",
+            StopReason::NotSuspended => "not_suspended",
+            StopReason::SuspendedTooLong => "suspend_timeout",
         };
         Self::new(reason, deadline)
     }
@@ -83,7 +83,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let read = || fs::read_to_string(dir.path().join(NOTICE_FILE)).unwrap();
         let at = Time::from_unix_millis(951_782_400_500);
-        Notice::stop(StopWhy::Preempted, at)
+        Notice::stop(StopReason::Preempted, at)
             .write(dir.path())
             .unwrap();
         let expected = "{\"reason\":\"preempted\",\"deadline\":\"2000-02-29T00:00:00.5Z\"}\n";

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use lexopt::ValueExt;
 use lexopt::prelude::{Long, Short, Value};
 use sluice_common::supervisor_config::{
-    Checked, Hooks, LeaseTerms, OutputRules, StepRules, SupervisorConfig, UserRef,
+    CheckedConfig, HostHooks, LeaseRules, OutputRetention, StepRules, SupervisorConfig, UserRef,
 };
 use sluice_log::{FORMAT_VARIABLE, Filter, FilterError, Format, FormatError};
 
@@ -76,15 +76,15 @@ pub struct Options {
     /// What steps may do on this host.
     pub rules: StepRules,
     /// What is kept of output.
-    pub output: OutputRules,
+    pub output: OutputRetention,
     /// What moves the memory of GPUs.
     pub cuda: Cuda,
     /// Whose leases count, and for how long.
-    pub leases: LeaseTerms,
+    pub leases: LeaseRules,
     /// Where an earlier program of this process left what it knew.
     pub handover: Option<RawFd>,
     /// What runs around attempts.
-    pub hooks: Hooks,
+    pub hooks: HostHooks,
 }
 
 /// What a command line means.
@@ -238,7 +238,7 @@ fn options(
             },
         },
         log_format: log_format.or(format_of_config).unwrap_or_default(),
-        log_filter: Filter::asked(config.log_filter.as_deref())?,
+        log_filter: Filter::from_env_or(config.log_filter.as_deref())?,
         exit_with_stdin: typed.exit_with_stdin,
         stop_on_exit: typed.stop_on_exit,
         rules: config.steps,
@@ -258,7 +258,7 @@ fn check(options: &Options, config: SupervisorConfig) -> Result<String, OptionsE
     let identities = Identities::resolve(options.rules.clone(), options.agent_uid)?;
     identities.check_submitters()?;
     let shown = |path: &PathBuf| path.display().to_string();
-    let checked = Checked {
+    let checked = CheckedConfig {
         config: SupervisorConfig {
             log_filter: Some(options.log_filter.to_string()),
             cuda_library: options.cuda.library.as_ref().map(shown),
@@ -315,13 +315,13 @@ mod tests {
             exit_with_stdin: true,
             stop_on_exit: true,
             log_format: Format::Json,
-            log_filter: Filter::asked(None).unwrap(),
+            log_filter: Filter::from_env_or(None).unwrap(),
             rules: StepRules::default(),
-            output: OutputRules::default(),
+            output: OutputRetention::default(),
             cuda: Cuda::default(),
-            leases: LeaseTerms::default(),
+            leases: LeaseRules::default(),
             handover: None,
-            hooks: Hooks::default(),
+            hooks: HostHooks::default(),
         };
         assert_eq!(found.unwrap(), Command::Run(wanted));
     }

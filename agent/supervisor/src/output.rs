@@ -1,4 +1,4 @@
-//! What is kept of the output of attempts, and for how long. The config says it ([`OutputRules`]), `table` drives it; [`writer`]
+//! What is kept of the output of attempts, and for how long. The config says it ([`OutputRetention`]), `table` drives it; [`writer`]
 //! writes what steps give, reading is the agent's business.
 //!
 //! Attempts' directories may belong to others, so nothing in them is trusted: a file is opened as what it is, never
@@ -13,8 +13,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use sluice_common::amount::show_memory;
-use sluice_common::supervisor_config::OutputRules;
+use sluice_common::amount::format_memory;
+use sluice_common::supervisor_config::OutputRetention;
 
 /// What is dropped is dropped in blocks; below this a cap would say nothing.
 pub const MIN_MAX_BYTES: u64 = 64 * 1024;
@@ -23,7 +23,7 @@ pub const MIN_MAX_BYTES: u64 = 64 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum RulesError {
     /// It is too small.
-    #[error("output_max: {found} is too little to be of use: write at least {least}", found = show_memory(*found), least = show_memory(MIN_MAX_BYTES))]
+    #[error("output_max: {found} is too little to be of use: write at least {least}", found = format_memory(*found), least = format_memory(MIN_MAX_BYTES))]
     TooSmall {
         /// What it says, in bytes.
         found: u64,
@@ -34,7 +34,7 @@ pub enum RulesError {
 ///
 /// # Errors
 /// If one makes none.
-pub fn check(rules: OutputRules) -> Result<OutputRules, RulesError> {
+pub fn check(rules: OutputRetention) -> Result<OutputRetention, RulesError> {
     match rules.max_bytes {
         MIN_MAX_BYTES.. => Ok(rules),
         found => Err(RulesError::TooSmall { found }),

@@ -19,7 +19,7 @@ use sluice_common::lease::{Challenge, LeaseKey, SealedLease};
 use sluice_common::limit::MAX_GRACE;
 use sluice_common::submitter::{Submitter, signed_bytes};
 use sluice_common::supervision::BootMillis;
-use sluice_common::supervisor_config::LeaseTerms;
+use sluice_common::supervisor_config::LeaseRules;
 use sluice_common::time::Span;
 
 use crate::clock;
@@ -116,7 +116,7 @@ pub enum SealError {
 #[derive(Debug)]
 pub struct Seals {
     dir: PathBuf,
-    terms: LeaseTerms,
+    terms: LeaseRules,
     pinned: Option<(LeaseKey, Pinned)>,
     issued: VecDeque<(Challenge, BootMillis)>,
     random: SystemRandom,
@@ -127,7 +127,7 @@ impl Seals {
     ///
     /// # Errors
     /// If the file is there and cannot be used: nobody is believed instead.
-    pub fn open(state_dir: &Path, terms: LeaseTerms) -> Result<Self, SealError> {
+    pub fn open(state_dir: &Path, terms: LeaseRules) -> Result<Self, SealError> {
         let path = state_dir.join(FILE);
         let pinned = match fs::read(&path) {
             Ok(bytes) => Some(read(&bytes).ok_or(SealError::Damaged { path })?),
@@ -317,7 +317,7 @@ mod tests {
     }
 
     fn open(dir: &Path) -> Seals {
-        Seals::open(dir, LeaseTerms::default()).unwrap()
+        Seals::open(dir, LeaseRules::default()).unwrap()
     }
 
     #[test]
@@ -442,9 +442,9 @@ mod tests {
     fn a_key_that_was_set_by_hand_counts_from_the_start() {
         let dir = tempfile::tempdir().unwrap();
         let (first, second) = (cluster(1), cluster(2));
-        let terms = LeaseTerms {
+        let terms = LeaseRules {
             key: Some(key(&second)),
-            ..LeaseTerms::default()
+            ..LeaseRules::default()
         };
         let mut seals = Seals::open(dir.path(), terms).unwrap();
         assert!(seals.is_settled());
@@ -459,9 +459,9 @@ mod tests {
     #[test]
     fn no_signature_makes_a_lease_longer_than_the_host_allows() {
         let dir = tempfile::tempdir().unwrap();
-        let terms = LeaseTerms {
+        let terms = LeaseRules {
             longest: Span::from_secs(60),
-            ..LeaseTerms::default()
+            ..LeaseRules::default()
         };
         let mut seals = Seals::open(dir.path(), terms).unwrap();
         let challenge = seals.draw(BootMillis(1000)).unwrap();
@@ -479,7 +479,7 @@ mod tests {
         assert_eq!(seals.issued.len(), MAX_ISSUED);
         for text in ["", "{}", r#"{"key":"00","node":"n","stop_limit":1}"#] {
             fs::write(dir.path().join(FILE), text).unwrap();
-            let told = Seals::open(dir.path(), LeaseTerms::default()).unwrap_err();
+            let told = Seals::open(dir.path(), LeaseRules::default()).unwrap_err();
             assert!(told.to_string().contains(FILE), "{told}");
         }
     }

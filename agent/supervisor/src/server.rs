@@ -24,7 +24,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use sluice_common::chain::chain;
+use sluice_common::error_chain::error_chain;
 use sluice_common::host_health::HostHealth;
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::{BootMillis, FromSupervisor, ToSupervisor};
@@ -377,7 +377,7 @@ impl Server {
         if self.listener.take().is_some()
             && let Err(e) = self.state_dir.unlisten()
         {
-            warn!("{}", chain(&e));
+            warn!("{}", error_chain(&e));
         }
     }
 
@@ -421,9 +421,9 @@ impl Server {
         self.table.end_execs();
         match why {
             PartError::Closed => info!("the agent has gone"),
-            PartError::Io(_) => warn!("the agent's connection is dropped: {}", chain(why)),
+            PartError::Io(_) => warn!("the agent's connection is dropped: {}", error_chain(why)),
             PartError::Protocol(_) | PartError::Unread { .. } => {
-                error!("the agent's connection is dropped: {}", chain(why));
+                error!("the agent's connection is dropped: {}", error_chain(why));
             }
         }
     }

@@ -36,7 +36,7 @@ use sluice_common::attempt_dir::{OWN_WORKDIR, STEP_DIR};
 use sluice_common::id::AttemptId;
 use sluice_common::limit::MAX_SENTENCE_BYTES;
 use sluice_common::supervision::{Exit, Process, SpawnSpec};
-use sluice_common::supervisor_config::Hooks;
+use sluice_common::supervisor_config::HostHooks;
 
 use crate::helper_program::HelperProgram;
 use crate::hooks;
@@ -240,7 +240,7 @@ pub struct Spawner {
     null: File,
     reader_uid: Option<u32>,
     identities: Identities,
-    hooks: Hooks,
+    hooks: HostHooks,
     open_files: (rlim_t, rlim_t),
     /// Where this program is, to be run behind wrappers.
     own_program: PathBuf,
@@ -261,7 +261,7 @@ impl Spawner {
         attempts_dir: PathBuf,
         reader_uid: Option<u32>,
         identities: Identities,
-        hooks: Hooks,
+        hooks: HostHooks,
         helper_program: HelperProgram,
     ) -> io::Result<Self> {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
@@ -305,13 +305,9 @@ impl Spawner {
         let dir = self.attempt_dir(&spec.attempt);
         let identity = &*self.identity(behalf, own, &dir)?;
         let program = self.program(spec, identity, &dir)?;
-        let around_env = environment(&spec.around_env, identity, &dir)?;
-        let before = around::hooks(
-            &spec.around.before,
-            &around_env,
-            spec.around_env.get("PATH"),
-        )?;
-        let limits = around::rlimits(&spec.around.limits);
+        let around_env = environment(&spec.hook_env, identity, &dir)?;
+        let before = around::hooks(&spec.hooks.before, &around_env, spec.hook_env.get("PATH"))?;
+        let limits = around::rlimits(&spec.hooks.limits);
         let workdir = workdir(spec.workdir.as_deref(), &dir)?;
         self.make_own(&dir, identity)?;
         // The agent looks at the time of a file in it, and at nothing else.

@@ -20,7 +20,9 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sluice_common::id::{AttemptId, BootId, UserName};
-use sluice_common::supervision::{BootMillis, FrozenTime, HostPhase, Memo, StorageExceeded};
+use sluice_common::supervision::{
+    BootMillis, FrozenTime, HostPhase, LaunchRecord, StorageExceeded,
+};
 use tracing::error;
 
 use crate::lease::Lease;
@@ -50,7 +52,7 @@ pub struct Record {
     /// The boot that its process belongs to.
     pub boot_id: BootId,
     /// From its spawn.
-    pub memo: Memo,
+    pub memo: LaunchRecord,
     /// Its deadline.
     pub lease: Option<Lease>,
     /// Where it stands.
@@ -313,7 +315,7 @@ fn set_aside(path: &Path, why: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_common::supervision::{Exit, HostEnd, Process};
+    use sluice_common::supervision::{Exit, Process, ProcessEnd};
     use sluice_common::time::{Span, Time};
     use sluice_common::usage::Usage;
 
@@ -321,14 +323,14 @@ mod tests {
         Record {
             attempt: id.parse().unwrap(),
             boot_id: BootId::new("boot").unwrap(),
-            memo: Memo {
+            memo: LaunchRecord {
                 timeout: Some(Span::from_secs(9)),
                 grace: Span::from_secs(1),
                 gpus: vec!["GPU-a".to_owned()],
                 processors: Default::default(),
             },
             lease: Some(Lease::new(BootMillis(u64::MAX), Span::from_secs(2))),
-            phase: HostPhase::Ended(HostEnd {
+            phase: HostPhase::Ended(ProcessEnd {
                 process: Some(Process {
                     pid: 5,
                     start_ticks: u64::MAX,

@@ -34,7 +34,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use sluice_cgroups::file::GroupError;
-use sluice_common::chain::chain;
+use sluice_common::error_chain::error_chain;
 use sluice_common::id::{AttemptId, BootId};
 use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, FromSupervisor, SUPERVISION_VERSION, StopSignal, ToSupervisor,
@@ -247,7 +247,7 @@ impl Table {
         self.sweep.on_forgotten(id);
         if let Err(e) = self.spool.remove(id) {
             // The next supervisor tells the agent of it once more, and is told to forget it once more.
-            error!(step = %id.step, attempt = id.number, "{}", chain(&e));
+            error!(step = %id.step, attempt = id.number, "{}", error_chain(&e));
         }
     }
 

@@ -30,7 +30,7 @@ use sluice_common::attempt_dir::{OWN_WORKDIR, STEP_DIR};
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
-use sluice_common::uid_range::Uids;
+use sluice_common::uid_range::UidRange;
 use tracing::{error, warn};
 
 use crate::helper_program::HelperProgram;
@@ -53,7 +53,7 @@ const MAX_CLEANED: usize = 1_024;
 const MAX_TRIES: u32 = 8_192;
 
 /// Who writes the output of steps: the last of a range, which no attempt is given.
-pub fn of_writer(range: Option<Uids>) -> Option<Uid> {
+pub fn of_writer(range: Option<UidRange>) -> Option<Uid> {
     range.map(|range| Uid::from_raw(range.last))
 }
 
@@ -95,7 +95,7 @@ pub struct Allocator {
     registry: PathBuf,
     state_dir: PathBuf,
     attempts_dir: PathBuf,
-    range: Option<Uids>,
+    range: Option<UidRange>,
     /// Which is tried next, counted from the first: in turn, so that an id comes again late.
     next: u32,
     unclean: BTreeSet<u32>,
@@ -122,7 +122,7 @@ impl Allocator {
         registry: &Path,
         state_dir: &Path,
         attempts_dir: &Path,
-        range: Option<Uids>,
+        range: Option<UidRange>,
         held: impl Iterator<Item = (u32, &'a AttemptId, bool)>,
     ) -> Result<Self, UidError> {
         let mut allocator = Self {

@@ -1,7 +1,7 @@
 //! `sluice get`, as typed: what to list and which of it. Which filters a kind has is checked by the command.
 
 use sluice_common::selector::Selector;
-use sluice_common::step::Work;
+use sluice_common::step::WorkKind;
 
 use super::kind::Kind;
 use super::step;
@@ -39,8 +39,8 @@ pub(crate) struct GetArgs {
     #[arg(long, value_name = "NAME", help_heading = "Filters")]
     pub(crate) name: Option<String>,
     /// Only steps that do this kind of work.
-    #[arg(long, value_name = "WORK", value_parser = step::words::<Work, _>(Work::ALL.map(Work::as_str)), help_heading = "Filters")]
-    pub(crate) work: Option<Work>,
+    #[arg(long, value_name = "WORK", value_parser = step::words::<WorkKind, _>(WorkKind::ALL.map(WorkKind::as_str)), help_heading = "Filters")]
+    pub(crate) work: Option<WorkKind>,
     /// Only nodes or steps with these labels, those below `sluice/` among them: KEY=VALUE, KEY!=VALUE, KEY in (A, B), KEY
     /// notin (A, B), KEY or !KEY, with commas between them.
     #[arg(short = 'l', long, value_name = "LABEL", help_heading = "Filters")]

@@ -2,7 +2,7 @@
 
 use sluice_common::label::{LabelChange, LabelChangeError};
 use sluice_common::processors::CpuMode;
-use sluice_common::step::{OnPreempt, PriorityClass, Work};
+use sluice_common::step::{OnPreempt, PriorityClass, WorkKind};
 use sluice_common::template::Mount;
 use sluice_common::time::Span;
 
@@ -68,8 +68,8 @@ pub(crate) struct StepFlags {
     pub(crate) priority_class: Option<PriorityClass>,
     /// The kind of work that it does, which says whether it gives way and how often it is tried again, where nothing
     /// else does.
-    #[arg(long, value_name = "WORK", value_parser = words::<Work, _>(Work::ALL.map(Work::as_str)), help_heading = "Step")]
-    pub(crate) work: Option<Work>,
+    #[arg(long, value_name = "WORK", value_parser = words::<WorkKind, _>(WorkKind::ALL.map(WorkKind::as_str)), help_heading = "Step")]
+    pub(crate) work: Option<WorkKind>,
     /// How long it may be frozen before it is stopped and starts anew, such as 2h; 1h where absent.
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Placement")]
     pub(crate) suspend_timeout: Option<Span>,

@@ -1,7 +1,7 @@
 //! Calls about who may do what.
 
 use sluice_common::api::{
-    ApiTokenMade, ApiTokenRequest, ApiTokenView, BindingView, CanView, RoleView, WhoView,
+    ApiTokenCreated, ApiTokenRequest, ApiTokenView, BindingView, CanIView, RoleView, WhoAmIView,
 };
 
 use super::{ApiError, Client, Query, segment};
@@ -11,7 +11,7 @@ impl Client {
     pub(crate) fn create_api_token(
         &self,
         request: &ApiTokenRequest,
-    ) -> Result<ApiTokenMade, ApiError> {
+    ) -> Result<ApiTokenCreated, ApiError> {
         self.post("/v1/api-tokens", request)
     }
 
@@ -45,7 +45,7 @@ impl Client {
         self.get(&format!("/v1/bindings/{}", segment(name)), &Query::new())
     }
 
-    pub(crate) fn whoami(&self) -> Result<WhoView, ApiError> {
+    pub(crate) fn whoami(&self) -> Result<WhoAmIView, ApiError> {
         self.get("/v1/whoami", &Query::new())
     }
 
@@ -55,7 +55,7 @@ impl Client {
         resource: &str,
         pool: Option<&str>,
         subject: Option<&str>,
-    ) -> Result<CanView, ApiError> {
+    ) -> Result<CanIView, ApiError> {
         let pool = pool.map(|pool| ("pool", pool.to_owned()));
         let subject = subject.map(|subject| ("subject", subject.to_owned()));
         let asked = [("verb", verb.to_owned()), ("resource", resource.to_owned())];

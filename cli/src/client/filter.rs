@@ -1,7 +1,7 @@
 //! Which steps a list is to hold, in the words of the API.
 
 use sluice_common::selector::Selector;
-use sluice_common::step::Work;
+use sluice_common::step::WorkKind;
 
 use super::Query;
 
@@ -17,7 +17,7 @@ pub(crate) struct StepFilter {
     /// On this node.
     pub(crate) node: Option<String>,
     /// Of this kind of work.
-    pub(crate) work: Option<Work>,
+    pub(crate) work: Option<WorkKind>,
     /// Of labels that say this.
     pub(crate) labels: Option<Selector>,
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 use sluice_common::api::{ApplyRequest, ApplyView, ClusterView, PolicyView, PoolView};
-use sluice_common::cluster::ClusterTerms;
+use sluice_common::cluster::ClusterSpec;
 use sluice_common::pool::{PolicySpec, PoolSpec};
 
 use super::{ApiError, Client, Query, segment};
@@ -18,7 +18,7 @@ impl Client {
         self.get("/v1/cluster", &Query::new())
     }
 
-    pub(crate) fn put_cluster(&self, terms: &ClusterTerms) -> Result<ClusterView, ApiError> {
+    pub(crate) fn put_cluster(&self, terms: &ClusterSpec) -> Result<ClusterView, ApiError> {
         self.put("/v1/cluster", terms)
     }
 

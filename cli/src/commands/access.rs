@@ -1,6 +1,6 @@
 //! `sluice api-token` and `sluice auth`: tokens by which programs call, and what one may do oneself.
 
-use sluice_common::api::{ApiTokenMade, ApiTokenRequest, ApiTokenView, WhoView};
+use sluice_common::api::{ApiTokenCreated, ApiTokenRequest, ApiTokenView, WhoAmIView};
 
 use super::outage_note;
 use crate::args::{
@@ -52,7 +52,7 @@ fn create(client: &Client, args: CreateArgs, out: Out) -> Result<u8, Failure> {
     })?;
     match out.format() {
         Format::Table | Format::Wide => {
-            let ApiTokenMade { token, secret } = &made;
+            let ApiTokenCreated { token, secret } = &made;
             out.progress(&format!(
                 "api-token/{} made, {}; its secret is shown this once:",
                 safe(&token.name),
@@ -104,7 +104,7 @@ pub(crate) fn auth(client: &Client, args: AuthArgs, out: Out) -> Result<u8, Fail
     }
 }
 
-fn words(who: &WhoView) -> String {
+fn words(who: &WhoAmIView) -> String {
     let mut lines = vec![safe(&who.who)];
     lines.extend(
         who.user

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use sluice_common::api::{
-    ApplyRequest, ChangeOutcome, DeleteDocument, PutDocument, TermsChangeView, TermsKind, UseView,
+    ApplyRequest, ChangeOutcome, DeleteDocument, DocumentKind, InUseView, PutDocument,
+    SpecChangeView,
 };
-use sluice_common::beside::{Beside, InPool, OfSubject};
+use sluice_common::document::{PolicyId, PoolObjectId, SpecDocument};
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::Detail;
 
@@ -61,10 +62,10 @@ fn open_new_pools(client: &Client, put: &mut Vec<PutDocument>) {
     let subject = subject.unwrap_or_else(|| DEFAULT_SUBJECT.to_owned());
     let bound = |pool: &String| {
         let mut policies = put.iter();
-        policies.any(|it| matches!(it, PutDocument::Policy(it) if it.names.pool == *pool))
+        policies.any(|it| matches!(it, PutDocument::Policy(it) if it.id.pool == *pool))
     };
     let pools = put.iter().filter_map(|document| match document {
-        PutDocument::Pool(it) if !bound(&it.names.name) => Some(&it.names.name),
+        PutDocument::Pool(it) if !bound(&it.id.name) => Some(&it.id.name),
         _ => None,
     });
     let is_new = |pool: &&String| {
@@ -73,14 +74,14 @@ fn open_new_pools(client: &Client, put: &mut Vec<PutDocument>) {
     };
     let new: Vec<String> = pools.filter(is_new).cloned().collect();
     put.extend(new.into_iter().map(|pool| {
-        let names = OfSubject {
+        let names = PolicyId {
             pool,
             subject: subject.clone(),
         };
-        PutDocument::Policy(Beside {
+        PutDocument::Policy(SpecDocument {
             // Whoever was faster has said otherwise.
             version: Some(0),
-            ..Beside::new(names, PolicySpec::default())
+            ..SpecDocument::new(names, PolicySpec::default())
         })
     }));
 }
@@ -101,25 +102,17 @@ fn delete(document: PutDocument, place: &Place) -> Result<DeleteDocument, Failur
         PutDocument::Cluster(_) => Err(Failure::Failed(format!(
             "{place}: kind: `cluster` is always there: apply it without what is to go"
         ))),
-        PutDocument::Pool(it) => Ok(DeleteDocument::Pool {
-            name: it.names.name,
-        }),
+        PutDocument::Pool(it) => Ok(DeleteDocument::Pool { name: it.id.name }),
         PutDocument::Template { name, .. } => Ok(DeleteDocument::Template { name }),
-        PutDocument::Validation(it) => Ok(DeleteDocument::Validation {
-            name: it.names.name,
-        }),
+        PutDocument::Validation(it) => Ok(DeleteDocument::Validation { name: it.id.name }),
         PutDocument::Platform(it) => {
-            let InPool { pool, name } = it.names;
+            let PoolObjectId { pool, name } = it.id;
             Ok(DeleteDocument::Platform { pool, name })
         }
-        PutDocument::Role(it) => Ok(DeleteDocument::Role {
-            name: it.names.name,
-        }),
-        PutDocument::Binding(it) => Ok(DeleteDocument::Binding {
-            name: it.names.name,
-        }),
+        PutDocument::Role(it) => Ok(DeleteDocument::Role { name: it.id.name }),
+        PutDocument::Binding(it) => Ok(DeleteDocument::Binding { name: it.id.name }),
         PutDocument::Policy(it) => {
-            let OfSubject { pool, subject } = it.names;
+            let PolicyId { pool, subject } = it.id;
             Ok(DeleteDocument::Policy { pool, subject })
         }
     }
@@ -215,7 +208,7 @@ fn text(made: &Made) -> String {
         true => ("would be", "could then"),
         false => ("was", "can now"),
     };
-    for UseView { message, steps } in &made.in_use {
+    for InUseView { message, steps } in &made.in_use {
         lines.push(match &steps[..] {
             [] => format!("in use: {}", safe(message)),
             steps => format!("in use: {} ({})", safe(message), named(steps)),
@@ -257,31 +250,31 @@ fn named(steps: &[String]) -> String {
     shortened(steps.iter().map(|step| safe(step)), NAMED_STEPS)
 }
 
-fn name(change: &TermsChangeView<Fields>) -> String {
+fn name(change: &SpecChangeView<Fields>) -> String {
     let pool = safe(change.pool.as_deref().unwrap_or_default());
     let own = safe(change.name.as_deref().unwrap_or_default());
     match (change.kind, &change.subject) {
-        (TermsKind::Role, _) => format!("role/{own}"),
-        (TermsKind::Binding, _) => format!("binding/{own}"),
-        (TermsKind::Cluster, _) => "cluster".to_owned(),
-        (TermsKind::Validation, _) => {
+        (DocumentKind::Role, _) => format!("role/{own}"),
+        (DocumentKind::Binding, _) => format!("binding/{own}"),
+        (DocumentKind::Cluster, _) => "cluster".to_owned(),
+        (DocumentKind::Validation, _) => {
             let name = change.name.as_deref().unwrap_or_default();
             format!("validation/{}", safe(name))
         }
-        (TermsKind::Template, _) => {
+        (DocumentKind::Template, _) => {
             let name = change.name.as_deref().unwrap_or_default();
             format!("template/{}", safe(name))
         }
-        (TermsKind::Policy, Some(subject)) => format!("policy/{pool}/{}", safe(subject)),
-        (TermsKind::Platform, _) => {
+        (DocumentKind::Policy, Some(subject)) => format!("policy/{pool}/{}", safe(subject)),
+        (DocumentKind::Platform, _) => {
             let platform = change.platform.as_deref().unwrap_or_default();
             format!("platform/{pool}/{}", safe(platform))
         }
-        (TermsKind::Policy | TermsKind::Pool, _) => format!("pool/{pool}"),
+        (DocumentKind::Policy | DocumentKind::Pool, _) => format!("pool/{pool}"),
     }
 }
 
-fn line(change: &TermsChangeView<Fields>, dry_run: bool) -> String {
+fn line(change: &SpecChangeView<Fields>, dry_run: bool) -> String {
     let word = match change.outcome {
         ChangeOutcome::Created => "created",
         ChangeOutcome::Changed => "changed",

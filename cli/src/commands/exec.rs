@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 use std::thread;
 
-use sluice_common::exec::{FrameKind, Frames, MAX_FRAME_BYTES, frame};
+use sluice_common::exec::{FrameDecoder, FrameKind, MAX_FRAME_BYTES, encode_frame};
 use sluice_common::supervision::Exit;
 
 use crate::args::ExecArgs;
@@ -20,11 +20,13 @@ pub(crate) fn run(client: &Client, args: &ExecArgs, out: Out) -> Result<u8, Fail
     let to_program = stream.try_clone().map_err(lost)?;
     thread::spawn(move || feed(to_program));
     let (mut stdout, mut stderr) = (Sink::stdout()?, Sink::stderr()?);
-    let mut frames = Frames::default();
+    let mut frames = FrameDecoder::default();
     frames.push(&first);
     let mut bytes = vec![0; MAX_FRAME_BYTES];
     loop {
-        while let Some((kind, bytes)) = frames.take().map_err(|e| lost(io::Error::other(e)))? {
+        while let Some((kind, bytes)) =
+            frames.next_frame().map_err(|e| lost(io::Error::other(e)))?
+        {
             let passed_on = match kind {
                 FrameKind::Stdout => stdout.write_all(&bytes),
                 FrameKind::Stderr => stderr.write_all(&bytes),
@@ -54,7 +56,7 @@ fn feed(mut to_program: Wire) {
             // A stdin that cannot be read has ended.
             read => read.unwrap_or(0),
         };
-        let sent = to_program.write_all(&frame(FrameKind::Stdin, &bytes[..count]));
+        let sent = to_program.write_all(&encode_frame(FrameKind::Stdin, &bytes[..count]));
         if count == 0 || sent.is_err() {
             return;
         }

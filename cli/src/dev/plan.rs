@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use sluice_common::api::{ApplyRequest, NodeView, PutDocument};
-use sluice_common::beside::{Beside, OfSubject};
-use sluice_common::cluster::ClusterTerms;
+use sluice_common::cluster::ClusterSpec;
+use sluice_common::document::{PolicyId, SpecDocument};
 use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::request::StepRequest;
 use sluice_common::state::NodeState;
@@ -26,9 +26,9 @@ pub(super) struct Plan {
     pub(super) hosts: Vec<Host>,
     /// Pools and platforms.
     pools: Vec<PutDocument>,
-    policies: Vec<(OfSubject, PolicySpec)>,
+    policies: Vec<(PolicyId, PolicySpec)>,
     steps: Vec<StepRequest>,
-    cluster: Vec<ClusterTerms>,
+    cluster: Vec<ClusterSpec>,
     /// What the pools may name.
     documents: Vec<PutDocument>,
     /// Roles and bindings.
@@ -75,7 +75,9 @@ impl Plan {
     fn add(&mut self, document: PutDocument) {
         match document {
             PutDocument::Pool(_) | PutDocument::Platform(_) => self.pools.push(document),
-            PutDocument::Policy(Beside { names, spec, .. }) => self.policies.push((names, spec)),
+            PutDocument::Policy(SpecDocument {
+                id: names, spec, ..
+            }) => self.policies.push((names, spec)),
             PutDocument::Cluster(it) => self.cluster.push(it.spec),
             PutDocument::Template { .. } | PutDocument::Validation(_) => {
                 self.documents.push(document);
@@ -102,7 +104,7 @@ impl Plan {
         }
         self.put_pools(client)?;
         let declared = self.pools.iter().filter_map(|document| match document {
-            PutDocument::Pool(it) => Some(it.names.name.as_str()),
+            PutDocument::Pool(it) => Some(it.id.name.as_str()),
             _ => None,
         });
         let declared: BTreeSet<&str> = declared.collect();
@@ -115,7 +117,7 @@ impl Plan {
             let put = client.put_pool(pool, &PoolSpec::default());
             put.map_err(|e| format!("pool `{pool}`: {e}"))?;
         }
-        for (OfSubject { pool, subject }, policy) in &self.policies {
+        for (PolicyId { pool, subject }, policy) in &self.policies {
             let put = client.put_policy(pool, subject, policy);
             put.map_err(|e| format!("policy of `{subject}`: {e}"))?;
         }

@@ -1,7 +1,7 @@
 //! Roles, bindings and API tokens for people.
 
 use jiff::Timestamp;
-use sluice_common::access::{Effect, Grant, OrAll, Pattern, Rule};
+use sluice_common::access::{AccessRule, Effect, NamePattern, OneOrAll, RoleGrant};
 use sluice_common::api::{ApiTokenView, BindingView, RoleView};
 
 use super::age::age;
@@ -116,7 +116,7 @@ pub(crate) fn lifetime(token: &ApiTokenView) -> String {
 }
 
 /// A grant as a person would say it.
-pub(crate) fn grant(grant: &Grant) -> String {
+pub(crate) fn grant(grant: &RoleGrant) -> String {
     format!(
         "{}{}{}",
         grant.role,
@@ -125,7 +125,7 @@ pub(crate) fn grant(grant: &Grant) -> String {
     )
 }
 
-fn narrowed(what: &str, patterns: &[Pattern]) -> String {
+fn narrowed(what: &str, patterns: &[NamePattern]) -> String {
     match patterns {
         [] => String::new(),
         patterns => format!(" ({what} {})", listed(patterns)),
@@ -137,7 +137,7 @@ fn listed<T: ToString>(words: &[T]) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-fn all_or(patterns: &[Pattern]) -> String {
+fn all_or(patterns: &[NamePattern]) -> String {
     match patterns {
         [] => "all".to_owned(),
         patterns => listed(patterns),
@@ -157,7 +157,7 @@ pub(crate) fn role(role: &RoleView) -> String {
     lines.join("\n") + "\n"
 }
 
-fn rule(rule: &Rule) -> String {
+fn rule(rule: &AccessRule) -> String {
     let effect = match rule.effect {
         Effect::Allow => "allow",
         Effect::Deny => "deny",
@@ -171,10 +171,10 @@ fn rule(rule: &Rule) -> String {
     )
 }
 
-fn words<T: ToString>(words: &[OrAll<T>]) -> String {
+fn words<T: ToString>(words: &[OneOrAll<T>]) -> String {
     let words = words.iter().map(|word| match word {
-        OrAll::All => "everything".to_owned(),
-        OrAll::This(word) => word.to_string(),
+        OneOrAll::All => "everything".to_owned(),
+        OneOrAll::One(word) => word.to_string(),
     });
     words.collect::<Vec<_>>().join(", ")
 }

@@ -110,7 +110,7 @@ fn settings(resources: &ResourceSettings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_common::amount::Key;
+    use sluice_common::amount::ResourceKey;
 
     #[test]
     fn amounts_are_in_units_that_people_use() {
@@ -133,7 +133,7 @@ mod tests {
             .with(MCPU, 1000)
             .with(MEMORY_MB, 2148)
             .with(STEP_RUN, 1);
-        all.set(Key::new("a_license").unwrap(), 3);
+        all.set(ResourceKey::new("a_license").unwrap(), 3);
         assert_eq!(amounts(&all), "gpu=2 cpu=1 memory=2GiB a_license=3");
         assert_eq!(amounts(&Amounts::new().with(STEP_RUN, 1)), "-");
     }

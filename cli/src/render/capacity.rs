@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sluice_common::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, ResourceKey, STORAGE_MB};
 use sluice_common::api::{PlatformUse, PoolView};
 
 use super::table::{Cell, Column, Table};
@@ -69,7 +69,7 @@ pub(crate) fn of_node(capacity: &Amounts, used: &Amounts, out: Out) -> String {
 
 /// Keys that hosts count, then those that are declared beside them.
 fn keys(pool: &PoolView) -> Vec<String> {
-    let custom = pool.declared.keys().map(Key::as_str);
+    let custom = pool.declared.keys().map(ResourceKey::as_str);
     let custom = custom.filter(|key| !HOST_KEYS.contains(key));
     let known = |key: &&str| pool.detected.get(key) > 0 || pool.declared.contains_key(*key);
     let of_hosts = HOST_KEYS.into_iter().filter(known);
@@ -145,7 +145,8 @@ mod tests {
 
     fn amounts(all: &[(&str, u64)]) -> Amounts {
         let all = all.iter();
-        all.map(|(key, n)| (Key::new(*key).unwrap(), *n)).collect()
+        all.map(|(key, n)| (ResourceKey::new(*key).unwrap(), *n))
+            .collect()
     }
 
     #[test]
@@ -153,7 +154,7 @@ mod tests {
         let pool = PoolView {
             detected: amounts(&[(GPU, 8), (MCPU, 8000)]),
             declared: [(GPU, 4), ("lic", 3), ("step_run", 10)]
-                .map(|(name, n)| (Key::new(name).unwrap(), n))
+                .map(|(name, n)| (ResourceKey::new(name).unwrap(), n))
                 .into(),
             used: amounts(&[(GPU, 3), (MCPU, 500), ("lic", 1)]),
             free: amounts(&[(GPU, 1), (MCPU, 7500), ("lic", 2), ("step_run", 10)]),

@@ -1,7 +1,7 @@
 //! What was declared beside what was detected, where the two part: capacity of pools, labels of nodes. A sentence each,
 //! with the way out. What is declared of a pool caps what its hosts have; labels of admins win over those of a config.
 
-use sluice_common::amount::{GPU, Key, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::amount::{GPU, MCPU, MEMORY_MB, ResourceKey, STORAGE_MB};
 use sluice_common::api::{NodeView, PoolView};
 
 use super::capacity::{much, named};
@@ -15,7 +15,9 @@ pub(crate) fn of_pool(pool: &PoolView) -> Vec<String> {
     let keys = DETECTED.into_iter();
     keys.filter_map(|key| {
         let declared = pool.declared.iter();
-        let (_, declared) = declared.clone().find(|(it, _)| Key::as_str(it) == key)?;
+        let (_, declared) = declared
+            .clone()
+            .find(|(it, _)| ResourceKey::as_str(it) == key)?;
         apart(key, *declared, pool.detected.get(key))
     })
     .collect()
@@ -73,7 +75,7 @@ mod tests {
     #[test]
     fn a_pool_says_where_it_declares_more_or_less_than_its_hosts_have() {
         let mut pool = pool(1, 1);
-        let key = |name: &str| Key::new(name).unwrap();
+        let key = |name: &str| ResourceKey::new(name).unwrap();
         pool.detected = [(key(GPU), 8), (key(MCPU), 8000), (key(MEMORY_MB), 1000)]
             .into_iter()
             .collect();

@@ -3,17 +3,17 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use sluice_common::access::{BindingTerms, RoleTerms};
+use sluice_common::access::{BindingSpec, RoleSpec};
 use sluice_common::api::{
     BindingView, ClusterView, PolicyView, PoolView, RoleView, StepView, TemplateView,
     ValidationView,
 };
-use sluice_common::cluster::ClusterTerms;
-use sluice_common::platform::terms::PlatformSpec;
+use sluice_common::cluster::ClusterSpec;
+use sluice_common::platform::spec::PlatformSpec;
 use sluice_common::pool::PoolSpec;
+use sluice_common::pool_rules::Setting;
 use sluice_common::request::StepRequest;
-use sluice_common::rules::Setting;
-use sluice_common::validation::ValidationTerms;
+use sluice_common::validation::ValidationSpec;
 
 use super::platform::PoolPlatform;
 
@@ -136,7 +136,7 @@ pub(super) fn template(view: &TemplateView) -> Document {
 }
 
 pub(super) fn cluster(view: &ClusterView) -> Document {
-    let terms = ClusterTerms {
+    let terms = ClusterSpec {
         default_pool: view.default_pool.clone(),
         subjects: view.subjects.clone(),
     };
@@ -144,7 +144,7 @@ pub(super) fn cluster(view: &ClusterView) -> Document {
 }
 
 pub(super) fn validation(view: &ValidationView) -> Document {
-    let terms = ValidationTerms {
+    let terms = ValidationSpec {
         description: view.description.clone(),
         assertions: view.assertions.clone(),
     };
@@ -152,7 +152,7 @@ pub(super) fn validation(view: &ValidationView) -> Document {
 }
 
 pub(super) fn role(view: &RoleView) -> Document {
-    let terms = RoleTerms {
+    let terms = RoleSpec {
         description: view.description.clone(),
         rules: view.rules.clone(),
     };
@@ -160,7 +160,7 @@ pub(super) fn role(view: &RoleView) -> Document {
 }
 
 pub(super) fn binding(view: &BindingView) -> Document {
-    let terms = BindingTerms {
+    let terms = BindingSpec {
         description: view.description.clone(),
         roles: view.roles.clone(),
         pools: view.pools.clone(),

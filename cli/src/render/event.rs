@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use sluice_common::gpu_state::{GpuFault, Pids};
+use sluice_common::gpu_state::{GpuFault, PidList};
 
 use super::age::age;
 use super::listed::Listed;
@@ -218,7 +218,7 @@ fn fault_of(fault: &Value) -> String {
     let known: Result<GpuFault, _> = serde_json::from_value(fault.clone());
     known.map_or("?".to_owned(), |fault| match &fault {
         GpuFault::Quarantined { why, .. } => format!("quarantined ({})", safe(why)),
-        GpuFault::Foreign { pids } => format!("foreign ({})", Pids(pids)),
+        GpuFault::Foreign { pids } => format!("foreign ({})", PidList(pids)),
         GpuFault::Lost => fault.as_str().to_owned(),
     })
 }

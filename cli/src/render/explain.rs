@@ -2,10 +2,10 @@
 
 use jiff::Timestamp;
 use sluice_common::api::{
-    AwaitedView, ExplainPool, ExplainView, HolderView, HoldingView, KeyView, OutcomeView,
-    PromiseView,
+    AttemptOutcomeView, AwaitedRunView, ExplainView, HolderView, HoldingView, KeyUsageView,
+    NominationView, PoolExplanation,
 };
-use sluice_common::quantity::{figure, quantity, what};
+use sluice_common::quantity::{figure, quantity, resource_noun};
 use sluice_common::state::StepState;
 
 use super::step::{exit, moment, rounded, tone};
@@ -52,7 +52,7 @@ pub(crate) fn explain(view: &ExplainView, now: Timestamp, out: Out) -> String {
     lines.0
 }
 
-fn waiting(lines: &mut Lines, pool: &ExplainPool, view: &ExplainView) {
+fn waiting(lines: &mut Lines, pool: &PoolExplanation, view: &ExplainView) {
     let behind = pool.behind.as_deref();
     let behind = behind.map_or(String::new(), |step| format!(", behind {}", safe(step)));
     let share = match pool.in_share {
@@ -91,15 +91,15 @@ fn waiting(lines: &mut Lines, pool: &ExplainPool, view: &ExplainView) {
 }
 
 /// Whether anything bounds the key.
-fn is_told(terms: &KeyView) -> bool {
+fn is_told(terms: &KeyUsageView) -> bool {
     let bounds = [terms.reserved, terms.limit, terms.free, terms.free_there];
     bounds.iter().any(Option::is_some)
 }
 
-fn key(terms: &KeyView, subject: &str) -> String {
+fn key(terms: &KeyUsageView, subject: &str) -> String {
     let told = |amount| figure(terms.key.as_str(), amount);
     let (asked, used) = (told(terms.asked), told(terms.used));
-    let mut line = format!("{}: asks for {asked}", what(terms.key.as_str()));
+    let mut line = format!("{}: asks for {asked}", resource_noun(terms.key.as_str()));
     line.push_str(&format!("; {} uses {used}", safe(subject)));
     if terms.used_firmly > 0 {
         let firmly = told(terms.used_firmly);
@@ -127,7 +127,7 @@ fn key(terms: &KeyView, subject: &str) -> String {
     line
 }
 
-fn promised(lines: &mut Lines, promise: &PromiseView) {
+fn promised(lines: &mut Lines, promise: &NominationView) {
     let nodes: Vec<String> = promise.nodes.iter().map(|node| safe(node)).collect();
     let how = match promise.firm {
         true => "kept for it alone",
@@ -142,7 +142,7 @@ fn promised(lines: &mut Lines, promise: &PromiseView) {
     }
 }
 
-fn awaited(run: &AwaitedView) -> String {
+fn awaited(run: &AwaitedRunView) -> String {
     let mut line = safe(&run.step);
     if let Some(subject) = &run.subject {
         line.push_str(&format!(" of {}", safe(subject)));
@@ -164,7 +164,7 @@ fn awaited(run: &AwaitedView) -> String {
     line
 }
 
-fn holders(lines: &mut Lines, pool: &ExplainPool) {
+fn holders(lines: &mut Lines, pool: &PoolExplanation) {
     if pool.holders.is_empty() {
         return;
     }
@@ -256,7 +256,7 @@ fn attempts(lines: &mut Lines, view: &ExplainView, now: Timestamp) {
     }
 }
 
-fn ended(attempt: &OutcomeView, now: Timestamp) -> String {
+fn ended(attempt: &AttemptOutcomeView, now: Timestamp) -> String {
     let nodes = attempt.nodes.iter().map(|node| safe(node));
     let nodes = shortened(nodes.collect::<Vec<_>>().into_iter(), MAX_HOLDERS);
     let mut line = format!(

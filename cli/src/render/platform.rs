@@ -6,7 +6,7 @@ use serde_json::Value;
 use sluice_common::amount::GPU;
 use sluice_common::api::{NodeView, PlatformUse, PlatformView, PoolView};
 use sluice_common::id::ValidationName;
-use sluice_common::platform::terms::HardwareSelector;
+use sluice_common::platform::spec::HardwareSelector;
 use sluice_common::template::Template;
 
 use super::document::{self, Document};
@@ -45,9 +45,7 @@ impl PoolPlatform {
         let platforms = pool.platforms.into_iter();
         let declared = pool.declared_platforms;
         platforms.map(move |(platform, has)| {
-            let terms = declared
-                .iter()
-                .find(|it| it.names.name.as_str() == platform);
+            let terms = declared.iter().find(|it| it.id.name.as_str() == platform);
             let terms = terms.map(|it| it.spec.clone());
             Self {
                 name: platform,
@@ -148,7 +146,7 @@ pub(crate) fn describe(platform: &PlatformView, nodes: &[NodeView], out: Out) ->
 
 /// What goes over the templates of its pool, field by field.
 fn overridden(text: &mut Sections, template: &Template) {
-    let fields = template.said();
+    let fields = template.set_fields();
     if fields.is_empty() {
         text.line("nothing");
     }
@@ -157,7 +155,7 @@ fn overridden(text: &mut Sections, template: &Template) {
         let own = field
             .strip_prefix("env.")
             .and_then(|name| template.env.get(name));
-        let told = own.cloned().or_else(|| template.told(&field));
+        let told = own.cloned().or_else(|| template.field_value(&field));
         let told = told.unwrap_or_default();
         text.field(&safe(&field), safe(&told));
     }

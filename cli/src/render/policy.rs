@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use sluice_common::amount::{Amounts, GPU, Key};
+use sluice_common::amount::{Amounts, GPU, ResourceKey};
 use sluice_common::api::PolicyView;
 
 use super::amounts;
@@ -54,7 +54,7 @@ impl Listed for PolicyView {
 }
 
 /// Amounts by key, in the units that people use.
-fn table(table: &BTreeMap<Key, u64>) -> String {
+fn table(table: &BTreeMap<ResourceKey, u64>) -> String {
     let amounts: Amounts = table.iter().map(|(key, n)| (key.clone(), *n)).collect();
     amounts::amounts(&amounts)
 }

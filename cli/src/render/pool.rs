@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use sluice_common::amount::GPU;
 use sluice_common::api::{NodeView, PlatformUse, PolicyView, PoolView, StepView};
-use sluice_common::rules::PoolStatus;
+use sluice_common::pool_rules::PoolStatus;
 use sluice_common::time::Span;
 
 use super::age::age;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use sluice_common::amount::{Amounts, Key};
+use sluice_common::amount::{Amounts, ResourceKey};
 use sluice_common::api::{ChangeView, ChangesView, PolicyView, ReplayView, StepView};
 use sluice_common::state::StepState;
 
@@ -91,7 +91,7 @@ fn policies(policies: &[PolicyView], out: Out) -> String {
     titled("Policies", &Table::new(POLICIES, out).whole(&rows))
 }
 
-fn counted(by_key: &BTreeMap<Key, u64>) -> String {
+fn counted(by_key: &BTreeMap<ResourceKey, u64>) -> String {
     let all: Amounts = by_key.iter().map(|(key, n)| (key.clone(), *n)).collect();
     or_dash(Some(&amounts::amounts(&all)))
 }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::Value;
-use sluice_common::api::{MergedView, TemplateView};
+use sluice_common::api::{EffectiveSpecView, TemplateView};
 use sluice_common::environment::HIDDEN;
 
 use super::data::{self, DataError};
@@ -44,7 +44,7 @@ impl Listed for TemplateView {
 /// What it says something of: the first words of its fields.
 fn said(template: &TemplateView) -> String {
     let mut words: Vec<String> = Vec::new();
-    for field in template.template.said() {
+    for field in template.template.set_fields() {
         let word = field.split('.').next().unwrap_or_default().to_owned();
         if !words.contains(&word) {
             words.push(word);
@@ -66,7 +66,7 @@ pub(crate) fn describe(template: &TemplateView) -> Result<String, DataError> {
 
 /// What a step is with all that lies under it, each value with where it came from. Values of the environment may be
 /// secrets and are not told.
-pub(crate) fn merged(text: &mut Sections, merged: &MergedView) {
+pub(crate) fn merged(text: &mut Sections, merged: &EffectiveSpecView) {
     let lies_under = |from: &String| !matches!(from.as_str(), "step" | "built in");
     if !merged.from.values().any(lies_under) {
         return;
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_merge_tells_each_value_and_where_it_came_from() {
-        let view: MergedView = serde_json::from_value(serde_json::json!({
+        let view: EffectiveSpecView = serde_json::from_value(serde_json::json!({
             "pool": "training", "platform": "h100",
             "result": {"env": {"A": "secret"}, "wrapper": ["nice", "-n", "{{rank}} x"], "limits": {"nofile": 9}, "resources": {"cpu_count": 8.0},
                        "mounts": [{"name": "data", "source": "/data", "read_only": true}], "hooks": {"after": []}},

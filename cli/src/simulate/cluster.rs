@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use sluice_common::api::PutDocument;
-use sluice_common::beside::Beside;
+use sluice_common::document::SpecDocument;
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::step::OnPreempt;
@@ -152,7 +152,7 @@ impl Cluster {
             .documents
             .iter()
             .filter_map(|(document, _)| match document {
-                PutDocument::Pool(it) => Some(it.names.name.clone()),
+                PutDocument::Pool(it) => Some(it.id.name.clone()),
                 _ => None,
             });
         let declared: Vec<String> = declared.collect();
@@ -213,7 +213,7 @@ fn requires(document: &PutDocument) -> bool {
 }
 
 fn says_grace(document: &PutDocument) -> bool {
-    let PutDocument::Pool(Beside { spec, .. }) = document else {
+    let PutDocument::Pool(SpecDocument { spec, .. }) = document else {
         return false;
     };
     spec.defaults.grace_period.is_some() || spec.max.grace_period.is_some()

@@ -35,7 +35,7 @@ pub(crate) fn encode_after<T: Serialize + ?Sized>(
     value: &T,
     max_bytes: usize,
 ) -> Result<Vec<u8>, CodecError> {
-    let mut sink = Sink {
+    let mut sink = BoundedWriter {
         room: max_bytes,
         bytes: start,
         full: false,
@@ -82,13 +82,13 @@ fn read_within<T: DeserializeOwned, const MAX: usize>(
 }
 
 /// A vector that refuses to grow beyond its room.
-struct Sink {
+struct BoundedWriter {
     bytes: Vec<u8>,
     room: usize,
     full: bool,
 }
 
-impl Writer for &mut Sink {
+impl Writer for &mut BoundedWriter {
     fn write(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
         let Some(rest) = self.room.checked_sub(bytes.len()) else {
             self.full = true;

@@ -7,8 +7,8 @@ use sluice_common::supervision::{FromSupervisor, ToSupervisor};
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 use sluice_common::wire::{
-    AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, Greeting, Hello, LogReply,
-    LogRequest, Started, StopWhy,
+    AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, Hello, HelloReply, LogReply,
+    LogRequest, StartedProcess, StopReason,
 };
 
 const MAX: usize = 64 * 1024;
@@ -113,15 +113,15 @@ fn no_bytes_are_a_user_name_that_could_climb_a_path_or_end_a_line() {
 
 #[test]
 fn an_unknown_variant_is_refused_with_its_number() {
-    let text = decode::<StopWhy>(&99u32.to_le_bytes(), MAX)
+    let text = decode::<StopReason>(&99u32.to_le_bytes(), MAX)
         .unwrap_err()
         .to_string();
-    assert!(text.contains("99") && text.contains("StopWhy"), "{text}");
+    assert!(text.contains("99") && text.contains("StopReason"), "{text}");
 }
 
 fn decode_as_everything(bytes: &[u8]) {
     let _ = decode::<Hello>(bytes, MAX);
-    let _ = decode::<Greeting>(bytes, MAX);
+    let _ = decode::<HelloReply>(bytes, MAX);
     let _ = decode::<FromNode>(bytes, MAX);
     let _ = decode::<Command>(bytes, MAX);
     let _ = decode::<LogRequest>(bytes, MAX);
@@ -132,7 +132,7 @@ fn decode_as_everything(bytes: &[u8]) {
 
 /// Statuses of every phase.
 fn status() -> impl Strategy<Value = AttemptStatus> {
-    let started = (any::<u32>(), any::<u64>()).prop_map(|(pid, at)| Started {
+    let started = (any::<u32>(), any::<u64>()).prop_map(|(pid, at)| StartedProcess {
         pid,
         at: Time::from_unix_millis(at),
     });
@@ -231,9 +231,9 @@ proptest! {
 
     #[test]
     fn orders_round_trip(text in "\\PC{0,40}", grace in any::<u64>(), follow in any::<bool>()) {
-        let refused = Greeting::Refused { message: text };
+        let refused = HelloReply::Refused { message: text };
         let bytes = encode(&refused, MAX).unwrap();
-        prop_assert_eq!(decode::<Greeting>(&bytes, MAX).unwrap(), refused);
+        prop_assert_eq!(decode::<HelloReply>(&bytes, MAX).unwrap(), refused);
         let pair = (Span::from_millis(grace), follow);
         let bytes = encode(&pair, MAX).unwrap();
         prop_assert_eq!(decode::<(Span, bool)>(&bytes, MAX).unwrap(), pair);

@@ -40,7 +40,7 @@ impl Filter {
     ///
     /// # Errors
     /// Where one is none.
-    pub fn asked(configured: Option<&str>) -> Result<Self, FilterError> {
+    pub fn from_env_or(configured: Option<&str>) -> Result<Self, FilterError> {
         let configured = parse(FILTER_KEY, configured.unwrap_or_default())?;
         match std::env::var(FILTER_VARIABLE) {
             Ok(text) => parse(FILTER_VARIABLE, &text),
@@ -53,7 +53,7 @@ impl Filter {
         }
     }
 
-    pub(crate) fn built(&self) -> EnvFilter {
+    pub(crate) fn to_env_filter(&self) -> EnvFilter {
         let built = EnvFilter::builder().parse(&self.0);
         built.expect("it was read before")
     }
@@ -136,7 +136,7 @@ mod tests {
             "warn,sluice_coordinator[session{node=gpu-1}]=trace,",
         ] {
             let filter = parse(FILTER_KEY, text).unwrap();
-            assert!(!filter.built().to_string().is_empty(), "{text}");
+            assert!(!filter.to_env_filter().to_string().is_empty(), "{text}");
         }
     }
 
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_config_is_named_by_its_key_and_what_asks_for_nothing_is_the_default() {
-        let refusal = Filter::asked(Some("info,sluice_agent=loud")).unwrap_err();
+        let refusal = Filter::from_env_or(Some("info,sluice_agent=loud")).unwrap_err();
         assert!(refusal.to_string().starts_with("log_filter: "), "{refusal}");
         for nothing in [None, Some(""), Some(" , ")] {
             // A test is run without the variable, or with one that can be read.

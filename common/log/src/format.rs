@@ -59,7 +59,7 @@ impl fmt::Display for Format {
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum ResolvedFormat {
     /// Time, level, message, fields.
     Plain { colors: bool },
     /// Priority, message, fields: the journal knows the time.
@@ -80,14 +80,14 @@ impl Format {
     }
 
     /// What it means for this process's stderr.
-    pub(crate) fn shape(self) -> Shape {
+    pub(crate) fn resolve(self) -> ResolvedFormat {
         let journal = std::env::var(JOURNAL_VARIABLE).ok();
         match self {
-            Format::Json => Shape::Json,
+            Format::Json => ResolvedFormat::Json,
             Format::Auto if journal.is_some_and(|stream| names(&stream, &io::stderr())) => {
-                Shape::Journal
+                ResolvedFormat::Journal
             }
-            Format::Text | Format::Auto => Shape::Plain { colors: colors() },
+            Format::Text | Format::Auto => ResolvedFormat::Plain { colors: colors() },
         }
     }
 }

@@ -3,12 +3,12 @@
 
 use serde_json::Value;
 
-use crate::lines::Entry;
+use crate::layer::LogEvent;
 
 /// Names that are the line's own. A field that is called so is written as `fields.NAME`.
 const OURS: [&str; 4] = ["time", "level", "message", "target"];
 
-pub(crate) fn object(entry: &Entry) -> String {
+pub(crate) fn object(entry: &LogEvent) -> String {
     let mut text = String::from("{");
     let own = [
         ("time", format!("{:.3}", entry.time)),

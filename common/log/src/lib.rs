@@ -16,8 +16,8 @@ mod fields;
 mod filter;
 mod format;
 mod json;
-mod line;
-mod lines;
+mod layer;
+mod text;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, Write};
@@ -28,7 +28,7 @@ use tracing_subscriber::{EnvFilter, Registry, reload};
 pub use filter::{FILTER_VARIABLE, Filter, FilterError};
 pub use format::{FORMAT_VARIABLE, Format, FormatError};
 
-use lines::Lines;
+use layer::LineLayer;
 
 /// Why nothing can be logged as was asked.
 #[derive(Debug, thiserror::Error)]
@@ -47,8 +47,8 @@ pub struct Log(reload::Handle<EnvFilter, Registry>);
 
 impl Log {
     /// Filters by another filter from now on.
-    pub fn filter_by(&self, filter: &Filter) {
-        let changed = self.0.reload(filter.built());
+    pub fn set_filter(&self, filter: &Filter) {
+        let changed = self.0.reload(filter.to_env_filter());
         changed.expect("the log lives as long as its process, and nothing in its lock panics");
     }
 }
@@ -58,8 +58,8 @@ impl Log {
 /// # Errors
 /// Where this was called before.
 pub fn start(format: Format, filter: &Filter) -> Result<Log, LogError> {
-    let (filter, handle) = reload::Layer::new(filter.built());
-    let lines = Lines::new(format.shape(), to_stderr);
+    let (filter, handle) = reload::Layer::new(filter.to_env_filter());
+    let lines = LineLayer::new(format.resolve(), to_stderr);
     let subscriber = tracing_subscriber::registry().with(filter).with(lines);
     tracing::subscriber::set_global_default(subscriber)?;
     std::panic::set_hook(Box::new(|panic| {

@@ -5,16 +5,16 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use alloc::{format, vec};
 
-use super::{Effect, OrAll, Pattern, Resource, RoleTerms, Rule, Verb};
+use super::{AccessRule, Effect, NamePattern, OneOrAll, Resource, RoleSpec, Verb};
 use crate::id::RoleName;
 
 /// Those for the whole cluster, by name.
-pub const BUILT_IN: [&str; 4] = ["admin", "operator", "submitter", "viewer"];
+pub const BUILT_IN_ROLES: [&str; 4] = ["admin", "operator", "submitter", "viewer"];
 
 /// What the name of a role of a pool begins with.
-const OF_POOL: &str = "pool-";
+const POOL_ROLE_PREFIX: &str = "pool-";
 /// What it ends in, with the role of the whole cluster that it is for one pool alone.
-const IN_POOL: [&str; 3] = ["admin", "submitter", "viewer"];
+const POOL_ROLES: [&str; 3] = ["admin", "submitter", "viewer"];
 
 /// What nobody sees but who has a right of its own to it.
 const PRIVATE: [Resource; 4] = [
@@ -25,39 +25,42 @@ const PRIVATE: [Resource; 4] = [
 ];
 
 /// The names of the roles of a pool.
-pub fn per_pool(pool: &str) -> impl Iterator<Item = String> {
-    IN_POOL
+pub fn pool_roles(pool: &str) -> impl Iterator<Item = String> {
+    POOL_ROLES
         .iter()
-        .map(move |role| format!("{OF_POOL}{pool}-{role}"))
+        .map(move |role| format!("{POOL_ROLE_PREFIX}{pool}-{role}"))
 }
 
 /// Whether only Sluice itself may have a role of this name.
 pub fn is_reserved(role: &RoleName) -> bool {
     let name = role.as_str();
-    BUILT_IN.contains(&name) || name.starts_with(OF_POOL)
+    BUILT_IN_ROLES.contains(&name) || name.starts_with(POOL_ROLE_PREFIX)
 }
 
 /// What a built-in role is; `there` says which pools there are.
-pub fn built_in(role: &RoleName, there: impl FnOnce(&str) -> bool) -> Option<RoleTerms> {
+pub fn built_in_role(role: &RoleName, there: impl FnOnce(&str) -> bool) -> Option<RoleSpec> {
     if let Some((description, rules)) = of_cluster(role.as_str()) {
         let description = description.to_owned();
-        return Some(RoleTerms { description, rules });
+        return Some(RoleSpec { description, rules });
     }
-    let (pool, role) = role.as_str().strip_prefix(OF_POOL)?.rsplit_once('-')?;
-    let role = IN_POOL.into_iter().find(|known| *known == role)?;
+    let (pool, role) = role
+        .as_str()
+        .strip_prefix(POOL_ROLE_PREFIX)?
+        .rsplit_once('-')?;
+    let role = POOL_ROLES.into_iter().find(|known| *known == role)?;
     if !there(pool) {
         return None;
     }
     let (_, mut rules) = of_cluster(role)?;
-    let pattern: Pattern = pool.parse().ok()?;
+    let pattern: NamePattern = pool.parse().ok()?;
     for rule in &mut rules {
         rule.pools = vec![pattern.clone()];
     }
     let description = format!("`{role}` in pool `{pool}` alone");
-    Some(RoleTerms { description, rules })
+    Some(RoleSpec { description, rules })
 }
 
-fn of_cluster(role: &str) -> Option<(&'static str, Vec<Rule>)> {
+fn of_cluster(role: &str) -> Option<(&'static str, Vec<AccessRule>)> {
     Some(match role {
         "admin" => ("everything", vec![allow(&[], &[])]),
         "operator" => (
@@ -73,20 +76,20 @@ fn of_cluster(role: &str) -> Option<(&'static str, Vec<Rule>)> {
     })
 }
 
-const LOOK: [Verb; 2] = [Verb::Get, Verb::List];
+const READ: [Verb; 2] = [Verb::Get, Verb::List];
 
-fn operator() -> Vec<Rule> {
+fn operator() -> Vec<AccessRule> {
     let mut looks = viewer();
-    let output = OrAll::This(Resource::StepLogs);
+    let output = OneOrAll::One(Resource::StepLogs);
     looks.resources.retain(|resource| *resource != output);
     vec![
         looks,
         allow(&[], &[Resource::Nodes, Resource::JoinTokens]),
-        allow(&LOOK, &[Resource::Audit]),
+        allow(&READ, &[Resource::Audit]),
     ]
 }
 
-fn submitter() -> Vec<Rule> {
+fn submitter() -> Vec<AccessRule> {
     let own = [
         Verb::Create,
         Verb::Cancel,
@@ -107,22 +110,22 @@ fn submitter() -> Vec<Rule> {
     ];
     vec![
         allow(&own, &[Resource::Steps]),
-        allow(&LOOK, &around),
+        allow(&READ, &around),
         allow(&[Verb::Create], &[Resource::StepExec]),
     ]
 }
 
-fn viewer() -> Rule {
+fn viewer() -> AccessRule {
     let open = Resource::ALL.iter().copied();
     let open: Vec<Resource> = open
         .filter(|resource| !PRIVATE.contains(resource) && *resource != Resource::StepExec)
         .collect();
-    allow(&LOOK, &open)
+    allow(&READ, &open)
 }
 
 /// Where no verb or no resource is named, all.
-fn allow(verbs: &[Verb], resources: &[Resource]) -> Rule {
-    Rule {
+fn allow(verbs: &[Verb], resources: &[Resource]) -> AccessRule {
+    AccessRule {
         effect: Effect::Allow,
         verbs: or_all(verbs),
         resources: or_all(resources),
@@ -131,9 +134,9 @@ fn allow(verbs: &[Verb], resources: &[Resource]) -> Rule {
     }
 }
 
-fn or_all<T: Copy>(words: &[T]) -> Vec<OrAll<T>> {
+fn or_all<T: Copy>(words: &[T]) -> Vec<OneOrAll<T>> {
     match words {
-        [] => vec![OrAll::All],
-        words => words.iter().map(|word| OrAll::This(*word)).collect(),
+        [] => vec![OneOrAll::All],
+        words => words.iter().map(|word| OneOrAll::One(*word)).collect(),
     }
 }

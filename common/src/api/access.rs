@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::access::{Grant, Member, Pattern, Rule};
+use crate::access::{AccessRule, Member, NamePattern, RoleGrant};
 use crate::id::RoleName;
 
 /// A token to be made.
@@ -43,7 +43,7 @@ pub struct ApiTokenView {
     /// Unique in the cluster.
     pub name: String,
     /// What it has by itself; bindings may give it more.
-    pub grants: Vec<Grant>,
+    pub grants: Vec<RoleGrant>,
     /// The user who submits what is submitted with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
@@ -59,12 +59,8 @@ pub struct ApiTokenView {
 
 /// A token that was just made.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "ApiTokenCreated")
-)]
-pub struct ApiTokenMade {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ApiTokenCreated {
     /// What it is.
     pub token: ApiTokenView,
     /// What to show as `Authorization: Bearer`. It is told once, here, and kept nowhere.
@@ -78,7 +74,7 @@ pub struct ApiTokenMade {
     derive(schemars::JsonSchema),
     schemars(rename = "WhoAmI")
 )]
-pub struct WhoView {
+pub struct WhoAmIView {
     /// As events call him: `local`, `admin`, `token/NAME`, `certificate/USER` or `claims/NAME`.
     pub who: String,
     /// His name, where he has one.
@@ -89,7 +85,7 @@ pub struct WhoView {
     /// Whether he may do everything.
     pub unbounded: bool,
     /// What was given to him, by his token and by bindings.
-    pub grants: Vec<Grant>,
+    pub grants: Vec<RoleGrant>,
     /// From when on what he shows is worth nothing; `None` is never, or not known.
     pub expires_at: Option<Timestamp>,
 }
@@ -101,7 +97,7 @@ pub struct WhoView {
     derive(schemars::JsonSchema),
     schemars(rename = "CanI")
 )]
-pub struct CanView {
+pub struct CanIView {
     /// Whether.
     pub allowed: bool,
     /// Why not.
@@ -121,7 +117,7 @@ pub struct RoleView {
     /// For people.
     pub description: String,
     /// Its rules. One that denies wins over all that allow.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<AccessRule>,
     /// Whether it is always there, as it is.
     pub built_in: bool,
     /// What it is now; 0 of one that is built in.
@@ -143,9 +139,9 @@ pub struct BindingView {
     /// The roles.
     pub roles: Vec<RoleName>,
     /// In these pools alone; in any where it is empty.
-    pub pools: Vec<Pattern>,
+    pub pools: Vec<NamePattern>,
     /// For these subjects alone; for any where it is empty.
-    pub subjects: Vec<Pattern>,
+    pub subjects: Vec<NamePattern>,
     /// To whom they are given.
     pub members: Vec<Member>,
     /// What it is now.

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{DefaultPool, SubjectTerms};
+use crate::cluster::{DefaultPool, SubjectSpec};
 use crate::id::Subject;
 
 /// Terms of the cluster as a whole.
@@ -19,7 +19,7 @@ pub struct ClusterView {
     pub default_pool: DefaultPool,
     /// Where those of a subject go instead.
     #[serde(default)]
-    pub subjects: BTreeMap<Subject, SubjectTerms>,
+    pub subjects: BTreeMap<Subject, SubjectSpec>,
     /// Counted up with every change; 0 where nobody has set any. `ETag` and `If-Match` say the same.
     #[serde(default)]
     pub version: u64,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{ExitView, PlacementView};
-use crate::amount::Key;
+use crate::amount::ResourceKey;
 use crate::reason::Reason;
 use crate::state::StepState;
 
@@ -28,24 +28,20 @@ pub struct ExplainView {
     /// The short answer.
     pub reason: Reason,
     /// The pools in which it waits, most preferred first; empty unless it is queued.
-    pub pools: Vec<ExplainPool>,
+    pub pools: Vec<PoolExplanation>,
     /// The pools that refused it, each with why: of one that was rejected all, of one that waits those whose rules keep
     /// it out.
     pub refused: Vec<RefusalView>,
     /// What it holds; absent where it holds nothing.
     pub holding: Option<HoldingView>,
     /// Every attempt, oldest first, with how it ended.
-    pub attempts: Vec<OutcomeView>,
+    pub attempts: Vec<AttemptOutcomeView>,
 }
 
 /// A step that waits in a pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "PoolExplanation")
-)]
-pub struct ExplainPool {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PoolExplanation {
     /// The pool.
     pub pool: String,
     /// Of the subject's policy there.
@@ -61,9 +57,9 @@ pub struct ExplainPool {
     /// The step just ahead of it.
     pub behind: Option<String>,
     /// What the rules read of each key that it asks for.
-    pub keys: Vec<KeyView>,
+    pub keys: Vec<KeyUsageView>,
     /// The place that it is promised here.
-    pub promised: Option<PromiseView>,
+    pub promised: Option<NominationView>,
     /// Whom it would stop, or why nobody is stopped for it.
     pub preemption: String,
     /// The runs that hold what it is short of, the first 16.
@@ -81,9 +77,9 @@ pub struct ExplainPool {
     derive(schemars::JsonSchema),
     schemars(rename = "KeyTerms")
 )]
-pub struct KeyView {
+pub struct KeyUsageView {
     /// Which.
-    pub key: Key,
+    pub key: ResourceKey,
     /// What the step asks for, on all its hosts.
     pub asked: u64,
     /// What its subject uses in the pool.
@@ -112,13 +108,13 @@ pub struct KeyView {
     derive(schemars::JsonSchema),
     schemars(rename = "Promise")
 )]
-pub struct PromiseView {
+pub struct NominationView {
     /// The hosts, by rank.
     pub nodes: Vec<String>,
     /// Whether nobody else gets it; else preemptible steps may be started around the one that waits.
     pub firm: bool,
     /// The runs that must be gone first.
-    pub awaits: Vec<AwaitedView>,
+    pub awaits: Vec<AwaitedRunView>,
 }
 
 /// A run whose end is awaited.
@@ -128,7 +124,7 @@ pub struct PromiseView {
     derive(schemars::JsonSchema),
     schemars(rename = "AwaitedRun")
 )]
-pub struct AwaitedView {
+pub struct AwaitedRunView {
     /// Its step.
     pub step: String,
     /// Which attempt of it.
@@ -251,7 +247,7 @@ pub struct HoldingView {
     /// Whether its subject is now within its reserved share of all that the step holds; else it borrows.
     pub in_share: bool,
     /// The keys of which its subject uses more than is reserved.
-    pub beyond_share: Vec<BeyondView>,
+    pub beyond_share: Vec<BeyondShareView>,
     /// The waiting steps around which it was started: these may take its place.
     pub backfill_to: Vec<String>,
     /// Whether a step of another subject could stop it.
@@ -275,7 +271,7 @@ pub struct HoldingView {
     derive(schemars::JsonSchema),
     schemars(rename = "BeyondShare")
 )]
-pub struct BeyondView {
+pub struct BeyondShareView {
     /// Which.
     pub key: String,
     /// What it uses.
@@ -291,7 +287,7 @@ pub struct BeyondView {
     derive(schemars::JsonSchema),
     schemars(rename = "AttemptOutcome")
 )]
-pub struct OutcomeView {
+pub struct AttemptOutcomeView {
     /// From 1.
     pub number: u32,
     /// The pool that granted it.

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::inventory::{
-    Capability, Gpu, GpuReading, HostReading, Inventory, Mechanism, Mig, Readings, Reserve,
+    Capability, Gpu, GpuReading, HostReading, Inventory, Mechanism, MigInstance, Readings, Reserve,
 };
 
 /// A host. The fields of [`Inventory`], and beside the host and beside each GPU what was last read of it.
@@ -73,7 +73,7 @@ pub struct GpuView {
     /// Total memory in bytes.
     pub memory_bytes: u64,
     /// What it is an instance of.
-    pub mig: Option<Mig>,
+    pub mig: Option<MigInstance>,
     /// UUIDs of the GPUs that NVLink reaches from it.
     pub nvlink: Vec<String>,
     /// Its NUMA node.
@@ -169,7 +169,7 @@ mod tests {
         let inventory = Inventory {
             gpus: vec![Gpu {
                 uuid: "MIG-1".into(),
-                mig: Some(Mig {
+                mig: Some(MigInstance {
                     profile: "1g.10gb".into(),
                     parent: "GPU-1".into(),
                 }),

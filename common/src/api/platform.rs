@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::id::ValidationName;
-use crate::platform::terms::HardwareSelector;
+use crate::platform::spec::HardwareSelector;
 use crate::template::Template;
 
 /// A platform of a pool.

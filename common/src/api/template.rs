@@ -32,7 +32,7 @@ pub struct TemplateView {
     derive(schemars::JsonSchema),
     schemars(rename = "Merged")
 )]
-pub struct MergedView {
+pub struct EffectiveSpecView {
     /// The pool for which this is told: that which granted it, else that which it prefers.
     pub pool: Option<String>,
     /// The hardware that it was granted, once it is known.

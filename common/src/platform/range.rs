@@ -10,7 +10,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use crate::amount::{parse_memory, show_memory};
+use crate::amount::{format_memory, parse_memory};
 
 /// The most comparisons of a range: from, to, and what is left out between.
 const MAX_COMPARISONS: usize = 8;
@@ -19,9 +19,9 @@ const MAX_COMPARISONS: usize = 8;
 const SHOWN_CHARS: usize = 80;
 
 /// What can stand in a range.
-pub trait Measure: Sized + Clone + fmt::Debug + PartialEq + Eq {
+pub trait RangeValue: Sized + Clone + fmt::Debug + PartialEq + Eq {
     /// What one is called, with an example.
-    const WHAT: &'static str;
+    const NAME: &'static str;
     /// A range of these, as one may write it.
     const EXAMPLE: &'static str;
 
@@ -29,10 +29,10 @@ pub trait Measure: Sized + Clone + fmt::Debug + PartialEq + Eq {
     ///
     /// # Errors
     /// Why it is none, in words.
-    fn read(text: &str) -> Result<Self, String>;
+    fn parse(text: &str) -> Result<Self, String>;
 
     /// Writes one, so that it is read as the same.
-    fn write(&self) -> String;
+    fn format(&self) -> String;
 
     /// How one that was found compares with one that was written.
     fn compare(found: &Self, written: &Self) -> Ordering;
@@ -42,16 +42,16 @@ pub trait Measure: Sized + Clone + fmt::Debug + PartialEq + Eq {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);
 
-impl Measure for Bytes {
-    const WHAT: &'static str = "an amount of memory";
+impl RangeValue for Bytes {
+    const NAME: &'static str = "an amount of memory";
     const EXAMPLE: &'static str = ">=40GiB, <80GiB";
 
-    fn read(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, String> {
         parse_memory(text).map(Self).map_err(|e| e.to_string())
     }
 
-    fn write(&self) -> String {
-        show_memory(self.0)
+    fn format(&self) -> String {
+        format_memory(self.0)
     }
 
     fn compare(found: &Self, written: &Self) -> Ordering {
@@ -65,25 +65,25 @@ pub struct Version(Vec<u64>);
 
 impl Version {
     /// The version that a text tells: its numbers up to the first word that is none.
-    pub fn told_by(text: &str) -> Option<Self> {
+    pub fn parse_prefix(text: &str) -> Option<Self> {
         let numbers = text.trim().split('.');
         let numbers: Vec<u64> = numbers.map_while(|part| part.parse().ok()).collect();
         (!numbers.is_empty()).then_some(Self(numbers))
     }
 }
 
-impl Measure for Version {
-    const WHAT: &'static str = "a version";
+impl RangeValue for Version {
+    const NAME: &'static str = "a version";
     const EXAMPLE: &'static str = ">=550, <580";
 
-    fn read(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, String> {
         let numbers = text.split('.').map(str::parse);
         let numbers: Result<Vec<u64>, _> = numbers.collect();
         let numbers = numbers.map_err(|_| "write numbers with `.` between them".to_owned())?;
         Ok(Self(numbers))
     }
 
-    fn write(&self) -> String {
+    fn format(&self) -> String {
         let numbers: Vec<String> = self.0.iter().map(ToString::to_string).collect();
         numbers.join(".")
     }
@@ -97,46 +97,46 @@ impl Measure for Version {
 
 /// How to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sign {
+enum Operator {
     AtLeast,
     AtMost,
-    Other,
+    NotEqual,
     Above,
     Below,
-    Same,
+    Equal,
 }
 
 /// Longer ones before those that they begin with.
-const SIGNS: [(&str, Sign); 7] = [
-    (">=", Sign::AtLeast),
-    ("<=", Sign::AtMost),
-    ("!=", Sign::Other),
-    ("==", Sign::Same),
-    (">", Sign::Above),
-    ("<", Sign::Below),
-    ("=", Sign::Same),
+const SIGNS: [(&str, Operator); 7] = [
+    (">=", Operator::AtLeast),
+    ("<=", Operator::AtMost),
+    ("!=", Operator::NotEqual),
+    ("==", Operator::Equal),
+    (">", Operator::Above),
+    ("<", Operator::Below),
+    ("=", Operator::Equal),
 ];
 
-impl Sign {
+impl Operator {
     fn holds(self, order: Ordering) -> bool {
         match self {
-            Sign::AtLeast => order.is_ge(),
-            Sign::AtMost => order.is_le(),
-            Sign::Other => order.is_ne(),
-            Sign::Above => order.is_gt(),
-            Sign::Below => order.is_lt(),
-            Sign::Same => order.is_eq(),
+            Operator::AtLeast => order.is_ge(),
+            Operator::AtMost => order.is_le(),
+            Operator::NotEqual => order.is_ne(),
+            Operator::Above => order.is_gt(),
+            Operator::Below => order.is_lt(),
+            Operator::Equal => order.is_eq(),
         }
     }
 
     const fn as_str(self) -> &'static str {
         match self {
-            Sign::AtLeast => ">=",
-            Sign::AtMost => "<=",
-            Sign::Other => "!=",
-            Sign::Above => ">",
-            Sign::Below => "<",
-            Sign::Same => "=",
+            Operator::AtLeast => ">=",
+            Operator::AtMost => "<=",
+            Operator::NotEqual => "!=",
+            Operator::Above => ">",
+            Operator::Below => "<",
+            Operator::Equal => "=",
         }
     }
 }
@@ -163,13 +163,13 @@ pub enum RangeError {
 
 /// Comparisons that must all hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String", bound = "M: Measure")]
-pub struct Range<M: Measure> {
-    comparisons: Vec<(Sign, M)>,
+#[serde(try_from = "String", into = "String", bound = "M: RangeValue")]
+pub struct Range<M: RangeValue> {
+    comparisons: Vec<(Operator, M)>,
     what: PhantomData<M>,
 }
 
-impl<M: Measure> Range<M> {
+impl<M: RangeValue> Range<M> {
     /// Whether one that was found lies in it.
     pub fn holds(&self, found: &M) -> bool {
         let mut all = self.comparisons.iter();
@@ -177,30 +177,30 @@ impl<M: Measure> Range<M> {
     }
 }
 
-fn comparison<M: Measure>(part: &str) -> Result<(Sign, M), RangeError> {
+fn comparison<M: RangeValue>(part: &str) -> Result<(Operator, M), RangeError> {
     let sign = SIGNS.into_iter();
     let mut sign = sign.filter_map(|(text, sign)| Some((sign, part.strip_prefix(text)?)));
-    let (sign, rest) = sign.next().unwrap_or((Sign::Same, part));
-    let read = M::read(rest.trim());
+    let (sign, rest) = sign.next().unwrap_or((Operator::Equal, part));
+    let read = M::parse(rest.trim());
     let written = read.map_err(|why| RangeError::Comparison {
         part: part
             .chars()
             .take(SHOWN_CHARS)
             .flat_map(char::escape_default)
             .collect(),
-        what: M::WHAT,
+        what: M::NAME,
         why,
         example: M::EXAMPLE,
     })?;
     Ok((sign, written))
 }
 
-impl<M: Measure> FromStr for Range<M> {
+impl<M: RangeValue> FromStr for Range<M> {
     type Err = RangeError;
 
     fn from_str(text: &str) -> Result<Self, RangeError> {
         let parts = text.split(',').map(|part| comparison(part.trim()));
-        let comparisons: Vec<(Sign, M)> =
+        let comparisons: Vec<(Operator, M)> =
             parts.take(MAX_COMPARISONS + 1).collect::<Result<_, _>>()?;
         if comparisons.len() > MAX_COMPARISONS {
             return Err(RangeError::TooLong(M::EXAMPLE));
@@ -210,24 +210,24 @@ impl<M: Measure> FromStr for Range<M> {
     }
 }
 
-impl<M: Measure> TryFrom<String> for Range<M> {
+impl<M: RangeValue> TryFrom<String> for Range<M> {
     type Error = RangeError;
     fn try_from(text: String) -> Result<Self, RangeError> {
         text.parse()
     }
 }
 
-impl<M: Measure> fmt::Display for Range<M> {
+impl<M: RangeValue> fmt::Display for Range<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (sign, written)) in self.comparisons.iter().enumerate() {
             let comma = if at == 0 { "" } else { ", " };
-            write!(f, "{comma}{}{}", sign.as_str(), written.write())?;
+            write!(f, "{comma}{}{}", sign.as_str(), written.format())?;
         }
         Ok(())
     }
 }
 
-impl<M: Measure> From<Range<M>> for String {
+impl<M: RangeValue> From<Range<M>> for String {
     fn from(range: Range<M>) -> String {
         range.to_string()
     }
@@ -253,13 +253,13 @@ mod tests {
             (">=9", "10.0", true),
         ] {
             let read: Range<Version> = range.parse().unwrap();
-            let version = Version::told_by(version).unwrap();
+            let version = Version::parse_prefix(version).unwrap();
             assert_eq!(read.holds(&version), holds, "{range} {version:?}");
         }
-        assert_eq!(Version::told_by("unknown"), None);
+        assert_eq!(Version::parse_prefix("unknown"), None);
         assert_eq!(
-            Version::told_by("535.54.03-beta"),
-            Version::told_by("535.54")
+            Version::parse_prefix("535.54.03-beta"),
+            Version::parse_prefix("535.54")
         );
     }
 

@@ -7,7 +7,7 @@ use alloc::string::String;
 
 use super::{FieldError, ResourceSettings, StepRequest};
 use crate::error_code::ErrorCode;
-use crate::template::merge::lists;
+use crate::template::merge::merge_lists;
 use crate::template::origin::list_fields;
 
 impl StepRequest {
@@ -55,7 +55,7 @@ impl StepRequest {
             queue_timeout: self.queue_timeout.or(below.queue_timeout),
             labels,
             cpu_mode: self.cpu_mode.or(below.cpu_mode),
-            mounts: lists(self.mounts, below.mounts),
+            mounts: merge_lists(self.mounts, below.mounts),
             privileged: self.privileged.or(below.privileged),
             host_network: self.host_network.or(below.host_network),
         }
@@ -63,14 +63,14 @@ impl StepRequest {
 
     /// The fields that are said below, in its `defaults`, and not by itself.
     pub(super) fn inherited(&self) -> BTreeSet<String> {
-        let below = self.defaults.as_ref().map(|below| below.said());
-        let own = self.said();
+        let below = self.defaults.as_ref().map(|below| below.set_fields());
+        let own = self.set_fields();
         let below = below.into_iter().flatten();
         below.filter(|field| !own.contains(field)).collect()
     }
 
     /// The fields that say something, in the words of the API: a map's key by key.
-    fn said(&self) -> BTreeSet<String> {
+    fn set_fields(&self) -> BTreeSet<String> {
         let resources = &self.resources;
         let own = [
             ("name", self.name.is_some()),
@@ -113,7 +113,7 @@ impl StepRequest {
     ///
     /// # Errors
     /// Where the defaults say what only a step can say for itself.
-    pub fn settled(mut self) -> Result<Self, FieldError> {
+    pub fn with_defaults(mut self) -> Result<Self, FieldError> {
         let Some(below) = self.defaults.take() else {
             return Ok(self);
         };
@@ -156,7 +156,7 @@ impl ResourceSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::step::{PriorityClass, Work};
+    use crate::step::{PriorityClass, WorkKind};
     use alloc::boxed::Box;
     use alloc::string::ToString;
     use alloc::vec::Vec;
@@ -220,7 +220,10 @@ mod tests {
             proptest::option::of(any::<bool>()),
         );
         let numbers = (proptest::option::of(0u32..3), proptest::option::of(0u64..3));
-        let work = proptest::option::of(prop_oneof![Just(Work::Training), Just(Work::Notebook)]);
+        let work = proptest::option::of(prop_oneof![
+            Just(WorkKind::Training),
+            Just(WorkKind::Notebook)
+        ]);
         let command = proptest::collection::vec("[a-c]", 0..2);
         (
             texts(),
@@ -280,7 +283,7 @@ mod tests {
         #[test]
         fn nothing_below_changes_nothing(a in requests()) {
             let with = StepRequest { defaults: Some(Box::default()), ..a.clone() };
-            prop_assert_eq!(with.settled().unwrap(), a);
+            prop_assert_eq!(with.with_defaults().unwrap(), a);
         }
     }
 }

@@ -6,9 +6,9 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::merge::Named;
-use super::variable::{self, Place, Variable, VariableError};
-use super::{Hook, LimitValue, Listed, Mount, Template};
+use super::merge::ListItem;
+use super::variable::{self, TemplateField, Variable, VariableError};
+use super::{Hook, LayeredList, LimitValue, Mount, Template};
 use crate::amount::parse_memory;
 use crate::environment::Environment;
 use crate::error_code::ErrorCode;
@@ -66,12 +66,12 @@ impl Template {
     pub fn check(&self) -> Result<(), FieldError> {
         check_command(&["x".to_owned()], &self.env, None)?;
         for (name, value) in self.env.iter() {
-            check_text(&format!("env.{name}"), value, Place::Text)?;
+            check_text(&format!("env.{name}"), value, TemplateField::Text)?;
         }
         self.check_wrapper()?;
         if let Some(workdir) = &self.workdir {
             check_command(&["x".to_owned()], &Environment::default(), Some(workdir))?;
-            check_text("workdir", workdir, Place::Workdir)?;
+            check_text("workdir", workdir, TemplateField::Workdir)?;
         }
         for (name, value) in &self.limits {
             limit(name, value)?;
@@ -79,7 +79,7 @@ impl Template {
         check_hooks("hooks.before", self.hooks.before.as_ref())?;
         check_hooks("hooks.after", self.hooks.after.as_ref())?;
         self.resources
-            .under(&ResourceSettings::default())
+            .fill_unset(&ResourceSettings::default())
             .demand()?;
         self.check_mounts()?;
         for (field, text) in [
@@ -87,7 +87,7 @@ impl Template {
             ("host_network_argument", &self.host_network_argument),
         ] {
             let text = text.as_deref().unwrap_or_default();
-            check_text(field, text, Place::Plain)?;
+            check_text(field, text, TemplateField::Plain)?;
         }
         Ok(())
     }
@@ -100,28 +100,28 @@ impl Template {
         }
         few("wrapper", wrapper.len())?;
         for (at, argument) in wrapper.iter().enumerate() {
-            check_text(&format!("wrapper[{at}]"), argument, Place::Wrapper)?;
+            check_text(&format!("wrapper[{at}]"), argument, TemplateField::Wrapper)?;
         }
         Ok(())
     }
 
     fn check_mounts(&self) -> Result<(), FieldError> {
         if let Some(form) = &self.mount_argument {
-            check_text("mount_argument", form, Place::MountArgument)?;
+            check_text("mount_argument", form, TemplateField::MountArgument)?;
         }
-        each_mount("mounts", self.mounts.as_ref(), Place::Mount)?;
+        each_mount("mounts", self.mounts.as_ref(), TemplateField::Mount)?;
         let allowed = self.allowed_mounts.as_ref();
-        each_mount("allowed_mounts", allowed, Place::AllowedMount)
+        each_mount("allowed_mounts", allowed, TemplateField::AllowedMount)
     }
 
     /// Whether a wrapper, a hook or a variable hands a variable on.
-    fn names(&self, wanted: Variable) -> bool {
+    fn mentions(&self, wanted: Variable) -> bool {
         let hooks = [&self.hooks.before, &self.hooks.after];
-        let hooks = hooks.into_iter().flatten().flat_map(Listed::items);
+        let hooks = hooks.into_iter().flatten().flat_map(LayeredList::items);
         let hooks = hooks.flat_map(|hook| &hook.command);
         let wrapper = self.wrapper.iter().flatten();
         let mut texts = wrapper.chain(hooks).chain(self.env.values());
-        texts.any(|text| variable::names(text, wanted))
+        texts.any(|text| variable::mentions(text, wanted))
     }
 }
 
@@ -135,7 +135,7 @@ fn few(field: &str, count: usize) -> Result<(), FieldError> {
     ))
 }
 
-fn check_text(field: &str, text: &str, place: Place) -> Result<(), FieldError> {
+fn check_text(field: &str, text: &str, place: TemplateField) -> Result<(), FieldError> {
     if text.contains('\0') {
         return Err(wrong(
             field,
@@ -180,8 +180,8 @@ pub fn limit(name: &str, value: &LimitValue) -> Result<u64, FieldError> {
     }
 }
 
-fn check_hooks(field: &str, hooks: Option<&Listed<Hook>>) -> Result<(), FieldError> {
-    let hooks = hooks.map(Listed::items).unwrap_or_default();
+fn check_hooks(field: &str, hooks: Option<&LayeredList<Hook>>) -> Result<(), FieldError> {
+    let hooks = hooks.map(LayeredList::items).unwrap_or_default();
     few(field, hooks.len())?;
     unique(field, hooks)?;
     for (at, hook) in hooks.iter().enumerate() {
@@ -191,7 +191,11 @@ fn check_hooks(field: &str, hooks: Option<&Listed<Hook>>) -> Result<(), FieldErr
             return Err(wrong(format!("{field}.command"), why));
         }
         for (at, argument) in hook.command.iter().enumerate() {
-            check_text(&format!("{field}.command[{at}]"), argument, Place::Text)?;
+            check_text(
+                &format!("{field}.command[{at}]"),
+                argument,
+                TemplateField::Text,
+            )?;
         }
         hook_timeout(hook).map_err(|why| {
             FieldError::new(ErrorCode::InvalidDuration, format!("{field}.timeout"), why)
@@ -217,7 +221,7 @@ pub fn hook_timeout(hook: &Hook) -> Result<Span, String> {
     }
 }
 
-fn unique<T: Named>(field: &str, items: &[T]) -> Result<(), FieldError> {
+fn unique<T: ListItem>(field: &str, items: &[T]) -> Result<(), FieldError> {
     for (at, item) in items.iter().enumerate() {
         let Some(name) = item.name() else { continue };
         let twice = items[..at].iter().any(|other| other.name() == Some(name));
@@ -236,8 +240,12 @@ fn unique<T: Named>(field: &str, items: &[T]) -> Result<(), FieldError> {
     Ok(())
 }
 
-fn each_mount(field: &str, mounts: Option<&Listed<Mount>>, place: Place) -> Result<(), FieldError> {
-    let mounts = mounts.map(Listed::items).unwrap_or_default();
+fn each_mount(
+    field: &str,
+    mounts: Option<&LayeredList<Mount>>,
+    place: TemplateField,
+) -> Result<(), FieldError> {
+    let mounts = mounts.map(LayeredList::items).unwrap_or_default();
     few(field, mounts.len())?;
     unique(field, mounts)?;
     for (at, mount) in mounts.iter().enumerate() {
@@ -255,7 +263,7 @@ fn each_mount(field: &str, mounts: Option<&Listed<Mount>>, place: Place) -> Resu
                 let why = format!("`{path}` is no absolute path without `..`: begin it with `/`");
                 return Err(FieldError::new(ErrorCode::InvalidMount, field, why));
             }
-            if place != Place::Plain {
+            if place != TemplateField::Plain {
                 check_text(&field, path, place)?;
             }
         }
@@ -269,10 +277,10 @@ fn each_mount(field: &str, mounts: Option<&Listed<Mount>>, place: Place) -> Resu
 /// The first that is none.
 pub fn check_mounts(
     field: &str,
-    mounts: Option<Listed<Mount>>,
-) -> Result<Option<Listed<Mount>>, FieldError> {
-    each_mount(field, mounts.as_ref(), Place::Plain)?;
-    for (at, mount) in mounts.iter().flat_map(Listed::items).enumerate() {
+    mounts: Option<LayeredList<Mount>>,
+) -> Result<Option<LayeredList<Mount>>, FieldError> {
+    each_mount(field, mounts.as_ref(), TemplateField::Plain)?;
+    for (at, mount) in mounts.iter().flat_map(LayeredList::items).enumerate() {
         if !mount.source.starts_with('/') || !mount.target().starts_with('/') {
             let why = "write absolute paths: nothing is filled into the mounts of a step";
             return Err(FieldError::new(
@@ -287,7 +295,7 @@ pub fn check_mounts(
 
 /// What of a step the templates that it stands on do not allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Forbidden {
+pub struct TemplateViolation {
     /// The reason's code.
     pub code: ReasonCode,
     /// The field of the step.
@@ -299,13 +307,13 @@ pub struct Forbidden {
 impl Template {
     /// The first thing that a step asks for and these templates, as one, do not allow or hand on. `value` fills in what
     /// is known before there is a host.
-    pub fn forbids(
+    pub fn violation(
         &self,
         step: &StepSpec,
         value: impl Fn(Variable) -> Option<String>,
-    ) -> Option<Forbidden> {
+    ) -> Option<TemplateViolation> {
         let privileged = step.privileged.then(|| {
-            let hands_on = self.names(Variable::Privileged);
+            let hands_on = self.mentions(Variable::Privileged);
             let code = ReasonCode::PrivilegedNotAllowed;
             flag(
                 code,
@@ -315,7 +323,7 @@ impl Template {
             )
         });
         let network = step.host_network.then(|| {
-            let hands_on = self.names(Variable::HostNetwork);
+            let hands_on = self.mentions(Variable::HostNetwork);
             let code = ReasonCode::HostNetworkNotAllowed;
             flag(
                 code,
@@ -324,34 +332,34 @@ impl Template {
                 hands_on,
             )
         });
-        let own = step.mounts.iter().flat_map(Listed::items).enumerate();
-        let mut own = own.filter_map(|(at, mount)| self.forbids_mount(at, mount, &value));
+        let own = step.mounts.iter().flat_map(LayeredList::items).enumerate();
+        let mut own = own.filter_map(|(at, mount)| self.mount_violation(at, mount, &value));
         privileged
             .flatten()
             .or_else(|| network.flatten())
             .or_else(|| own.next())
-            .or_else(|| self.forbids_workdir(step, &value))
+            .or_else(|| self.workdir_violation(step, &value))
     }
 
     /// A directory of the step's own choice that a wrapper is told of is shown by it, as a mount is: it must be one that
     /// might be mounted to be written to. Without a wrapper it is as any directory of the host, and the host's to judge.
-    fn forbids_workdir(
+    fn workdir_violation(
         &self,
         step: &StepSpec,
         value: impl Fn(Variable) -> Option<String>,
-    ) -> Option<Forbidden> {
+    ) -> Option<TemplateViolation> {
         let workdir = step.workdir.as_ref()?;
         let wrapper = self
             .wrapper
             .as_ref()
             .filter(|wrapper| !wrapper.is_empty())?;
-        let mounts = self.mounts.iter().flat_map(Listed::items);
+        let mounts = self.mounts.iter().flat_map(LayeredList::items);
         let shown = mounts.flat_map(|mount| [Some(&mount.source), mount.target.as_ref()]);
         let mut told = wrapper.iter().chain(shown.flatten());
-        if !told.any(|text| variable::names(text, Variable::Workdir)) {
+        if !told.any(|text| variable::mentions(text, Variable::Workdir)) {
             return None;
         }
-        let allowed = self.allowed_mounts.iter().flat_map(Listed::items);
+        let allowed = self.allowed_mounts.iter().flat_map(LayeredList::items);
         let writable = allowed.filter(|it| it.read_only != Some(true));
         let sources: Vec<String> = writable.map(|it| it.filled(&value).source).collect();
         if sources.iter().any(|source| is_within(workdir, source)) {
@@ -366,29 +374,29 @@ impl Template {
                 some.join("`, `")
             ),
         };
-        Some(Forbidden {
+        Some(TemplateViolation {
             code: ReasonCode::MountNotAllowed,
             field: "workdir".to_owned(),
             message: format!("it would work in `{workdir}`, {below}"),
         })
     }
 
-    fn forbids_mount(
+    fn mount_violation(
         &self,
         at: usize,
         mount: &Mount,
         value: impl Fn(Variable) -> Option<String>,
-    ) -> Option<Forbidden> {
+    ) -> Option<TemplateViolation> {
         let forbidden = |message: String| {
             let (code, field) = (ReasonCode::MountNotAllowed, format!("mounts[{at}]"));
-            Some(Forbidden {
+            Some(TemplateViolation {
                 code,
                 field,
                 message,
             })
         };
         let source = mount.source.escape_debug();
-        let allowed = self.allowed_mounts.iter().flat_map(Listed::items);
+        let allowed = self.allowed_mounts.iter().flat_map(LayeredList::items);
         let allowed: Vec<Mount> = allowed.map(|it| it.filled(&value)).collect();
         let covers = |it: &&Mount| {
             let target = it.target.as_deref();
@@ -417,7 +425,7 @@ impl Template {
                  `read_only: true`"
             ));
         }
-        if !self.names(Variable::Mounts) {
+        if !self.mentions(Variable::Mounts) {
             return forbidden(format!(
                 "it would mount `{source}`, and no wrapper there takes `{{{{mounts}}}}`"
             ));
@@ -431,7 +439,7 @@ fn flag(
     asked: Variable,
     allowed: Option<bool>,
     hands_on: bool,
-) -> Option<Forbidden> {
+) -> Option<TemplateViolation> {
     let message = match (allowed, hands_on) {
         (Some(true), true) => return None,
         (Some(true), false) => {
@@ -439,7 +447,7 @@ fn flag(
         }
         (Some(false) | None, _) => format!("it asks for `{asked}`, which is not allowed there"),
     };
-    Some(Forbidden {
+    Some(TemplateViolation {
         code,
         field: asked.as_str().to_owned(),
         message,

@@ -9,9 +9,9 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::check::{self, hook_timeout};
-use super::merge::lists;
-use super::variable::{self, Piece, Variable};
-use super::{Hook, Listed, Mount, Template};
+use super::merge::merge_lists;
+use super::variable::{self, TextPart, Variable};
+use super::{Hook, LayeredList, Mount, Template};
 use crate::environment::Environment;
 use crate::step::StepSpec;
 use crate::time::Span;
@@ -25,14 +25,14 @@ pub struct Launch {
     /// brings it too.
     pub env: Environment,
     /// What the host's supervisor does around it.
-    pub around: Around,
+    pub hooks: HooksAndLimits,
 }
 
 /// What a supervisor does around a step on the word of templates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Around {
+pub struct HooksAndLimits {
     /// Limits by the names of its own config, and `processes`. Its config bounds them.
-    pub limits: Vec<Bound>,
+    pub limits: Vec<ProcessLimit>,
     /// What runs before the step, as its user and inside its attempt.
     pub before: Vec<HookRun>,
     /// What runs after it.
@@ -41,11 +41,11 @@ pub struct Around {
 
 /// The most of one thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bound {
+pub struct ProcessLimit {
     /// Of what.
     pub name: String,
     /// How much.
-    pub most: u64,
+    pub max: u64,
 }
 
 /// A program that runs around a step.
@@ -95,7 +95,7 @@ impl Template {
     ) -> Vec<Mount> {
         let below = self.mounts.as_ref();
         let below = below.map(|list| list.each(|mount| mount.filled(&value)));
-        let merged = lists(step.mounts.clone(), below);
+        let merged = merge_lists(step.mounts.clone(), below);
         merged.map(Vec::from).unwrap_or_default()
     }
 
@@ -116,7 +116,7 @@ impl Template {
             env: env
                 .map(|(name, text)| (name.clone(), variable::fill(text, value)))
                 .collect(),
-            around: Around {
+            hooks: HooksAndLimits {
                 limits: self.bounds(),
                 before: runs(self.hooks.before.as_ref(), value),
                 after: runs(self.hooks.after.as_ref(), value),
@@ -139,14 +139,14 @@ impl Template {
         };
         let pieces = variable::pieces(argument).unwrap_or_default();
         let several = match &pieces[..] {
-            [Piece::Variable(Variable::Mounts)] => {
+            [TextPart::Variable(Variable::Mounts)] => {
                 let form = self.mount_argument.as_deref().unwrap_or(MOUNT_ARGUMENT);
                 Some(mounts.iter().map(|mount| in_form(form, mount)).collect())
             }
-            [Piece::Variable(Variable::Privileged)] => {
+            [TextPart::Variable(Variable::Privileged)] => {
                 on(step.privileged, &self.privileged_argument)
             }
-            [Piece::Variable(Variable::HostNetwork)] => {
+            [TextPart::Variable(Variable::HostNetwork)] => {
                 on(step.host_network, &self.host_network_argument)
             }
             _ => None,
@@ -154,13 +154,13 @@ impl Template {
         several.unwrap_or_else(|| Vec::from([variable::fill(argument, value)]))
     }
 
-    fn bounds(&self) -> Vec<Bound> {
+    fn bounds(&self) -> Vec<ProcessLimit> {
         let limits = self.limits.iter();
         let bounds = limits.filter_map(|(name, value)| {
             // What is stored was checked.
             let most = check::limit(name, value).ok()?;
             let name = name.clone();
-            Some(Bound { name, most })
+            Some(ProcessLimit { name, max: most })
         });
         bounds.collect()
     }
@@ -176,10 +176,10 @@ fn in_form(form: &str, mount: &Mount) -> String {
 }
 
 fn runs(
-    hooks: Option<&Listed<Hook>>,
+    hooks: Option<&LayeredList<Hook>>,
     value: impl Fn(Variable) -> Option<String> + Copy,
 ) -> Vec<HookRun> {
-    let hooks = hooks.map(Listed::items).unwrap_or_default();
+    let hooks = hooks.map(LayeredList::items).unwrap_or_default();
     let named = |at: usize, hook: &Hook| match &hook.name {
         Some(name) => name.clone(),
         None => format!("{}", at + 1),
@@ -201,11 +201,11 @@ impl Launch {
     /// Whether the wrapper hands the step's variables on by a file.
     pub fn has_env_file(&self) -> bool {
         let mut wrapper = self.wrapper.iter();
-        wrapper.any(|argument| variable::names(argument, Variable::EnvFile))
+        wrapper.any(|argument| variable::mentions(argument, Variable::EnvFile))
     }
 
     /// Fills in the directory that the step works in, where it was not known before, and the file of its variables.
-    pub fn settle(&mut self, workdir: &str, env_file: &str) {
+    pub fn fill_paths(&mut self, workdir: &str, env_file: &str) {
         let value = |variable| match variable {
             Variable::Workdir => Some(String::from(workdir)),
             Variable::EnvFile => Some(String::from(env_file)),
@@ -215,7 +215,7 @@ impl Launch {
         for text in self.env.values_mut() {
             *text = variable::fill(text, value);
         }
-        let Around { before, after, .. } = &mut self.around;
+        let HooksAndLimits { before, after, .. } = &mut self.hooks;
         for hook in before.iter_mut().chain(after) {
             hook.command = filled(&hook.command, value);
         }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{DefaultResources, Hook, Hooks, Mount, Template};
 
 /// An item of a list that layers above may find by its name.
-pub trait Named {
+pub trait ListItem {
     /// Its name, where it has one.
     fn name(&self) -> Option<&str>;
 
@@ -31,29 +31,29 @@ pub trait Named {
     into = "Vec<T>",
     bound(
         serialize = "T: Clone + Serialize",
-        deserialize = "T: Named + Deserialize<'de>"
+        deserialize = "T: ListItem + Deserialize<'de>"
     )
 )]
-pub struct Listed<T> {
+pub struct LayeredList<T> {
     /// Whether it replaces what is below.
     replaces: bool,
     items: Vec<T>,
 }
 
-impl<T: Named> From<Vec<T>> for Listed<T> {
+impl<T: ListItem> From<Vec<T>> for LayeredList<T> {
     fn from(items: Vec<T>) -> Self {
         let replaces = items.is_empty() || items.iter().any(|item| item.name().is_none());
         Self { replaces, items }
     }
 }
 
-impl<T> From<Listed<T>> for Vec<T> {
-    fn from(list: Listed<T>) -> Self {
+impl<T> From<LayeredList<T>> for Vec<T> {
+    fn from(list: LayeredList<T>) -> Self {
         list.items
     }
 }
 
-impl<T: Named> Listed<T> {
+impl<T: ListItem> LayeredList<T> {
     /// The items, in their order.
     pub fn items(&self) -> &[T] {
         &self.items
@@ -84,7 +84,7 @@ impl<T: Named> Listed<T> {
         let mut own: Vec<Option<T>> = self.items.into_iter().map(Some).collect();
         for item in items {
             let is_namesake = |own: &&mut Option<T>| {
-                let name = own.as_ref().and_then(Named::name);
+                let name = own.as_ref().and_then(ListItem::name);
                 name.is_some() && name == item.name()
             };
             match own.iter_mut().find(is_namesake).and_then(Option::take) {
@@ -100,7 +100,7 @@ impl<T: Named> Listed<T> {
     }
 }
 
-impl Named for Mount {
+impl ListItem for Mount {
     fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -115,7 +115,7 @@ impl Named for Mount {
     }
 }
 
-impl Named for Hook {
+impl ListItem for Hook {
     fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -130,7 +130,10 @@ impl Named for Hook {
 }
 
 /// A list over another, either of which may be absent.
-pub fn lists<T: Named>(above: Option<Listed<T>>, below: Option<Listed<T>>) -> Option<Listed<T>> {
+pub fn merge_lists<T: ListItem>(
+    above: Option<LayeredList<T>>,
+    below: Option<LayeredList<T>>,
+) -> Option<LayeredList<T>> {
     match (above, below) {
         (Some(above), Some(below)) => Some(above.over(below)),
         (above, below) => above.or(below),
@@ -158,12 +161,12 @@ impl Template {
             workdir: self.workdir.or(below.workdir),
             limits: maps(self.limits, below.limits),
             hooks: Hooks {
-                before: lists(self.hooks.before, below.hooks.before),
-                after: lists(self.hooks.after, below.hooks.after),
+                before: merge_lists(self.hooks.before, below.hooks.before),
+                after: merge_lists(self.hooks.after, below.hooks.after),
             },
             resources: self.resources.over(below.resources),
-            mounts: lists(self.mounts, below.mounts),
-            allowed_mounts: lists(self.allowed_mounts, below.allowed_mounts),
+            mounts: merge_lists(self.mounts, below.mounts),
+            allowed_mounts: merge_lists(self.allowed_mounts, below.allowed_mounts),
             mount_argument: self.mount_argument.or(below.mount_argument),
             privileged_allowed: self.privileged_allowed.or(below.privileged_allowed),
             privileged_argument: self.privileged_argument.or(below.privileged_argument),
@@ -225,7 +228,7 @@ mod tests {
     }
 
     /// Names are unique in a list, as the check of a document wants it.
-    fn unique<T: Named>(items: Vec<T>) -> Listed<T> {
+    fn unique<T: ListItem>(items: Vec<T>) -> LayeredList<T> {
         let mut kept: Vec<T> = Vec::new();
         for item in items {
             let known = kept.iter().any(|other| other.name() == item.name());
@@ -236,7 +239,7 @@ mod tests {
         kept.into()
     }
 
-    fn mounts() -> impl Strategy<Value = Option<Listed<Mount>>> {
+    fn mounts() -> impl Strategy<Value = Option<LayeredList<Mount>>> {
         let one = (named(), "/[a-c]", of("/[a-c]"), of(any::<bool>()));
         let one = one.prop_map(|(name, source, target, read_only)| Mount {
             name,
@@ -247,7 +250,7 @@ mod tests {
         of(vec(one, 0..4).prop_map(unique))
     }
 
-    fn hooks() -> impl Strategy<Value = Option<Listed<Hook>>> {
+    fn hooks() -> impl Strategy<Value = Option<LayeredList<Hook>>> {
         let one = (named(), "[a-c]", of("[1-3]s"));
         let one = one.prop_map(|(name, program, timeout)| Hook {
             name,

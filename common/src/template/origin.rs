@@ -9,7 +9,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::Template;
-use super::merge::{Listed, Named};
+use super::merge::{LayeredList, ListItem};
 use crate::id::{PlatformName, PoolName, TemplateName};
 
 /// Where a value came from, the layer that goes before all others first.
@@ -74,7 +74,7 @@ pub type Origins = BTreeMap<String, Origin>;
     schemars(rename = "Layers")
 )]
 #[serde(default)]
-pub struct Merged {
+pub struct MergedTemplate {
     /// All of them.
     #[serde(skip_serializing_if = "Template::is_empty")]
     pub template: Template,
@@ -83,7 +83,7 @@ pub struct Merged {
     pub origins: Origins,
 }
 
-impl Merged {
+impl MergedTemplate {
     /// Puts a layer over what there is.
     pub fn put(&mut self, layer: &Template, origin: &Origin) {
         for list in layer.lists() {
@@ -93,7 +93,7 @@ impl Merged {
                     .retain(|field, _| *field != list.field && !field.starts_with(&below));
             }
         }
-        for field in layer.said() {
+        for field in layer.set_fields() {
             self.origins.insert(field, origin.clone());
         }
         let below = core::mem::take(&mut self.template);
@@ -102,15 +102,15 @@ impl Merged {
 }
 
 /// What a list says.
-struct Said {
+struct ListFields {
     field: String,
     replaces: bool,
     fields: Vec<String>,
 }
 
-fn said<T: Named>(field: &str, list: Option<&Listed<T>>) -> Option<Said> {
+fn list_fields_of<T: ListItem>(field: &str, list: Option<&LayeredList<T>>) -> Option<ListFields> {
     let list = list?;
-    Some(Said {
+    Some(ListFields {
         field: String::from(field),
         replaces: list.replaces(),
         fields: list_fields(field, Some(list)),
@@ -118,12 +118,12 @@ fn said<T: Named>(field: &str, list: Option<&Listed<T>>) -> Option<Said> {
 }
 
 /// The fields of a list: its items by name where they go into what is below, else the list as a whole.
-pub fn list_fields<T: Named>(field: &str, list: Option<&Listed<T>>) -> Vec<String> {
+pub fn list_fields<T: ListItem>(field: &str, list: Option<&LayeredList<T>>) -> Vec<String> {
     let Some(list) = list else { return Vec::new() };
     if list.replaces() {
         return Vec::from([String::from(field)]);
     }
-    let names = list.items().iter().filter_map(Named::name);
+    let names = list.items().iter().filter_map(ListItem::name);
     names.map(|name| format!("{field}.{name}")).collect()
 }
 
@@ -133,18 +133,18 @@ impl Template {
         *self == Self::default()
     }
 
-    fn lists(&self) -> impl Iterator<Item = Said> {
+    fn lists(&self) -> impl Iterator<Item = ListFields> {
         let lists = [
-            said("hooks.before", self.hooks.before.as_ref()),
-            said("hooks.after", self.hooks.after.as_ref()),
-            said("mounts", self.mounts.as_ref()),
-            said("allowed_mounts", self.allowed_mounts.as_ref()),
+            list_fields_of("hooks.before", self.hooks.before.as_ref()),
+            list_fields_of("hooks.after", self.hooks.after.as_ref()),
+            list_fields_of("mounts", self.mounts.as_ref()),
+            list_fields_of("allowed_mounts", self.allowed_mounts.as_ref()),
         ];
         lists.into_iter().flatten()
     }
 
     /// The fields that say something, but what is for people: a map's key by key, a list's name by name.
-    pub fn said(&self) -> Vec<String> {
+    pub fn set_fields(&self) -> Vec<String> {
         let resources = &self.resources;
         let own = [
             ("wrapper", self.wrapper.is_some()),
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use alloc::string::ToString;
 
-    fn put(merged: &mut Merged, name: &str, json: &str) {
+    fn put(merged: &mut MergedTemplate, name: &str, json: &str) {
         let origin = Origin::Template {
             pool: "p".parse().unwrap(),
             template: name.parse().unwrap(),
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn each_value_tells_the_layer_that_it_came_from() {
-        let mut merged = Merged::default();
+        let mut merged = MergedTemplate::default();
         put(
             &mut merged,
             "a",
@@ -197,7 +197,7 @@ mod tests {
             "b",
             r#"{"env":{"B":"2"},"mounts":[{"name":"d","source":"/x"}]}"#,
         );
-        let told = |merged: &Merged| -> Vec<String> {
+        let told = |merged: &MergedTemplate| -> Vec<String> {
             let origins = merged.origins.iter();
             origins
                 .map(|(field, from)| format!("{field}: {from}"))

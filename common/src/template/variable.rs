@@ -130,7 +130,7 @@ impl fmt::Display for Variable {
 
 /// Where a text stands in a template, which says what it may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum TemplateField {
     /// An argument of the wrapper.
     Wrapper,
     /// A variable of the environment, or an argument of a hook.
@@ -147,7 +147,7 @@ pub enum Place {
     Plain,
 }
 
-impl Place {
+impl TemplateField {
     /// Whether a text that stands here may name a variable.
     pub const fn allows(self, variable: Variable) -> bool {
         let of_mount = matches!(
@@ -157,22 +157,22 @@ impl Place {
         let of_wrapper = matches!(variable, Variable::Mounts | Variable::EnvFile);
         let of_step = matches!(variable, Variable::Privileged | Variable::HostNetwork);
         match self {
-            Place::Wrapper => !of_mount,
-            Place::Text => !of_mount && !of_wrapper,
-            Place::Workdir => {
+            TemplateField::Wrapper => !of_mount,
+            TemplateField::Text => !of_mount && !of_wrapper,
+            TemplateField::Workdir => {
                 !of_mount && !of_wrapper && !of_step && !matches!(variable, Variable::Workdir)
             }
-            Place::Mount => !of_mount && !of_wrapper && !of_step,
-            Place::AllowedMount => matches!(variable, Variable::Subject | Variable::Pool),
-            Place::MountArgument => of_mount,
-            Place::Plain => false,
+            TemplateField::Mount => !of_mount && !of_wrapper && !of_step,
+            TemplateField::AllowedMount => matches!(variable, Variable::Subject | Variable::Pool),
+            TemplateField::MountArgument => of_mount,
+            TemplateField::Plain => false,
         }
     }
 }
 
 /// What a text is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum TextPart<'a> {
     /// Itself.
     Text(&'a str),
     /// What is filled in.
@@ -219,7 +219,7 @@ const CLOSE: &str = "}}";
 ///
 /// # Errors
 /// Where braces have no other half, or name what is not on the list.
-pub fn pieces(text: &str) -> Result<Vec<Piece<'_>>, VariableError> {
+pub fn pieces(text: &str) -> Result<Vec<TextPart<'_>>, VariableError> {
     let unbalanced = || VariableError::Unbalanced {
         text: text.escape_debug().collect(),
     };
@@ -231,16 +231,16 @@ pub fn pieces(text: &str) -> Result<Vec<Piece<'_>>, VariableError> {
             return Err(unbalanced());
         }
         if !before.is_empty() {
-            found.push(Piece::Text(before));
+            found.push(TextPart::Text(before));
         }
-        found.push(Piece::Variable(named(word.trim())?));
+        found.push(TextPart::Variable(named(word.trim())?));
         rest = behind;
     }
     if rest.contains(CLOSE) {
         return Err(unbalanced());
     }
     if !rest.is_empty() {
-        found.push(Piece::Text(rest));
+        found.push(TextPart::Text(rest));
     }
     Ok(found)
 }
@@ -269,11 +269,11 @@ fn listed(which: impl Fn(Variable) -> bool) -> String {
 ///
 /// # Errors
 /// The first thing that speaks against it.
-pub fn check(text: &str, place: Place) -> Result<(), VariableError> {
+pub fn check(text: &str, place: TemplateField) -> Result<(), VariableError> {
     let pieces = pieces(text)?;
     let whole = pieces.len() == 1;
     for piece in &pieces {
-        let Piece::Variable(variable) = *piece else {
+        let TextPart::Variable(variable) = *piece else {
             continue;
         };
         if !place.allows(variable) {
@@ -291,8 +291,8 @@ pub fn check(text: &str, place: Place) -> Result<(), VariableError> {
 }
 
 /// Whether a text names a variable.
-pub fn names(text: &str, wanted: Variable) -> bool {
-    pieces(text).is_ok_and(|pieces| pieces.contains(&Piece::Variable(wanted)))
+pub fn mentions(text: &str, wanted: Variable) -> bool {
+    pieces(text).is_ok_and(|pieces| pieces.contains(&TextPart::Variable(wanted)))
 }
 
 /// The text with what is known filled in; what is not yet known stays as it is.
@@ -301,8 +301,8 @@ pub fn fill(text: &str, value: impl Fn(Variable) -> Option<String>) -> String {
         return text.to_owned();
     };
     let filled = pieces.into_iter().map(|piece| match piece {
-        Piece::Text(text) => text.to_owned(),
-        Piece::Variable(variable) => {
+        TextPart::Text(text) => text.to_owned(),
+        TextPart::Variable(variable) => {
             value(variable).unwrap_or_else(|| format!("{OPEN}{variable}{CLOSE}"))
         }
     });
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn what_is_on_no_list_is_refused_with_the_nearest_name() {
-        let said = |text| check(text, Place::Wrapper).unwrap_err().to_string();
+        let said = |text| check(text, TemplateField::Wrapper).unwrap_err().to_string();
         assert_eq!(
             said("--node={{nuna}}"),
             "there is no variable `nuna`: did you mean `numa`?"
@@ -361,9 +361,11 @@ mod tests {
             "`mounts` stands for whole arguments: let `{{mounts}}` be one by itself"
         );
         assert!(said("{{source}}").starts_with("`source` cannot be named here: cluster, step, "));
-        let plain = check("{{step}}", Place::Plain).unwrap_err().to_string();
+        let plain = check("{{step}}", TemplateField::Plain)
+            .unwrap_err()
+            .to_string();
         assert_eq!(plain, "`step` cannot be named here: nothing can be");
-        let late = check("/d/{{node}}", Place::AllowedMount);
+        let late = check("/d/{{node}}", TemplateField::AllowedMount);
         assert_eq!(
             late.unwrap_err().to_string(),
             "`node` cannot be named here: subject, pool can be"
@@ -374,12 +376,12 @@ mod tests {
     fn every_variable_may_be_named_somewhere() {
         for variable in Variable::ALL {
             let text = std::format!("{{{{{variable}}}}}");
-            let places = [Place::Wrapper, Place::MountArgument];
+            let places = [TemplateField::Wrapper, TemplateField::MountArgument];
             assert!(
                 places.iter().any(|place| check(&text, *place).is_ok()),
                 "{variable}"
             );
-            assert!(names(&text, variable));
+            assert!(mentions(&text, variable));
         }
     }
 }

@@ -4,29 +4,29 @@ use alloc::format;
 use alloc::string::{String, ToString};
 
 use super::number::Ratio;
-use super::value::Value;
+use super::value::FactValue;
 use crate::amount::parse_memory;
 use crate::nearest::nearest;
 use crate::time::Span;
 
 /// A number, an amount of memory or a length of time. Decimals of amounts are taken, for nothing is rounded here.
-pub(super) fn read(text: &str) -> Option<Value> {
+pub(super) fn read(text: &str) -> Option<FactValue> {
     let split = text.find(|c: char| c.is_ascii_alphabetic());
     let Some(split) = split else {
-        return Ratio::decimal(text).map(Value::Number);
+        return Ratio::decimal(text).map(FactValue::Number);
     };
     let (number, unit) = text.split_at(split);
     // The size of the unit is what one of it is.
     if let Ok(size) = parse_memory(&format!("1{unit}")) {
         let bytes = Ratio::decimal(number)?.times(Ratio::whole(size.into()))?;
-        return Some(Value::Bytes(bytes));
+        return Some(FactValue::Bytes(bytes));
     }
     if let Ok(one) = format!("1{unit}").parse::<Span>() {
         let millis = Ratio::decimal(number)?.times(Ratio::whole(one.millis().into()))?;
-        return Some(Value::Time(millis));
+        return Some(FactValue::Time(millis));
     }
     let span: Span = text.parse().ok()?;
-    Some(Value::time(Some(span)))
+    Some(FactValue::time(Some(span)))
 }
 
 /// What was probably meant.

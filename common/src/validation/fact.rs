@@ -7,17 +7,17 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use super::error::RuleProblem;
 use super::number::Ratio;
-use super::value::{Kind, Value};
-use super::wrong::Wrong;
-use crate::amount::{GPU, Key, MCPU, MEMORY_MB, STORAGE_MB, megabytes_up, parse_memory};
+use super::value::{FactValue, ValueKind};
+use crate::amount::{GPU, MCPU, MEMORY_MB, ResourceKey, STORAGE_MB, megabytes_up, parse_memory};
 use crate::label::LabelKey;
 use crate::nearest::nearest;
 use crate::step::StepSpec;
 
 /// Why a fact is not there, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lack(pub String);
+pub struct MissingFact(pub String);
 
 /// Something that a rule names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub enum Fact {
     /// A label of its own.
     Label(LabelKey),
     /// An amount of a custom key.
-    PoolResource(Key),
+    PoolResource(ResourceKey),
     /// Of a host.
     Node(NodeFact),
 }
@@ -126,12 +126,12 @@ const NODE: [(&str, NodeFact); 8] = [
 
 impl Fact {
     /// The fact of this name, and of this key where it takes one.
-    pub(super) fn find(of_node: bool, name: &str, key: Option<&str>) -> Result<Self, Wrong> {
+    pub(super) fn find(of_node: bool, name: &str, key: Option<&str>) -> Result<Self, RuleProblem> {
         match (of_node, name, key) {
             (false, "labels", Some(key)) => Ok(Fact::Label(label(key)?)),
             (true, "labels", Some(key)) => Ok(Fact::Node(NodeFact::Label(label(key)?))),
             (false, _, Some(key)) => {
-                let key = Key::new(key).map_err(|e| Wrong::Key(e.to_string()))?;
+                let key = ResourceKey::new(key).map_err(|e| RuleProblem::Key(e.to_string()))?;
                 Ok(Fact::PoolResource(key))
             }
             (true, _, _) => of_host(name),
@@ -140,7 +140,7 @@ impl Fact {
     }
 
     /// Of which kind it is.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ValueKind {
         match self {
             Fact::GpuCount
             | Fact::CpuCount
@@ -148,12 +148,14 @@ impl Fact {
             | Fact::Retries
             | Fact::Priority
             | Fact::PoolResource(_)
-            | Fact::Node(NodeFact::CpuCount | NodeFact::GpuCount) => Kind::Number,
+            | Fact::Node(NodeFact::CpuCount | NodeFact::GpuCount) => ValueKind::Number,
             Fact::Memory
             | Fact::Storage
-            | Fact::Node(NodeFact::Memory | NodeFact::Storage | NodeFact::GpuMemory) => Kind::Bytes,
-            Fact::Timeout | Fact::QueueTimeout | Fact::GracePeriod => Kind::Time,
-            Fact::Preemptible | Fact::AllowPending => Kind::Truth,
+            | Fact::Node(NodeFact::Memory | NodeFact::Storage | NodeFact::GpuMemory) => {
+                ValueKind::Bytes
+            }
+            Fact::Timeout | Fact::QueueTimeout | Fact::GracePeriod => ValueKind::Time,
+            Fact::Preemptible | Fact::AllowPending => ValueKind::Bool,
             Fact::Subject
             | Fact::Name
             | Fact::Platform
@@ -163,16 +165,16 @@ impl Fact {
             | Fact::Label(_)
             | Fact::Node(
                 NodeFact::Name | NodeFact::GpuModel | NodeFact::Arch | NodeFact::Label(_),
-            ) => Kind::Text,
+            ) => ValueKind::Text,
         }
     }
 }
 
-fn label(key: &str) -> Result<LabelKey, Wrong> {
-    LabelKey::new(key).map_err(|e| Wrong::Key(e.to_string()))
+fn label(key: &str) -> Result<LabelKey, RuleProblem> {
+    LabelKey::new(key).map_err(|e| RuleProblem::Key(e.to_string()))
 }
 
-fn of_step(name: &str) -> Result<Fact, Wrong> {
+fn of_step(name: &str) -> Result<Fact, RuleProblem> {
     let mut known = STEP.into_iter();
     if let Some((_, fact)) = known.find(|(word, _)| *word == name) {
         return Ok(fact);
@@ -182,7 +184,7 @@ fn of_step(name: &str) -> Result<Fact, Wrong> {
     Err(unknown(name.to_owned(), &names))
 }
 
-fn of_host(name: &str) -> Result<Fact, Wrong> {
+fn of_host(name: &str) -> Result<Fact, RuleProblem> {
     let mut known = NODE.into_iter();
     if let Some((_, fact)) = known.find(|(word, _)| *word == name) {
         return Ok(Fact::Node(fact));
@@ -196,12 +198,12 @@ fn of_host(name: &str) -> Result<Fact, Wrong> {
     Err(unknown(format!("node.{name}"), &names))
 }
 
-fn unknown(name: String, known: &[&str]) -> Wrong {
+fn unknown(name: String, known: &[&str]) -> RuleProblem {
     let hint = match nearest(&name, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are {}", known.join(", ")),
     };
-    Wrong::Unknown { name, hint }
+    RuleProblem::Unknown { name, hint }
 }
 
 /// The facts of a step, with everything filled in.
@@ -213,61 +215,61 @@ impl StepFacts<'_> {
     ///
     /// # Errors
     /// Where the step has nothing of the kind.
-    pub fn value(&self, fact: &Fact) -> Result<Value, Lack> {
+    pub fn value(&self, fact: &Fact) -> Result<FactValue, MissingFact> {
         let spec = self.0;
-        let amount = |key: &str| Value::number(spec.request.get(key));
-        let text = |text: &str| Value::Text(text.to_owned());
-        let lack = |what: &str| Lack(format!("the step says no `{what}`"));
+        let amount = |key: &str| FactValue::number(spec.request.get(key));
+        let text = |text: &str| FactValue::Text(text.to_owned());
+        let lack = |what: &str| MissingFact(format!("the step says no `{what}`"));
         Ok(match fact {
             Fact::GpuCount => amount(GPU),
             Fact::CpuCount => thousandths(spec.request.get(MCPU)),
             Fact::Memory => self.memory(),
             Fact::Storage => megabytes(spec.request.get(STORAGE_MB)),
-            Fact::Nodes => Value::number(spec.nodes.into()),
-            Fact::Retries => Value::number(spec.retries.into()),
-            Fact::Priority => Value::Number(Ratio::whole(spec.priority.into())),
-            Fact::Preemptible => Value::Truth(spec.preemptible),
-            Fact::AllowPending => Value::Truth(spec.allow_pending),
-            Fact::Timeout => Value::time(spec.timeout),
-            Fact::QueueTimeout => Value::time(spec.queue_timeout),
-            Fact::GracePeriod => Value::time(Some(spec.grace)),
+            Fact::Nodes => FactValue::number(spec.nodes.into()),
+            Fact::Retries => FactValue::number(spec.retries.into()),
+            Fact::Priority => FactValue::Number(Ratio::whole(spec.priority.into())),
+            Fact::Preemptible => FactValue::Bool(spec.preemptible),
+            Fact::AllowPending => FactValue::Bool(spec.allow_pending),
+            Fact::Timeout => FactValue::time(spec.timeout),
+            Fact::QueueTimeout => FactValue::time(spec.queue_timeout),
+            Fact::GracePeriod => FactValue::time(Some(spec.grace)),
             Fact::Subject => text(spec.subject.as_str()),
             Fact::Name => text(&spec.name),
             Fact::Platform => text(spec.platform.as_deref().unwrap_or(crate::platform::ANY)),
             Fact::Work => text(spec.work.ok_or_else(|| lack("work"))?.as_str()),
             Fact::PriorityClass => {
                 let class = spec.priority_class.ok_or_else(|| lack("priority_class"))?;
-                Value::Text(class.to_string())
+                FactValue::Text(class.to_string())
             }
             Fact::OnPreempt => text(spec.on_preempt.as_str()),
             Fact::Label(key) => {
                 let value = spec.labels.get(key);
-                let lack = || Lack(format!("the step has no label `{key}`"));
+                let lack = || MissingFact(format!("the step has no label `{key}`"));
                 text(value.ok_or_else(lack)?.as_str())
             }
             Fact::PoolResource(key) => amount(key.as_str()),
-            Fact::Node(_) => return Err(Lack("no host is looked at".to_owned())),
+            Fact::Node(_) => return Err(MissingFact("no host is looked at".to_owned())),
         })
     }
 
     /// To the byte where it was written so; what is counted is rounded up.
-    fn memory(&self) -> Value {
+    fn memory(&self) -> FactValue {
         let counted = self.0.request.get(MEMORY_MB);
         let written = self.0.resources.memory.as_deref().map(parse_memory);
         match written {
-            Some(Ok(bytes)) if megabytes_up(bytes) == counted => Value::bytes(bytes),
+            Some(Ok(bytes)) if megabytes_up(bytes) == counted => FactValue::bytes(bytes),
             _ => megabytes(counted),
         }
     }
 }
 
-fn thousandths(n: u64) -> Value {
+fn thousandths(n: u64) -> FactValue {
     let exact = Ratio::new(n.into(), 1000);
-    exact.map_or(Value::number(0), Value::Number)
+    exact.map_or(FactValue::number(0), FactValue::Number)
 }
 
-fn megabytes(n: u64) -> Value {
-    Value::Bytes(Ratio::whole(i128::from(n) * 1_000_000))
+fn megabytes(n: u64) -> FactValue {
+    FactValue::Bytes(Ratio::whole(i128::from(n) * 1_000_000))
 }
 
 /// The facts of a host, as far as it has them.
@@ -298,28 +300,28 @@ impl NodeFacts {
     ///
     /// # Errors
     /// Where the host has nothing of the kind.
-    pub fn value(&self, fact: &NodeFact) -> Result<Value, Lack> {
-        let text = |text: &str| Value::Text(text.to_owned());
-        let no_gpu = || Lack("it has no GPU".to_owned());
+    pub fn value(&self, fact: &NodeFact) -> Result<FactValue, MissingFact> {
+        let text = |text: &str| FactValue::Text(text.to_owned());
+        let no_gpu = || MissingFact("it has no GPU".to_owned());
         Ok(match fact {
             NodeFact::Name => text(&self.name),
-            NodeFact::Memory => Value::bytes(self.memory),
-            NodeFact::Storage => Value::bytes(self.storage),
+            NodeFact::Memory => FactValue::bytes(self.memory),
+            NodeFact::Storage => FactValue::bytes(self.storage),
             NodeFact::CpuCount => thousandths(self.mcpu),
-            NodeFact::GpuCount => Value::number(self.gpus),
-            NodeFact::GpuMemory => Value::bytes(self.gpu_memory.ok_or_else(no_gpu)?),
+            NodeFact::GpuCount => FactValue::number(self.gpus),
+            NodeFact::GpuMemory => FactValue::bytes(self.gpu_memory.ok_or_else(no_gpu)?),
             NodeFact::GpuModel => match &self.gpu_models[..] {
                 [] => return Err(no_gpu()),
                 [model] => text(model),
                 several => {
                     let several = several.join("` and `");
-                    return Err(Lack(format!("it has GPUs of `{several}`")));
+                    return Err(MissingFact(format!("it has GPUs of `{several}`")));
                 }
             },
             NodeFact::Arch => text(&self.arch),
             NodeFact::Label(key) => {
                 let value = self.labels.get(key.as_str());
-                let lack = || Lack(format!("it has no label `{key}`"));
+                let lack = || MissingFact(format!("it has no label `{key}`"));
                 text(value.ok_or_else(lack)?)
             }
         })

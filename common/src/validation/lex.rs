@@ -3,18 +3,18 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::wrong::{MAX_RULE_BYTES, RuleError, Wrong};
+use super::error::{MAX_RULE_BYTES, RuleError, RuleProblem};
 
 /// A word of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
     /// The byte at which it begins.
     pub(super) at: usize,
-    pub(super) word: Word<'a>,
+    pub(super) word: TokenKind<'a>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word<'a> {
+pub(super) enum TokenKind<'a> {
     /// A number, with its unit where it has one.
     Number(&'a str),
     /// A name, or a part of one.
@@ -37,7 +37,7 @@ pub(super) fn words(text: &str) -> Result<Vec<Token<'_>>, RuleError> {
     if text.len() > MAX_RULE_BYTES {
         return Err(RuleError {
             column: 1,
-            wrong: Wrong::TooLong(text.len()),
+            wrong: RuleProblem::TooLong(text.len()),
         });
     }
     let mut found = Vec::new();
@@ -48,7 +48,7 @@ pub(super) fn words(text: &str) -> Result<Vec<Token<'_>>, RuleError> {
         at += blank;
         let (word, len) = word(text, at)?;
         found.push(Token { at, word });
-        if word == Word::End {
+        if word == TokenKind::End {
             return Ok(found);
         }
         at += len;
@@ -56,36 +56,36 @@ pub(super) fn words(text: &str) -> Result<Vec<Token<'_>>, RuleError> {
 }
 
 /// The word that begins at a place, and how many bytes it takes.
-fn word(text: &str, at: usize) -> Result<(Word<'_>, usize), RuleError> {
+fn word(text: &str, at: usize) -> Result<(TokenKind<'_>, usize), RuleError> {
     let rest = &text[at..];
     let Some(first) = rest.chars().next() else {
-        return Ok((Word::End, 0));
+        return Ok((TokenKind::End, 0));
     };
     if matches!(first, '"' | '\'') {
         let inner = &rest[1..];
         let end = inner
             .find(first)
-            .ok_or_else(|| error(text, at, Wrong::Unclosed))?;
+            .ok_or_else(|| error(text, at, RuleProblem::Unclosed))?;
         // No fact has one in it, and messages show texts as they were written.
         let unseen =
             |(_, c): &(usize, char)| c.escape_debug().len() > 1 && !matches!(c, '\\' | '"' | '\'');
         if let Some((place, c)) = inner[..end].char_indices().find(unseen) {
-            let wrong = Wrong::Character(c.escape_debug().to_string());
+            let wrong = RuleProblem::Character(c.escape_debug().to_string());
             return Err(error(text, at + 1 + place, wrong));
         }
-        return Ok((Word::Text(&inner[..end]), end + 2));
+        return Ok((TokenKind::Text(&inner[..end]), end + 2));
     }
     if first.is_ascii_digit() {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '.';
         let number = run(rest, is_part);
-        return Ok((Word::Number(number), number.len()));
+        return Ok((TokenKind::Number(number), number.len()));
     }
     if first.is_ascii_alphabetic() || first == '_' {
         let name = run(rest, |c| c.is_ascii_alphanumeric() || c == '_');
-        return Ok((Word::Name(name), name.len()));
+        return Ok((TokenKind::Name(name), name.len()));
     }
     match SIGNS.into_iter().find(|sign| rest.starts_with(sign)) {
-        Some(sign) => Ok((Word::Sign(sign), sign.len())),
+        Some(sign) => Ok((TokenKind::Sign(sign), sign.len())),
         None => Err(error(text, at, strange(rest, first))),
     }
 }
@@ -95,26 +95,28 @@ fn run(text: &str, is_part: impl Fn(char) -> bool) -> &str {
     &text[..end]
 }
 
-fn strange(rest: &str, first: char) -> Wrong {
+fn strange(rest: &str, first: char) -> RuleProblem {
     match first {
-        '=' => Wrong::Sign("=", "write `==` to compare"),
-        '&' | '|' if rest.len() > 1 => Wrong::Joined,
-        _ => Wrong::Character(first.escape_debug().to_string()),
+        '=' => RuleProblem::Sign("=", "write `==` to compare"),
+        '&' | '|' if rest.len() > 1 => RuleProblem::Joined,
+        _ => RuleProblem::Character(first.escape_debug().to_string()),
     }
 }
 
-pub(super) fn error(text: &str, at: usize, wrong: Wrong) -> RuleError {
+pub(super) fn error(text: &str, at: usize, wrong: RuleProblem) -> RuleError {
     let column = text[..at].chars().count() + 1;
     RuleError { column, wrong }
 }
 
-impl Word<'_> {
+impl TokenKind<'_> {
     /// As a message calls it.
     pub(super) fn shown(self) -> String {
         match self {
-            Word::Number(text) | Word::Name(text) | Word::Sign(text) => alloc::format!("`{text}`"),
-            Word::Text(text) => alloc::format!("\"{}\"", text.escape_debug()),
-            Word::End => "nothing".to_string(),
+            TokenKind::Number(text) | TokenKind::Name(text) | TokenKind::Sign(text) => {
+                alloc::format!("`{text}`")
+            }
+            TokenKind::Text(text) => alloc::format!("\"{}\"", text.escape_debug()),
+            TokenKind::End => "nothing".to_string(),
         }
     }
 }

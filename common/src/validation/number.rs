@@ -5,14 +5,17 @@ use core::cmp::Ordering;
 /// A fraction in lowest terms, with a denominator above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ratio {
-    top: i128,
-    bottom: i128,
+    numerator: i128,
+    denominator: i128,
 }
 
 impl Ratio {
     /// A whole number.
     pub const fn whole(n: i128) -> Self {
-        Self { top: n, bottom: 1 }
+        Self {
+            numerator: n,
+            denominator: 1,
+        }
     }
 
     /// `top / bottom`; `None` where that is no number, or none that can be counted.
@@ -21,10 +24,13 @@ impl Ratio {
         let shared = i128::try_from(shared).ok().filter(|shared| *shared > 0)?;
         let (top, bottom) = (top.checked_div(shared)?, bottom.checked_div(shared)?);
         match bottom.signum() {
-            1 => Some(Self { top, bottom }),
+            1 => Some(Self {
+                numerator: top,
+                denominator: bottom,
+            }),
             -1 => Some(Self {
-                top: top.checked_neg()?,
-                bottom: bottom.checked_neg()?,
+                numerator: top.checked_neg()?,
+                denominator: bottom.checked_neg()?,
             }),
             _ => None,
         }
@@ -48,16 +54,16 @@ impl Ratio {
     }
 
     pub(super) fn plus(self, other: Self) -> Option<Self> {
-        let left = self.top.checked_mul(other.bottom)?;
-        let right = other.top.checked_mul(self.bottom)?;
+        let left = self.numerator.checked_mul(other.denominator)?;
+        let right = other.numerator.checked_mul(self.denominator)?;
         Self::new(
             left.checked_add(right)?,
-            self.bottom.checked_mul(other.bottom)?,
+            self.denominator.checked_mul(other.denominator)?,
         )
     }
 
     pub(super) fn negated(self) -> Option<Self> {
-        Self::new(self.top.checked_neg()?, self.bottom)
+        Self::new(self.numerator.checked_neg()?, self.denominator)
     }
 
     pub(super) fn minus(self, other: Self) -> Option<Self> {
@@ -65,28 +71,28 @@ impl Ratio {
     }
 
     pub(super) fn times(self, other: Self) -> Option<Self> {
-        let top = self.top.checked_mul(other.top)?;
-        Self::new(top, self.bottom.checked_mul(other.bottom)?)
+        let top = self.numerator.checked_mul(other.numerator)?;
+        Self::new(top, self.denominator.checked_mul(other.denominator)?)
     }
 
     pub(super) fn over(self, other: Self) -> Option<Self> {
-        let top = self.top.checked_mul(other.bottom)?;
-        Self::new(top, self.bottom.checked_mul(other.top)?)
+        let top = self.numerator.checked_mul(other.denominator)?;
+        Self::new(top, self.denominator.checked_mul(other.numerator)?)
     }
 
     pub(super) fn compare(self, other: Self) -> Option<Ordering> {
-        let left = self.top.checked_mul(other.bottom)?;
-        Some(left.cmp(&other.top.checked_mul(self.bottom)?))
+        let left = self.numerator.checked_mul(other.denominator)?;
+        Some(left.cmp(&other.numerator.checked_mul(self.denominator)?))
     }
 
     /// The nearest whole number, halves away from zero.
     pub(super) fn rounded(self) -> i128 {
-        let half = self.bottom / 2;
-        let top = match self.top < 0 {
-            true => self.top.saturating_sub(half),
-            false => self.top.saturating_add(half),
+        let half = self.denominator / 2;
+        let top = match self.numerator < 0 {
+            true => self.numerator.saturating_sub(half),
+            false => self.numerator.saturating_add(half),
         };
-        top / self.bottom
+        top / self.denominator
     }
 
     /// How far two are apart, as millionths of the larger; all of it where that cannot be told.
@@ -101,7 +107,7 @@ impl Ratio {
     }
 
     fn magnitude(self) -> Option<Self> {
-        match self.top < 0 {
+        match self.numerator < 0 {
             true => self.negated(),
             false => Some(self),
         }

@@ -6,10 +6,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::constant;
+use super::error::{MAX_DEPTH, RuleError, RuleProblem};
 use super::fact::{self, Fact};
-use super::lex::{self, Token, Word};
-use super::value::{Kind, Value};
-use super::wrong::{MAX_DEPTH, RuleError, Wrong};
+use super::lex::{self, Token, TokenKind};
+use super::value::{FactValue, ValueKind};
 
 /// How two sides are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ const COMPARISONS: [(&str, Comparison); 6] = [
 
 /// A step of arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sign {
+pub(super) enum ArithmeticOp {
     Plus,
     Minus,
     Times,
@@ -43,16 +43,16 @@ pub(super) enum Sign {
 /// What stands on a side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expr {
-    Constant(Value),
+    Constant(FactValue),
     Fact(Fact),
-    Sum(Box<Expr>, Sign, Box<Expr>),
+    Sum(Box<Expr>, ArithmeticOp, Box<Expr>),
 }
 
 /// A side, and how it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Side {
     pub(super) expr: Expr,
-    pub(super) kind: Kind,
+    pub(super) kind: ValueKind,
     pub(super) text: String,
 }
 
@@ -71,7 +71,7 @@ impl Rule {
     /// Where it is none, with the column at which it is wrong.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
         let tokens = lex::words(text)?;
-        let mut reader = Reader {
+        let mut reader = RuleParser {
             text,
             tokens: &tokens,
             next: 0,
@@ -79,7 +79,7 @@ impl Rule {
         };
         let rule = reader.rule()?;
         if !rule.left.expr.names_a_fact() && !rule.right.expr.names_a_fact() {
-            return Err(lex::error(text, 0, Wrong::Constant));
+            return Err(lex::error(text, 0, RuleProblem::Constant));
         }
         Ok(rule)
     }
@@ -108,14 +108,14 @@ impl Expr {
     }
 }
 
-struct Reader<'a> {
+struct RuleParser<'a> {
     text: &'a str,
     tokens: &'a [Token<'a>],
     next: usize,
     depth: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> RuleParser<'a> {
     fn peek(&self) -> Token<'a> {
         self.tokens[self.next]
     }
@@ -123,29 +123,29 @@ impl<'a> Reader<'a> {
     /// The next word; the end is never passed.
     fn take(&mut self) -> Token<'a> {
         let token = self.peek();
-        if token.word != Word::End {
+        if token.word != TokenKind::End {
             self.next += 1;
         }
         token
     }
 
     fn takes(&mut self, sign: &str) -> bool {
-        let is = self.peek().word == Word::Sign(sign);
+        let is = self.peek().word == TokenKind::Sign(sign);
         if is {
             self.take();
         }
         is
     }
 
-    fn error(&self, at: usize, wrong: Wrong) -> RuleError {
+    fn error(&self, at: usize, wrong: RuleProblem) -> RuleError {
         lex::error(self.text, at, wrong)
     }
 
     fn expected(&self, token: Token<'_>, wanted: &'static str) -> RuleError {
         let found = token.word.shown();
         let wrong = match token.word {
-            Word::Name("and" | "or" | "not") => Wrong::Joined,
-            _ => Wrong::Expected { found, wanted },
+            TokenKind::Name("and" | "or" | "not") => RuleProblem::Joined,
+            _ => RuleProblem::Expected { found, wanted },
         };
         self.error(token.at, wrong)
     }
@@ -155,13 +155,13 @@ impl<'a> Reader<'a> {
         let token = self.take();
         let sign = COMPARISONS
             .into_iter()
-            .find(|(sign, _)| token.word == Word::Sign(sign));
+            .find(|(sign, _)| token.word == TokenKind::Sign(sign));
         let Some((_, comparison)) = sign else {
             return Err(self.expected(token, "a comparison (==, !=, <=, <, >=, >)"));
         };
         let right = self.side()?;
         let last = self.peek();
-        if last.word != Word::End {
+        if last.word != TokenKind::End {
             return Err(self.expected(last, "the end"));
         }
         self.comparable(token.at, &left, comparison, &right)?;
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
     ) -> Result<(), RuleError> {
         let kind = left.kind;
         if kind != right.kind {
-            let wrong = Wrong::Compared {
+            let wrong = RuleProblem::Compared {
                 left: left.text.clone(),
                 left_kind: kind,
                 right: right.text.clone(),
@@ -192,8 +192,14 @@ impl<'a> Reader<'a> {
         }
         let ordered = !matches!(comparison, Comparison::Equal | Comparison::NotEqual);
         match kind {
-            Kind::Text | Kind::Truth if ordered => Err(self.error(at, Wrong::Unordered { kind })),
-            Kind::Text | Kind::Truth | Kind::Number | Kind::Bytes | Kind::Time => Ok(()),
+            ValueKind::Text | ValueKind::Bool if ordered => {
+                Err(self.error(at, RuleProblem::Unordered { kind }))
+            }
+            ValueKind::Text
+            | ValueKind::Bool
+            | ValueKind::Number
+            | ValueKind::Bytes
+            | ValueKind::Time => Ok(()),
         }
     }
 
@@ -204,14 +210,14 @@ impl<'a> Reader<'a> {
         Ok(Side { expr, kind, text })
     }
 
-    fn sum(&mut self) -> Result<(Expr, Kind), RuleError> {
+    fn sum(&mut self) -> Result<(Expr, ValueKind), RuleError> {
         let from = self.peek().at;
         let mut left = self.product()?;
         loop {
             let at = self.peek().at;
             let sign = match self.peek().word {
-                Word::Sign("+") => Sign::Plus,
-                Word::Sign("-") => Sign::Minus,
+                TokenKind::Sign("+") => ArithmeticOp::Plus,
+                TokenKind::Sign("-") => ArithmeticOp::Minus,
                 _ => return Ok(left),
             };
             self.take();
@@ -220,14 +226,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn product(&mut self) -> Result<(Expr, Kind), RuleError> {
+    fn product(&mut self) -> Result<(Expr, ValueKind), RuleError> {
         let from = self.peek().at;
         let mut left = self.factor()?;
         loop {
             let at = self.peek().at;
             let sign = match self.peek().word {
-                Word::Sign("*") => Sign::Times,
-                Word::Sign("/") => Sign::Over,
+                TokenKind::Sign("*") => ArithmeticOp::Times,
+                TokenKind::Sign("/") => ArithmeticOp::Over,
                 _ => return Ok(left),
             };
             self.take();
@@ -240,13 +246,13 @@ impl<'a> Reader<'a> {
         &self,
         from: usize,
         at: usize,
-        (left, left_kind): (Expr, Kind),
-        sign: Sign,
-        (right, right_kind): (Expr, Kind),
-    ) -> Result<(Expr, Kind), RuleError> {
+        (left, left_kind): (Expr, ValueKind),
+        sign: ArithmeticOp,
+        (right, right_kind): (Expr, ValueKind),
+    ) -> Result<(Expr, ValueKind), RuleError> {
         let Some(kind) = kind_of(left_kind, sign, right_kind) else {
             let end = self.peek().at;
-            let wrong = Wrong::Arithmetic {
+            let wrong = RuleProblem::Arithmetic {
                 left: shown(&self.text[from..at]),
                 sign: sign.as_char(),
                 right: shown(&self.text[at + 1..end]),
@@ -258,25 +264,25 @@ impl<'a> Reader<'a> {
         Ok((Expr::Sum(Box::new(left), sign, Box::new(right)), kind))
     }
 
-    fn factor(&mut self) -> Result<(Expr, Kind), RuleError> {
+    fn factor(&mut self) -> Result<(Expr, ValueKind), RuleError> {
         let token = self.take();
         match token.word {
-            Word::Number(text) => self.constant(token.at, text),
-            Word::Text(text) => Ok(known(Value::Text(text.to_string()))),
-            Word::Name("true") => Ok(known(Value::Truth(true))),
-            Word::Name("false") => Ok(known(Value::Truth(false))),
-            Word::Name(name) => self.fact(token.at, name),
-            Word::Sign("(") => self.bracket(token.at),
-            Word::Sign(_) | Word::End => {
+            TokenKind::Number(text) => self.constant(token.at, text),
+            TokenKind::Text(text) => Ok(known(FactValue::Text(text.to_string()))),
+            TokenKind::Name("true") => Ok(known(FactValue::Bool(true))),
+            TokenKind::Name("false") => Ok(known(FactValue::Bool(false))),
+            TokenKind::Name(name) => self.fact(token.at, name),
+            TokenKind::Sign("(") => self.bracket(token.at),
+            TokenKind::Sign(_) | TokenKind::End => {
                 Err(self.expected(token, "a fact, a number, an amount or a text"))
             }
         }
     }
 
-    fn bracket(&mut self, at: usize) -> Result<(Expr, Kind), RuleError> {
+    fn bracket(&mut self, at: usize) -> Result<(Expr, ValueKind), RuleError> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(self.error(at, Wrong::TooDeep));
+            return Err(self.error(at, RuleProblem::TooDeep));
         }
         let inner = self.sum()?;
         self.depth -= 1;
@@ -286,9 +292,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn constant(&self, at: usize, text: &str) -> Result<(Expr, Kind), RuleError> {
+    fn constant(&self, at: usize, text: &str) -> Result<(Expr, ValueKind), RuleError> {
         constant::read(text).map(known).ok_or_else(|| {
-            let wrong = Wrong::Number {
+            let wrong = RuleProblem::Number {
                 text: text.to_string(),
                 hint: constant::hint(text),
             };
@@ -296,7 +302,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn fact(&mut self, at: usize, first: &str) -> Result<(Expr, Kind), RuleError> {
+    fn fact(&mut self, at: usize, first: &str) -> Result<(Expr, ValueKind), RuleError> {
         let of_node = first == "node";
         let name = match of_node {
             false => first,
@@ -318,8 +324,8 @@ impl<'a> Reader<'a> {
         }
         let token = self.take();
         match token.word {
-            Word::Name(name) => Ok(name),
-            Word::Number(_) | Word::Text(_) | Word::Sign(_) | Word::End => {
+            TokenKind::Name(name) => Ok(name),
+            TokenKind::Number(_) | TokenKind::Text(_) | TokenKind::Sign(_) | TokenKind::End => {
                 Err(self.expected(token, wanted))
             }
         }
@@ -332,7 +338,7 @@ impl<'a> Reader<'a> {
             return self.part(WANTED);
         }
         let token = self.take();
-        let Word::Text(key) = token.word else {
+        let TokenKind::Text(key) = token.word else {
             return Err(self.expected(token, "a text between quotes"));
         };
         match self.takes("]") {
@@ -353,47 +359,47 @@ fn shown(part: &str) -> String {
     words.join(" ")
 }
 
-fn known(value: Value) -> (Expr, Kind) {
+fn known(value: FactValue) -> (Expr, ValueKind) {
     let kind = value.kind();
     (Expr::Constant(value), kind)
 }
 
-impl Sign {
+impl ArithmeticOp {
     fn as_char(self) -> char {
         match self {
-            Sign::Plus => '+',
-            Sign::Minus => '-',
-            Sign::Times => '*',
-            Sign::Over => '/',
+            ArithmeticOp::Plus => '+',
+            ArithmeticOp::Minus => '-',
+            ArithmeticOp::Times => '*',
+            ArithmeticOp::Over => '/',
         }
     }
 }
 
 /// Of which kind a step of arithmetic is: what is of one kind is added and divided, and anything is multiplied and
 /// divided by a number.
-pub(super) fn kind_of(left: Kind, sign: Sign, right: Kind) -> Option<Kind> {
-    let counts = |kind| matches!(kind, Kind::Number | Kind::Bytes | Kind::Time);
+pub(super) fn kind_of(left: ValueKind, sign: ArithmeticOp, right: ValueKind) -> Option<ValueKind> {
+    let counts = |kind| matches!(kind, ValueKind::Number | ValueKind::Bytes | ValueKind::Time);
     if !counts(left) || !counts(right) {
         return None;
     }
     match sign {
-        Sign::Plus | Sign::Minus => (left == right).then_some(left),
-        Sign::Times if left == Kind::Number => Some(right),
-        Sign::Times => (right == Kind::Number).then_some(left),
-        Sign::Over if right == Kind::Number => Some(left),
-        Sign::Over => (left == right).then_some(Kind::Number),
+        ArithmeticOp::Plus | ArithmeticOp::Minus => (left == right).then_some(left),
+        ArithmeticOp::Times if left == ValueKind::Number => Some(right),
+        ArithmeticOp::Times => (right == ValueKind::Number).then_some(left),
+        ArithmeticOp::Over if right == ValueKind::Number => Some(left),
+        ArithmeticOp::Over => (left == right).then_some(ValueKind::Number),
     }
 }
 
-fn unit_hint(left: Kind, right: Kind) -> &'static str {
+fn unit_hint(left: ValueKind, right: ValueKind) -> &'static str {
     match (left, right) {
-        (Kind::Bytes, Kind::Number) | (Kind::Number, Kind::Bytes) => {
+        (ValueKind::Bytes, ValueKind::Number) | (ValueKind::Number, ValueKind::Bytes) => {
             "; write amounts with their unit, such as `16GiB`"
         }
-        (Kind::Time, Kind::Number) | (Kind::Number, Kind::Time) => {
+        (ValueKind::Time, ValueKind::Number) | (ValueKind::Number, ValueKind::Time) => {
             "; write times with their unit, such as `2h`"
         }
-        (Kind::Text, _) | (_, Kind::Text) => "; write texts between quotes",
+        (ValueKind::Text, _) | (_, ValueKind::Text) => "; write texts between quotes",
         _ => "",
     }
 }

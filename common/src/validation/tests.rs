@@ -36,9 +36,12 @@ fn host() -> NodeFacts {
 
 fn judge(spec: &StepSpec, node: &NodeFacts, rule: &str) -> Result<(), String> {
     let step = StepFacts(spec);
-    match Rule::parse(rule).unwrap().judge(&On { step, node }) {
-        Verdict::Holds => Ok(()),
-        Verdict::Fails(failure) => Err(failure.found),
+    match Rule::parse(rule)
+        .unwrap()
+        .evaluate(&StepOnNode { step, node })
+    {
+        RuleResult::Holds => Ok(()),
+        RuleResult::Fails(failure) => Err(failure.values),
     }
 }
 
@@ -212,8 +215,8 @@ fn what_is_wrong_is_said_with_its_column_and_the_way_out() {
     );
 }
 
-fn document(json: &str) -> Result<Vec<Asserted>, String> {
-    let terms: ValidationTerms = serde_json::from_str(json).unwrap();
+fn document(json: &str) -> Result<Vec<ParsedAssertion>, String> {
+    let terms: ValidationSpec = serde_json::from_str(json).unwrap();
     terms.read().map_err(|error| error.to_string())
 }
 
@@ -251,18 +254,21 @@ fn an_assertion_asks_for_nothing_where_its_when_does_not_hold() {
     .unwrap();
     let spec = usual();
     let node = host();
-    let facts = On {
+    let facts = StepOnNode {
         step: StepFacts(&spec),
         node: &node,
     };
     let holds: Vec<bool> = rules
         .iter()
-        .map(|rule| rule.judge(&facts) == Verdict::Holds)
+        .map(|rule| rule.evaluate(&facts) == RuleResult::Holds)
         .collect();
     assert_eq!(holds, [true, true, false]);
-    let idle: Vec<bool> = rules.iter().map(|rule| rule.is_idle(&facts.step)).collect();
+    let idle: Vec<bool> = rules
+        .iter()
+        .map(|rule| rule.is_inactive(&facts.step))
+        .collect();
     assert_eq!(idle, [true, true, false]);
-    let about: Vec<bool> = rules.iter().map(Asserted::is_about_hosts).collect();
+    let about: Vec<bool> = rules.iter().map(ParsedAssertion::is_about_hosts).collect();
     assert_eq!(about, [false, false, true]);
 }
 
@@ -270,7 +276,7 @@ proptest! {
     #[test]
     fn any_text_is_read_or_refused_and_judged_without_a_panic(text in "\\PC{0,60}") {
         if let Ok(rule) = Rule::parse(&text) {
-            rule.judge(&StepFacts(&usual()));
+            rule.evaluate(&StepFacts(&usual()));
         }
     }
 
@@ -286,7 +292,7 @@ proptest! {
         ),
     ) {
         if let Ok(rule) = Rule::parse(&words.join(" ")) {
-            rule.judge(&On { step: StepFacts(&usual()), node: &host() });
+            rule.evaluate(&StepOnNode { step: StepFacts(&usual()), node: &host() });
         }
     }
 

@@ -10,7 +10,7 @@ use crate::time::Span;
 
 /// What can be compared with what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     /// A plain number.
     Number,
     /// An amount of memory or disk.
@@ -20,24 +20,24 @@ pub enum Kind {
     /// A word.
     Text,
     /// Yes or no.
-    Truth,
+    Bool,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ValueKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Kind::Number => "a number",
-            Kind::Bytes => "an amount such as `8GiB`",
-            Kind::Time => "a time such as `2h`",
-            Kind::Text => "a text",
-            Kind::Truth => "`true` or `false`",
+            ValueKind::Number => "a number",
+            ValueKind::Bytes => "an amount such as `8GiB`",
+            ValueKind::Time => "a time such as `2h`",
+            ValueKind::Text => "a text",
+            ValueKind::Bool => "`true` or `false`",
         })
     }
 }
 
 /// What something is worth.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum FactValue {
     /// A plain number.
     Number(Ratio),
     /// Bytes.
@@ -49,43 +49,43 @@ pub enum Value {
     /// A word.
     Text(String),
     /// Yes or no.
-    Truth(bool),
+    Bool(bool),
 }
 
-impl Value {
+impl FactValue {
     /// A plain number.
     pub fn number(n: u64) -> Self {
-        Value::Number(Ratio::whole(n.into()))
+        FactValue::Number(Ratio::whole(n.into()))
     }
 
     /// So many bytes.
     pub fn bytes(n: u64) -> Self {
-        Value::Bytes(Ratio::whole(n.into()))
+        FactValue::Bytes(Ratio::whole(n.into()))
     }
 
     /// A length of time; none is for ever.
     pub fn time(span: Option<Span>) -> Self {
-        span.map_or(Value::Forever, |span| {
-            Value::Time(Ratio::whole(span.millis().into()))
+        span.map_or(FactValue::Forever, |span| {
+            FactValue::Time(Ratio::whole(span.millis().into()))
         })
     }
 
     /// Of which kind it is.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ValueKind {
         match self {
-            Value::Number(_) => Kind::Number,
-            Value::Bytes(_) => Kind::Bytes,
-            Value::Time(_) | Value::Forever => Kind::Time,
-            Value::Text(_) => Kind::Text,
-            Value::Truth(_) => Kind::Truth,
+            FactValue::Number(_) => ValueKind::Number,
+            FactValue::Bytes(_) => ValueKind::Bytes,
+            FactValue::Time(_) | FactValue::Forever => ValueKind::Time,
+            FactValue::Text(_) => ValueKind::Text,
+            FactValue::Bool(_) => ValueKind::Bool,
         }
     }
 
     /// What it is worth as an amount of its kind.
     pub(super) fn amount(&self) -> Option<Ratio> {
         match self {
-            Value::Number(n) | Value::Bytes(n) | Value::Time(n) => Some(*n),
-            Value::Forever | Value::Text(_) | Value::Truth(_) => None,
+            FactValue::Number(n) | FactValue::Bytes(n) | FactValue::Time(n) => Some(*n),
+            FactValue::Forever | FactValue::Text(_) | FactValue::Bool(_) => None,
         }
     }
 }
@@ -104,15 +104,15 @@ const DECIMAL: [(&str, i128); 4] = [
     ("KB", 1_000),
 ];
 
-impl fmt::Display for Value {
+impl fmt::Display for FactValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
-            Value::Number(n) => thousandths(*n),
-            Value::Bytes(n) => bytes(*n),
-            Value::Time(n) => time(*n),
-            Value::Forever => "without end".to_string(),
-            Value::Text(text) => format!("`{}`", text.escape_debug()),
-            Value::Truth(truth) => truth.to_string(),
+            FactValue::Number(n) => thousandths(*n),
+            FactValue::Bytes(n) => bytes(*n),
+            FactValue::Time(n) => time(*n),
+            FactValue::Forever => "without end".to_string(),
+            FactValue::Text(text) => format!("`{}`", text.escape_debug()),
+            FactValue::Bool(truth) => truth.to_string(),
         };
         f.pad(&text)
     }
@@ -165,22 +165,22 @@ mod tests {
 
     #[test]
     fn values_are_shown_in_units_that_people_write() {
-        let memory = Value::bytes(64 << 30).amount().unwrap();
+        let memory = FactValue::bytes(64 << 30).amount().unwrap();
         let nine_tenths = memory.times(Ratio::decimal("0.9").unwrap()).unwrap();
         for (value, shown) in [
-            (Value::bytes(64 << 30), "64GiB"),
-            (Value::Bytes(nine_tenths), "57.6GiB"),
-            (Value::bytes(1000), "1000B"),
-            (Value::bytes(500_000_000_000), "500GB"),
-            (Value::bytes(67_433_549_824), "62.802GiB"),
-            (Value::bytes(17), "17B"),
-            (Value::bytes(0), "0B"),
-            (Value::Number(Ratio::new(1, 3).unwrap()), "0.333"),
-            (Value::Number(Ratio::whole(-2)), "-2"),
-            (Value::time(Some(Span::from_secs(5400))), "1h30m"),
-            (Value::time(None), "without end"),
-            (Value::Text("a\u{1b}".into()), "`a\\u{1b}`"),
-            (Value::Truth(true), "true"),
+            (FactValue::bytes(64 << 30), "64GiB"),
+            (FactValue::Bytes(nine_tenths), "57.6GiB"),
+            (FactValue::bytes(1000), "1000B"),
+            (FactValue::bytes(500_000_000_000), "500GB"),
+            (FactValue::bytes(67_433_549_824), "62.802GiB"),
+            (FactValue::bytes(17), "17B"),
+            (FactValue::bytes(0), "0B"),
+            (FactValue::Number(Ratio::new(1, 3).unwrap()), "0.333"),
+            (FactValue::Number(Ratio::whole(-2)), "-2"),
+            (FactValue::time(Some(Span::from_secs(5400))), "1h30m"),
+            (FactValue::time(None), "without end"),
+            (FactValue::Text("a\u{1b}".into()), "`a\\u{1b}`"),
+            (FactValue::Bool(true), "true"),
         ] {
             assert_eq!(value.to_string(), shown);
         }

@@ -7,13 +7,14 @@ use std::str::FromStr;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sluice_common::access::{BindingTerms, Pattern, Resource, RoleTerms, Verb};
+use sluice_common::access::{BindingSpec, NamePattern, Resource, RoleSpec, Verb};
 use sluice_common::amount::parse_memory;
 use sluice_common::api::{
     ApiTokenRequest, ApplyRequest, BatchRequest, CordonRequest, DrainRequest, JoinTokenRequest,
     LabelsRequest, MoveRequest, UncordonRequest,
 };
-use sluice_common::cluster::ClusterTerms;
+use sluice_common::cluster::ClusterSpec;
+use sluice_common::credential::Fingerprint;
 use sluice_common::exec::ExecRequest;
 use sluice_common::id::{AttemptId, BootId, ClusterId, NodeName, StepId, Subject};
 use sluice_common::inventory::{Capability, Inventory};
@@ -21,17 +22,16 @@ use sluice_common::label::{LabelChange, LabelKey, LabelValue};
 use sluice_common::nearest::unknown_field;
 use sluice_common::output::{mark, read_mark};
 use sluice_common::platform::range::{Bytes, Range, Version};
-use sluice_common::platform::terms::{PlatformSpec, Words};
+use sluice_common::platform::spec::{NameList, PlatformSpec};
 use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::processors::CpuSet;
-use sluice_common::proof::Fingerprint;
 use sluice_common::request::StepRequest;
 use sluice_common::selector::Selector;
-use sluice_common::step::Work;
+use sluice_common::step::WorkKind;
 use sluice_common::template::Template;
 use sluice_common::template::variable::{fill, pieces};
 use sluice_common::time::Span;
-use sluice_common::validation::{Rule, StepFacts, ValidationTerms, Verdict};
+use sluice_common::validation::{Rule, RuleResult, StepFacts, ValidationSpec};
 use sluice_fuzz::Fuzz;
 
 /// What is understood is written so that it is understood as the same; what is not is told in words for a terminal.
@@ -75,11 +75,11 @@ fn words_and_amounts() {
                 3 => comes_back::<LabelValue>(text),
                 4 => comes_back::<CpuSet>(text),
                 5 => comes_back::<Span>(text),
-                6 => comes_back::<Work>(text),
+                6 => comes_back::<WorkKind>(text),
                 7 => comes_back::<AttemptId>(text),
                 8 => comes_back::<Subject>(text),
                 9 => comes_back::<Capability>(text),
-                10 => comes_back::<Pattern>(text),
+                10 => comes_back::<NamePattern>(text),
                 _ => amounts_and_names(text),
             }
         });
@@ -117,7 +117,7 @@ fn terms_and_hashes() {
             match kind % 8 {
                 0 => comes_back::<Range<Bytes>>(text),
                 1 => comes_back::<Range<Version>>(text),
-                2 => comes_back::<Words>(text),
+                2 => comes_back::<NameList>(text),
                 3 => comes_back::<Verb>(text),
                 4 => comes_back::<Resource>(text),
                 5 => comes_back::<Fingerprint>(text),
@@ -199,8 +199,8 @@ fn assertions_of_validations() {
             };
             match Rule::parse(text) {
                 Ok(rule) => {
-                    if let Verdict::Fails(failure) = rule.judge(&StepFacts(&spec)) {
-                        is_harmless(&failure.found, text.len());
+                    if let RuleResult::Fails(failure) = rule.evaluate(&StepFacts(&spec)) {
+                        is_harmless(&failure.values, text.len());
                     }
                 }
                 Err(error) => {
@@ -309,9 +309,9 @@ fn documents() {
                 3 => drop(document::<PlatformSpec>(json)),
                 4 => drop(document::<PoolSpec>(json)),
                 5 => drop(document::<PolicySpec>(json)),
-                6 => drop(document::<RoleTerms>(json)),
-                7 => drop(document::<BindingTerms>(json)),
-                8 => drop(document::<ClusterTerms>(json)),
+                6 => drop(document::<RoleSpec>(json)),
+                7 => drop(document::<BindingSpec>(json)),
+                8 => drop(document::<ClusterSpec>(json)),
                 9 => drop(document::<ExecRequest>(json)),
                 10 => drop(document::<ApplyRequest>(json)),
                 11 => drop(document::<BatchRequest>(json)),
@@ -351,7 +351,7 @@ fn template(json: &[u8]) {
 }
 
 fn validation(json: &[u8]) {
-    let Some(terms) = document::<ValidationTerms>(json) else {
+    let Some(terms) = document::<ValidationSpec>(json) else {
         return;
     };
     if let Err(error) = terms.read() {

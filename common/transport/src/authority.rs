@@ -10,13 +10,13 @@ use rcgen::{
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem;
+use sluice_common::credential::{Fingerprint, Generation, NodeClaim};
 use sluice_common::hex;
 use sluice_common::id::{ClusterId, NameError, NodeName};
-use sluice_common::proof::{Claim, Fingerprint, Generation};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-use crate::certificate::{certificates_in, fingerprint_of, pem_of, sha256};
+use crate::certificate::{fingerprint_of, parse_certificates, sha256, to_pem};
 use crate::files::{self, FileError};
 use crate::peer::{
     CLUSTER_URI_PREFIX, COORDINATOR_HOST, GENERATION_URI_PREFIX, NODE_URI_PREFIX, POOL_URI_PREFIX,
@@ -43,17 +43,17 @@ pub struct Authority {
 
 /// For whom a node's certificate is, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeTerms {
+pub struct NodeCertificateSpec {
     /// The node.
     pub node: NodeName,
     /// What the certificate says beside its name.
-    pub claim: Claim,
+    pub claim: NodeClaim,
     /// How long it is good for.
     pub ttl: Duration,
 }
 
 /// A certificate and its key, both as PEM. The key is secret.
-pub struct Issued {
+pub struct IssuedCertificate {
     /// The certificate.
     pub cert_pem: String,
     /// Its private key.
@@ -137,7 +137,7 @@ impl Authority {
             let path = ca_cert.to_owned();
             AuthorityError::Certificate { path, source }
         };
-        let certificates = certificates_in(&text).map_err(no_certificate)?;
+        let certificates = parse_certificates(&text).map_err(no_certificate)?;
         let first = certificates.first().cloned();
         let first = first.ok_or_else(|| no_certificate(pem::Error::NoItemsFound))?;
         let key_error = |source| AuthorityError::Key {
@@ -149,7 +149,7 @@ impl Authority {
         let own = certificates.find(|der| check_pair(der, &key, ca_cert, ca_key).is_ok());
         let der = own.unwrap_or(first);
         check_pair(&der, &key, ca_cert, ca_key)?;
-        let cert_pem = pem_of(&der);
+        let cert_pem = to_pem(&der);
         let issuer = Issuer::from_ca_cert_der(&der, key).map_err(AuthorityError::Issue)?;
         Ok(Self {
             fingerprint: fingerprint_of(&der),
@@ -161,7 +161,7 @@ impl Authority {
 
     /// Has what it issues say of which cluster it is.
     #[must_use]
-    pub fn of_cluster(self, cluster: ClusterId) -> Self {
+    pub fn with_cluster(self, cluster: ClusterId) -> Self {
         let cluster = Some(cluster);
         Self { cluster, ..self }
     }
@@ -194,7 +194,7 @@ impl Authority {
     ///
     /// # Errors
     /// Where there is no randomness to be had.
-    pub fn issue_coordinator(&self) -> Result<Issued, AuthorityError> {
+    pub fn issue_coordinator(&self) -> Result<IssuedCertificate, AuthorityError> {
         self.issue_coordinator_for(LIFETIME)
     }
 
@@ -202,7 +202,10 @@ impl Authority {
     ///
     /// # Errors
     /// Where there is no randomness to be had.
-    pub fn issue_coordinator_for(&self, ttl: Duration) -> Result<Issued, AuthorityError> {
+    pub fn issue_coordinator_for(
+        &self,
+        ttl: Duration,
+    ) -> Result<IssuedCertificate, AuthorityError> {
         let key = new_key()?;
         let cert_pem = self.certify_coordinator(&key, ttl)?;
         Ok(issued(cert_pem, &key))
@@ -236,20 +239,23 @@ impl Authority {
     ///
     /// # Errors
     /// Where that is no name of a node, or there is no randomness to be had.
-    pub fn issue_node(&self, node: &str) -> Result<Issued, AuthorityError> {
-        let terms = NodeTerms {
+    pub fn issue_node(&self, node: &str) -> Result<IssuedCertificate, AuthorityError> {
+        let terms = NodeCertificateSpec {
             node: NodeName::new(node)?,
-            claim: Claim::default(),
+            claim: NodeClaim::default(),
             ttl: LIFETIME,
         };
-        self.issue_node_on(&terms)
+        self.issue_node_with(&terms)
     }
 
     /// A node's certificate on these terms, with a key of its own.
     ///
     /// # Errors
     /// Where there is no randomness to be had.
-    pub fn issue_node_on(&self, terms: &NodeTerms) -> Result<Issued, AuthorityError> {
+    pub fn issue_node_with(
+        &self,
+        terms: &NodeCertificateSpec,
+    ) -> Result<IssuedCertificate, AuthorityError> {
         let key = new_key()?;
         let cert_pem = self.certify(node_params(terms), &key)?;
         Ok(issued(cert_pem, &key))
@@ -263,12 +269,15 @@ impl Authority {
     pub fn certify_node(
         &self,
         request: &SigningRequest,
-        terms: &NodeTerms,
+        terms: &NodeCertificateSpec,
     ) -> Result<String, AuthorityError> {
         self.certify(node_params(terms), request.public_key())
     }
 
-    pub(crate) fn issue(&self, params: CertificateParams) -> Result<Issued, AuthorityError> {
+    pub(crate) fn issue(
+        &self,
+        params: CertificateParams,
+    ) -> Result<IssuedCertificate, AuthorityError> {
         self.issue_for(params, &new_key()?)
     }
 
@@ -276,7 +285,7 @@ impl Authority {
         &self,
         params: CertificateParams,
         key: &KeyPair,
-    ) -> Result<Issued, AuthorityError> {
+    ) -> Result<IssuedCertificate, AuthorityError> {
         let cert_pem = self.certify(params, key)?;
         Ok(issued(cert_pem, key))
     }
@@ -299,15 +308,15 @@ impl Authority {
     }
 }
 
-fn issued(cert_pem: String, key: &KeyPair) -> Issued {
-    Issued {
+fn issued(cert_pem: String, key: &KeyPair) -> IssuedCertificate {
+    IssuedCertificate {
         cert_pem,
         key_pem: key.serialize_pem(),
     }
 }
 
-fn node_params(terms: &NodeTerms) -> CertificateParams {
-    let NodeTerms { node, claim, ttl } = terms;
+fn node_params(terms: &NodeCertificateSpec) -> CertificateParams {
+    let NodeCertificateSpec { node, claim, ttl } = terms;
     let mut params = params(&format!("Sluice node {node}"), *ttl);
     params.subject_alt_names = vec![uri(NODE_URI_PREFIX, node)];
     let pool = claim.pool.as_ref().map(|pool| uri(POOL_URI_PREFIX, pool));
@@ -325,7 +334,7 @@ fn uri(prefix: &str, value: &impl ToString) -> SanType {
     SanType::URI(text.try_into().expect("a checked name is ASCII"))
 }
 
-impl Issued {
+impl IssuedCertificate {
     /// Writes certificate and key, the key for its owner alone.
     ///
     /// # Errors
@@ -385,7 +394,7 @@ fn check_pair(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::{Peer, member_of};
+    use crate::peer::{Peer, peer_identity_of};
     use rustls::pki_types::pem::PemObject;
 
     fn der(pem: &str) -> CertificateDer<'static> {
@@ -393,16 +402,16 @@ mod tests {
     }
 
     fn peer_of(der: &CertificateDer<'_>) -> Result<Peer, crate::CertificateError> {
-        member_of(der).map(|member| member.peer)
+        peer_identity_of(der).map(|member| member.peer)
     }
 
     #[test]
     fn a_certificate_says_what_its_terms_say_and_nothing_that_the_request_says() {
         let authority = Authority::create("c1").unwrap();
         let (_key, request) = SigningRequest::make().unwrap();
-        let terms = NodeTerms {
+        let terms = NodeCertificateSpec {
             node: NodeName::new("gpu-7").unwrap(),
-            claim: Claim {
+            claim: NodeClaim {
                 pool: Some(sluice_common::id::PoolName::new("training").unwrap()),
                 generation: Generation::new(2),
             },
@@ -410,7 +419,7 @@ mod tests {
         };
         let request = SigningRequest::read(&request).unwrap();
         let certificate = authority.certify_node(&request, &terms).unwrap();
-        let member = member_of(&der(&certificate)).unwrap();
+        let member = peer_identity_of(&der(&certificate)).unwrap();
         assert_eq!(member.peer, Peer::Node("gpu-7".into()));
         assert_eq!(member.claim, terms.claim);
         assert_eq!(member.cluster, Some(ClusterId::new("c1").unwrap()));

@@ -7,7 +7,7 @@ use data_encoding::BASE64;
 use ring::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::{Error, PemObject};
-use sluice_common::proof::Fingerprint;
+use sluice_common::credential::Fingerprint;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
@@ -66,12 +66,12 @@ pub fn fingerprint_of(der: &CertificateDer<'_>) -> Fingerprint {
 ///
 /// # Errors
 /// Where a part of it is broken.
-pub fn certificates_in(pem: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+pub fn parse_certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).collect()
 }
 
 /// A certificate in PEM form.
-pub fn pem_of(der: &CertificateDer<'_>) -> String {
+pub fn to_pem(der: &CertificateDer<'_>) -> String {
     let encoded = BASE64.encode(der);
     let lines = encoded.as_bytes().chunks(PEM_LINE_CHARS);
     let lines = lines.map(String::from_utf8_lossy);

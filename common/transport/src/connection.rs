@@ -12,7 +12,7 @@ use sluice_common::limit::MAX_FRAME_BYTES;
 
 use crate::endpoint::canonical;
 use crate::error::{TransportError, explain};
-use crate::peer::{Member, Peer};
+use crate::peer::{Peer, PeerIdentity};
 use crate::settings::{MAX_REASON, READ_CHUNK_BYTES};
 
 /// Code of an orderly close.
@@ -22,8 +22,8 @@ const BROKEN_OFF: VarInt = VarInt::from_u32(2);
 
 /// A verified certificate, and what it says.
 #[derive(Debug)]
-pub(crate) struct Shown {
-    pub(crate) member: Member,
+pub(crate) struct VerifiedCertificate {
+    pub(crate) member: PeerIdentity,
     pub(crate) chain: Vec<CertificateDer<'static>>,
 }
 
@@ -31,12 +31,12 @@ pub(crate) struct Shown {
 #[derive(Clone, Debug)]
 pub struct Connection {
     quic: quinn::Connection,
-    member: Arc<Member>,
+    member: Arc<PeerIdentity>,
     chain: Arc<Vec<CertificateDer<'static>>>,
 }
 
 impl Connection {
-    pub(crate) fn new(quic: quinn::Connection, shown: Shown) -> Self {
+    pub(crate) fn new(quic: quinn::Connection, shown: VerifiedCertificate) -> Self {
         Self {
             quic,
             member: Arc::new(shown.member),
@@ -50,7 +50,7 @@ impl Connection {
     }
 
     /// All that their certificate says of them.
-    pub fn member(&self) -> &Member {
+    pub fn peer_identity(&self) -> &PeerIdentity {
         &self.member
     }
 
@@ -102,7 +102,7 @@ pub(crate) fn framed(
 ) -> (FrameWriter, FrameReader) {
     let writer = FrameWriter {
         stream: send,
-        state: Writing::Whole,
+        state: WriteState::Ready,
     };
     let reader = FrameReader {
         stream: receive,
@@ -116,15 +116,15 @@ pub(crate) fn framed(
 #[derive(Debug)]
 pub struct FrameWriter {
     stream: SendStream,
-    state: Writing,
+    state: WriteState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Writing {
+enum WriteState {
     /// Everything was sent whole.
-    Whole,
+    Ready,
     /// A sending is under way, or was given up.
-    Partly,
+    Partial,
     /// The end was sent.
     Finished,
 }
@@ -146,22 +146,22 @@ impl FrameWriter {
     /// # Errors
     /// As [`send`](Self::send).
     pub async fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), TransportError> {
-        if self.state != Writing::Whole {
-            return Err(TransportError::Finished);
+        if self.state != WriteState::Ready {
+            return Err(TransportError::StreamFinished);
         }
-        self.state = Writing::Partly;
+        self.state = WriteState::Partial;
         self.stream
             .write_all(bytes)
             .await
             .map_err(TransportError::writing)?;
-        self.state = Writing::Whole;
+        self.state = WriteState::Ready;
         Ok(())
     }
 
     /// Says that this is the end. What was sent goes on to the reader.
     pub fn finish(&mut self) {
-        if self.state == Writing::Whole {
-            self.state = Writing::Finished;
+        if self.state == WriteState::Ready {
+            self.state = WriteState::Finished;
             // It fails where the stream is at its end already, by the peer's doing.
             let _ = self.stream.finish();
         }
@@ -174,15 +174,15 @@ impl FrameWriter {
     pub async fn delivered(&mut self) -> Result<(), TransportError> {
         match self.stream.stopped().await {
             Ok(None) => Ok(()),
-            Ok(Some(_)) => Err(TransportError::Unread),
+            Ok(Some(_)) => Err(TransportError::ReaderGone),
             Err(quinn::StoppedError::ConnectionLost(error)) => Err(TransportError::lost(error)),
-            Err(quinn::StoppedError::ZeroRttRejected) => Err(TransportError::Finished),
+            Err(quinn::StoppedError::ZeroRttRejected) => Err(TransportError::StreamFinished),
         }
     }
 
     /// Waits until nothing that is sent would be read any more: the reader is gone or the link is lost. For a sender
     /// who has nothing to send for a long time. Before [`finish`](Self::finish) only.
-    pub async fn unread(&self) {
+    pub async fn reader_gone(&self) {
         // Each outcome means it: stopped, all received, link lost.
         let _ = self.stream.stopped().await;
     }
@@ -191,7 +191,7 @@ impl FrameWriter {
 impl Drop for FrameWriter {
     /// Left alone, the stream would end as if that were its end, and half of an output would pass for the whole.
     fn drop(&mut self) {
-        if self.state != Writing::Finished {
+        if self.state != WriteState::Finished {
             // It fails where the stream is at its end already.
             let _ = self.stream.reset(BROKEN_OFF);
         }
@@ -221,7 +221,7 @@ impl FrameReader {
             match self.stream.read_chunk(READ_CHUNK_BYTES, true).await {
                 Ok(Some(chunk)) => self.buffer.push(&chunk.bytes),
                 Ok(None) if self.buffer.is_empty() => return Ok(None),
-                Ok(None) => return Err(TransportError::HalfFrame),
+                Ok(None) => return Err(TransportError::TruncatedFrame),
                 Err(error) => return Err(TransportError::reading(error)),
             }
         }

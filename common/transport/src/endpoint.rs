@@ -18,19 +18,19 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-use crate::connection::{CLOSED, Connection, Shown};
+use crate::connection::{CLOSED, Connection, VerifiedCertificate};
 use crate::error::{TransportError, explain};
-use crate::gate::{Entry, Gate, Room};
+use crate::gate::{Gate, GateDecision, HandshakePermit};
 use crate::identity::Identity;
-use crate::join::Stranger;
-use crate::peer::{COORDINATOR_HOST, CertificateError, Peer, member_of};
+use crate::join::JoiningPeer;
+use crate::peer::{COORDINATOR_HOST, CertificateError, Peer, peer_identity_of};
 use crate::{settings, tls};
 
 /// Code of a close because a verified certificate stands for nobody who is let in.
 const REFUSED: VarInt = VarInt::from_u32(1);
 /// What the coordinator says first, on a stream of its own: the agent is let in. In TLS 1.3 who dials has finished
 /// before its certificate is looked at, so without it a dial would succeed and fail a moment later.
-const LET_IN: &[u8] = b"+";
+const ADMITTED: &[u8] = b"+";
 
 /// The coordinator's end, to which agents dial. Dropping it keeps links that are made; [`Listener::close`] ends them.
 #[derive(Debug)]
@@ -45,16 +45,16 @@ pub struct Listener {
 pub struct Handshake {
     incoming: Incoming,
     cluster: Option<ClusterId>,
-    room: Room,
+    room: HandshakePermit,
 }
 
 /// Who has dialled, once the handshake is over.
 #[derive(Debug)]
-pub enum Visitor {
+pub enum AcceptedPeer {
     /// A node, by its certificate.
     Node(Connection),
     /// Somebody without a certificate, who wants one.
-    Stranger(Stranger),
+    JoiningPeer(JoiningPeer),
 }
 
 /// An agent's end, from which it dials.
@@ -74,7 +74,7 @@ impl Listener {
             return Err(wrong_identity(identity, "listening", "the coordinator's"));
         }
         let config = server_config(identity);
-        let cluster = identity.member().cluster.clone();
+        let cluster = identity.peer_identity().cluster.clone();
         socket(addr)
             .and_then(|socket| endpoint(socket, identity.reset.endpoint_config(), Some(config)))
             .map(|endpoint| Self {
@@ -113,7 +113,7 @@ impl Listener {
             let incoming = self.endpoint.accept().await?;
             let from = incoming.remote_address().ip();
             match self.gate.enter(from, incoming.remote_address_validated()) {
-                Entry::Begin(room) => {
+                GateDecision::Admit(room) => {
                     let cluster = self.cluster.clone();
                     return Some(Handshake {
                         incoming,
@@ -122,8 +122,8 @@ impl Listener {
                     });
                 }
                 // Whose address is not proven may always be asked to prove it.
-                Entry::Prove => drop(incoming.retry()),
-                Entry::Drop => incoming.ignore(),
+                GateDecision::Retry => drop(incoming.retry()),
+                GateDecision::Ignore => incoming.ignore(),
             }
         }
     }
@@ -152,9 +152,9 @@ impl Handshake {
     /// # Errors
     /// Where the peer is too slow, shows no certificate of this cluster's authority, or one that is no node's.
     pub async fn finish(self) -> Result<Connection, TransportError> {
-        match self.meet().await? {
-            Visitor::Node(connection) => Ok(connection),
-            Visitor::Stranger(stranger) => {
+        match self.finish_any().await? {
+            AcceptedPeer::Node(connection) => Ok(connection),
+            AcceptedPeer::JoiningPeer(stranger) => {
                 stranger.close("no host can join here");
                 Err(TransportError::Certificate {
                     address: stranger.remote_addr(),
@@ -168,7 +168,7 @@ impl Handshake {
     ///
     /// # Errors
     /// As [`finish`](Self::finish), but for a peer who shows none and says that it wants to join.
-    pub async fn meet(self) -> Result<Visitor, TransportError> {
+    pub async fn finish_any(self) -> Result<AcceptedPeer, TransportError> {
         let address = self.remote_addr();
         let failed = |reason| TransportError::Handshake { address, reason };
         match timeout(settings::HANDSHAKE_LIMIT, self.admit()).await {
@@ -180,7 +180,7 @@ impl Handshake {
         }
     }
 
-    async fn admit(self) -> Result<Visitor, TransportError> {
+    async fn admit(self) -> Result<AcceptedPeer, TransportError> {
         let address = self.remote_addr();
         let failed = |error| TransportError::Handshake {
             address,
@@ -188,18 +188,18 @@ impl Handshake {
         };
         let connection = self.incoming.await.map_err(failed)?;
         if wants_to_join(&connection) {
-            return Ok(Visitor::Stranger(Stranger::inbound(connection)));
+            return Ok(AcceptedPeer::JoiningPeer(JoiningPeer::inbound(connection)));
         }
         let is_node = |peer: &Peer| matches!(peer, Peer::Node(_));
-        let shown = member_who(&connection, self.cluster.as_ref(), is_node)?;
+        let shown = verify_member(&connection, self.cluster.as_ref(), is_node)?;
         let mut stream = connection.open_uni().await.map_err(failed)?;
         stream
-            .write_all(LET_IN)
+            .write_all(ADMITTED)
             .await
             .map_err(TransportError::writing)?;
         // Dropping the stream finishes it.
-        self.room.is_a_node_s();
-        Ok(Visitor::Node(Connection::new(connection, shown)))
+        self.room.remember_address();
+        Ok(AcceptedPeer::Node(Connection::new(connection, shown)))
     }
 }
 
@@ -238,7 +238,7 @@ impl Dialer {
             .and_then(|socket| endpoint(socket, EndpointConfig::default(), None))
             .map_err(TransportError::Socket)?;
         endpoint.set_default_client_config(config);
-        let cluster = identity.member().cluster.clone();
+        let cluster = identity.peer_identity().cluster.clone();
         Ok(Self { endpoint, cluster })
     }
 
@@ -257,7 +257,7 @@ impl Dialer {
         address: &str,
         limit: Duration,
     ) -> Result<Connection, TransportError> {
-        let silent = || TransportError::Silent {
+        let silent = || TransportError::NoAnswer {
             address: address.to_owned(),
             limit,
         };
@@ -308,13 +308,13 @@ impl Dialer {
             .map_err(|error| failed(error.to_string()))?;
         let connection = connecting.await.map_err(|error| failed(explain(error)))?;
         let is_coordinator = |peer: &Peer| *peer == Peer::Coordinator;
-        let shown = member_who(&connection, self.cluster.as_ref(), is_coordinator)?;
+        let shown = verify_member(&connection, self.cluster.as_ref(), is_coordinator)?;
         let mut stream = connection
             .accept_uni()
             .await
             .map_err(|error| failed(explain(error)))?;
-        match stream.read_to_end(LET_IN.len()).await {
-            Ok(said) if said == LET_IN => Ok(Connection::new(connection, shown)),
+        match stream.read_to_end(ADMITTED.len()).await {
+            Ok(said) if said == ADMITTED => Ok(Connection::new(connection, shown)),
             Ok(_) => Err(failed("it speaks another protocol".to_owned())),
             Err(ReadToEndError::TooLong) => Err(failed("it speaks another protocol".to_owned())),
             Err(ReadToEndError::Read(error)) => {
@@ -359,15 +359,15 @@ pub(crate) fn unresolved(address: &str, source: io::Error) -> TransportError {
 
 /// Who the verified certificate names; the connection is closed where `expected` says that they do not belong there, or
 /// where they are of another cluster under the same authority.
-fn member_who(
+fn verify_member(
     connection: &quinn::Connection,
     ours: Option<&ClusterId>,
     expected: impl Fn(&Peer) -> bool,
-) -> Result<Shown, TransportError> {
+) -> Result<VerifiedCertificate, TransportError> {
     let shown = chain_of(connection).and_then(|chain| {
         let leaf = chain.first().ok_or(CertificateError::Missing)?;
-        let member = member_of(leaf)?;
-        Ok(Shown { member, chain })
+        let member = peer_identity_of(leaf)?;
+        Ok(VerifiedCertificate { member, chain })
     });
     let checked = match shown {
         Ok(shown) if !expected(&shown.member.peer) => CertificateError::WrongEnd {

@@ -47,7 +47,7 @@ pub enum TransportError {
     },
     /// Nobody has answered.
     #[error("{address} did not answer within {}s: is a coordinator listening there, on UDP?", limit.as_secs_f32())]
-    Silent {
+    NoAnswer {
         /// Who was dialled.
         address: String,
         /// For how long.
@@ -88,16 +88,16 @@ pub enum TransportError {
     Codec(#[from] CodecError),
     /// The stream has ended inside a message.
     #[error("the stream ended inside a message")]
-    HalfFrame,
+    TruncatedFrame,
     /// The sender went away before the end of the stream.
     #[error("the other side broke the stream off")]
-    Abandoned,
+    StreamReset,
     /// The reader went away.
     #[error("the other side reads no more of the stream")]
-    Unread,
+    ReaderGone,
     /// The stream was finished here, or a message was only partly sent when its sending was given up.
     #[error("nothing more can be sent on this stream")]
-    Finished,
+    StreamFinished,
 }
 
 impl TransportError {
@@ -108,9 +108,9 @@ impl TransportError {
 
     pub(crate) fn writing(error: WriteError) -> Self {
         match error {
-            WriteError::Stopped(_) => Self::Unread,
+            WriteError::Stopped(_) => Self::ReaderGone,
             WriteError::ConnectionLost(error) => Self::lost(error),
-            WriteError::ClosedStream | WriteError::ZeroRttRejected => Self::Finished,
+            WriteError::ClosedStream | WriteError::ZeroRttRejected => Self::StreamFinished,
         }
     }
 
@@ -119,7 +119,7 @@ impl TransportError {
             ReadError::Reset(_)
             | ReadError::ClosedStream
             | ReadError::IllegalOrderedRead
-            | ReadError::ZeroRttRejected => Self::Abandoned,
+            | ReadError::ZeroRttRejected => Self::StreamReset,
             ReadError::ConnectionLost(error) => Self::lost(error),
         }
     }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::prefix::Prefix;
+use crate::network_prefix::NetworkPrefix;
 
 /// Handshakes under way of addresses that nobody has shown to be his own.
 const MAX_UNPROVEN: usize = 64;
@@ -32,31 +32,31 @@ const MAX_KNOWN: usize = 20_000;
 
 /// What becomes of a first packet.
 #[derive(Debug)]
-pub(crate) enum Entry {
+pub(crate) enum GateDecision {
     /// The handshake begins, and has room for as long as this is held.
-    Begin(Room),
+    Admit(HandshakePermit),
     /// The dialler is asked to show that the address is his.
-    Prove,
+    Retry,
     /// There is no room: the packet is dropped.
-    Drop,
+    Ignore,
 }
 
 /// The handshakes that are under way. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Gate(Arc<Mutex<UnderWay>>);
+pub(crate) struct Gate(Arc<Mutex<PendingHandshakes>>);
 
 #[derive(Debug, Default)]
-struct UnderWay {
+struct PendingHandshakes {
     unproven: usize,
     proven: usize,
     /// Proven ones.
-    of_prefix: BTreeMap<Prefix, usize>,
+    of_prefix: BTreeMap<NetworkPrefix, usize>,
     known: BTreeSet<IpAddr>,
 }
 
 /// Room for one handshake, given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct HandshakePermit {
     gate: Gate,
     address: IpAddr,
     is_proven: bool,
@@ -64,41 +64,41 @@ pub(crate) struct Room {
 
 impl Gate {
     /// Judges a first packet that says that it is from `address`, which is proven where `is_proven`.
-    pub(crate) fn enter(&self, address: IpAddr, is_proven: bool) -> Entry {
+    pub(crate) fn enter(&self, address: IpAddr, is_proven: bool) -> GateDecision {
         let address = address.to_canonical();
         let mut under_way = self.lock();
         if is_proven {
-            let prefix = Prefix::of(address);
+            let prefix = NetworkPrefix::of(address);
             let is_known = under_way.known.contains(&address);
             let most = MAX_UNDER_WAY + if is_known { KEPT_FOR_KNOWN } else { 0 };
             let of_it = under_way.of_prefix.get(&prefix).copied().unwrap_or(0);
             if under_way.proven >= most || (of_it >= MAX_OF_PREFIX && !is_known) {
-                return Entry::Drop;
+                return GateDecision::Ignore;
             }
             under_way.proven += 1;
             under_way.of_prefix.insert(prefix, of_it + 1);
         } else {
             if under_way.unproven >= MAX_UNPROVEN {
-                return Entry::Prove;
+                return GateDecision::Retry;
             }
             under_way.unproven += 1;
         }
-        Entry::Begin(Room {
+        GateDecision::Admit(HandshakePermit {
             gate: self.clone(),
             address,
             is_proven,
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, UnderWay> {
+    fn lock(&self) -> MutexGuard<'_, PendingHandshakes> {
         // The counts are whole between any two statements that could panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Room {
+impl HandshakePermit {
     /// Remembers that a node has shown its certificate from here.
-    pub(crate) fn is_a_node_s(&self) {
+    pub(crate) fn remember_address(&self) {
         let mut under_way = self.gate.lock();
         if under_way.known.len() >= MAX_KNOWN && !under_way.known.contains(&self.address) {
             under_way.known.clear();
@@ -107,7 +107,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for HandshakePermit {
     fn drop(&mut self) {
         let mut under_way = self.gate.lock();
         if !self.is_proven {
@@ -115,7 +115,7 @@ impl Drop for Room {
             return;
         }
         under_way.proven -= 1;
-        let prefix = Prefix::of(self.address);
+        let prefix = NetworkPrefix::of(self.address);
         if let Some(count) = under_way.of_prefix.get_mut(&prefix) {
             *count -= 1;
             if *count == 0 {
@@ -134,13 +134,13 @@ mod tests {
     }
 
     /// Proven ones of many networks, until no more is let in.
-    fn fill(gate: &Gate) -> Vec<Room> {
+    fn fill(gate: &Gate) -> Vec<HandshakePermit> {
         let mut rooms = Vec::new();
         for number in 0..1000 {
             match gate.enter(address(number / 50, number % 50), true) {
-                Entry::Begin(room) => rooms.push(room),
-                Entry::Prove => panic!("it is proven"),
-                Entry::Drop => {}
+                GateDecision::Admit(room) => rooms.push(room),
+                GateDecision::Retry => panic!("it is proven"),
+                GateDecision::Ignore => {}
             }
         }
         rooms
@@ -152,16 +152,22 @@ mod tests {
         let mut rooms = Vec::new();
         for number in 0..10_000 {
             match gate.enter(address(number / 20, number % 20), false) {
-                Entry::Begin(room) => rooms.push(room),
-                Entry::Prove => {}
-                Entry::Drop => panic!("none of these networks has many"),
+                GateDecision::Admit(room) => rooms.push(room),
+                GateDecision::Retry => {}
+                GateDecision::Ignore => panic!("none of these networks has many"),
             }
         }
         assert_eq!(rooms.len(), MAX_UNPROVEN);
         // Who has an address in whose name they were sent loses nothing by it.
-        assert!(matches!(gate.enter(address(1, 1), true), Entry::Begin(_)));
+        assert!(matches!(
+            gate.enter(address(1, 1), true),
+            GateDecision::Admit(_)
+        ));
         drop(rooms);
-        assert!(matches!(gate.enter(address(1, 1), false), Entry::Begin(_)));
+        assert!(matches!(
+            gate.enter(address(1, 1), false),
+            GateDecision::Admit(_)
+        ));
         let left = gate.lock();
         assert_eq!(
             (left.unproven, left.proven, left.of_prefix.len()),
@@ -174,28 +180,36 @@ mod tests {
         let gate = Gate::default();
         let mut rooms = Vec::new();
         for number in 0..250 {
-            if let Entry::Begin(room) = gate.enter(address(7, number), true) {
+            if let GateDecision::Admit(room) = gate.enter(address(7, number), true) {
                 rooms.push(room);
             }
         }
         assert_eq!(rooms.len(), MAX_OF_PREFIX);
-        assert!(matches!(gate.enter(address(8, 1), true), Entry::Begin(_)));
+        assert!(matches!(
+            gate.enter(address(8, 1), true),
+            GateDecision::Admit(_)
+        ));
     }
 
     #[test]
     fn a_host_that_has_linked_finds_room_when_all_networks_attack() {
         let gate = Gate::default();
         let host = address(200, 1);
-        let Entry::Begin(room) = gate.enter(host, false) else {
+        let GateDecision::Admit(room) = gate.enter(host, false) else {
             panic!("nothing is under way");
         };
-        room.is_a_node_s();
+        room.remember_address();
         drop(room);
         let rooms = fill(&gate);
         assert_eq!(rooms.len(), MAX_UNDER_WAY);
-        assert!(matches!(gate.enter(address(201, 1), true), Entry::Drop));
-        let kept: Vec<Entry> = (0..100).map(|_| gate.enter(host, true)).collect();
-        let let_in = kept.iter().filter(|it| matches!(it, Entry::Begin(_)));
+        assert!(matches!(
+            gate.enter(address(201, 1), true),
+            GateDecision::Ignore
+        ));
+        let kept: Vec<GateDecision> = (0..100).map(|_| gate.enter(host, true)).collect();
+        let let_in = kept
+            .iter()
+            .filter(|it| matches!(it, GateDecision::Admit(_)));
         assert_eq!(let_in.count(), KEPT_FOR_KNOWN);
     }
 }

@@ -19,7 +19,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-use crate::authority::{Authority, AuthorityError, Issued, new_user_key, params};
+use crate::authority::{Authority, AuthorityError, IssuedCertificate, new_user_key, params};
 use crate::certificate::Validity;
 use crate::files::{self, FileError};
 use crate::peer::{COORDINATOR_HOST, NODE_URI_PREFIX};
@@ -38,7 +38,7 @@ pub enum HttpsError {
     Authority(#[from] AuthorityError),
     /// A file does not hold what it should.
     #[error("{path} holds no {what} in PEM form", path = path.display())]
-    Pem {
+    PemSource {
         /// Which.
         path: PathBuf,
         /// `certificate` or `private key`.
@@ -55,16 +55,16 @@ pub enum HttpsError {
 }
 
 /// Certificates as PEM text, and where they are from, for messages.
-struct Pem<'a> {
+struct PemSource<'a> {
     text: &'a str,
     path: &'a Path,
 }
 
-impl Pem<'_> {
+impl PemSource<'_> {
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, HttpsError> {
         let read = CertificateDer::pem_slice_iter(self.text.as_bytes());
         let all: Result<Vec<_>, _> = read.collect();
-        let wrong = |source| HttpsError::Pem {
+        let wrong = |source| HttpsError::PemSource {
             path: self.path.to_owned(),
             what: "certificate",
             source,
@@ -76,10 +76,12 @@ impl Pem<'_> {
     }
 
     fn key(&self) -> Result<PrivateKeyDer<'static>, HttpsError> {
-        PrivateKeyDer::from_pem_slice(self.text.as_bytes()).map_err(|source| HttpsError::Pem {
-            path: self.path.to_owned(),
-            what: "private key",
-            source,
+        PrivateKeyDer::from_pem_slice(self.text.as_bytes()).map_err(|source| {
+            HttpsError::PemSource {
+                path: self.path.to_owned(),
+                what: "private key",
+                source,
+            }
         })
     }
 
@@ -112,7 +114,7 @@ impl std::fmt::Debug for HttpsServer {
 
 impl HttpsServer {
     /// Whether a user's certificate, with those between it and its authority, would be taken now.
-    pub fn knows_user(&self, chain: &[CertificateDer<'_>]) -> bool {
+    pub fn accepts_user(&self, chain: &[CertificateDer<'_>]) -> bool {
         let Some((own, between)) = chain.split_first() else {
             return false;
         };
@@ -133,15 +135,15 @@ pub fn server_from_files(cert: &Path, key: &Path, users: &Path) -> Result<HttpsS
     let chain = files::read_public(cert)?;
     let secret = files::read_private(key)?;
     let users_pem = files::read_public(users)?;
-    let chain = Pem {
+    let chain = PemSource {
         text: &chain,
         path: cert,
     };
-    let secret = Pem {
+    let secret = PemSource {
         text: &secret,
         path: key,
     };
-    let users = Pem {
+    let users = PemSource {
         text: &users_pem,
         path: users,
     };
@@ -153,7 +155,7 @@ pub fn server_from_files(cert: &Path, key: &Path, users: &Path) -> Result<HttpsS
 ///
 /// # Errors
 /// Where a name is none, the file holds no certificates, or there is no randomness to be had.
-pub fn server_of_cluster(
+pub fn server_from_authority(
     authority: &Authority,
     users: &Path,
     names: &[String],
@@ -161,9 +163,9 @@ pub fn server_of_cluster(
 ) -> Result<HttpsServer, HttpsError> {
     let issued = issue_server(authority, names, ttl)?;
     let own = Path::new("the certificate that was just issued");
-    let read = |text| Pem { text, path: own };
+    let read = |text| PemSource { text, path: own };
     let users_pem = files::read_public(users)?;
-    let users = Pem {
+    let users = PemSource {
         text: &users_pem,
         path: users,
     };
@@ -209,7 +211,7 @@ pub fn issue_server(
     authority: &Authority,
     names: &[String],
     ttl: Duration,
-) -> Result<Issued, AuthorityError> {
+) -> Result<IssuedCertificate, AuthorityError> {
     let names = names.iter().cloned().chain([COORDINATOR_HOST.to_owned()]);
     let named = CertificateParams::new(names.collect::<Vec<_>>());
     let mut params = params("Sluice API", ttl);
@@ -226,7 +228,7 @@ pub fn issue_user(
     authority: &Authority,
     user: &str,
     ttl: Duration,
-) -> Result<Issued, AuthorityError> {
+) -> Result<IssuedCertificate, AuthorityError> {
     // A user's name follows the rule of all names.
     let user = Subject::new(user)?;
     let mut params = params(&format!("Sluice user {user}"), ttl);
@@ -270,7 +272,7 @@ mod tests {
     use super::*;
     use crate::authority::LIFETIME;
 
-    fn der(issued: &Issued) -> CertificateDer<'static> {
+    fn der(issued: &IssuedCertificate) -> CertificateDer<'static> {
         CertificateDer::from_pem_slice(issued.cert_pem.as_bytes()).unwrap()
     }
 
@@ -313,7 +315,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let ca = dir.path().join("ca.pem");
         files::write_public(&ca, &authority.cert_pem()).unwrap();
-        assert!(server_of_cluster(&authority, &ca, &names, LIFETIME).is_ok());
+        assert!(server_from_authority(&authority, &ca, &names, LIFETIME).is_ok());
         let issued = issue_server(&authority, &names, LIFETIME).unwrap();
         let der = der(&issued);
         let (_, certificate) = X509Certificate::from_der(&der).unwrap();

@@ -9,13 +9,13 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
-use sluice_common::proof::Fingerprint;
+use sluice_common::credential::Fingerprint;
 use sluice_common::time::Span;
 
 use crate::certificate::{Validity, fingerprint_of};
 use crate::files::{self, FileError};
-use crate::peer::{CertificateError, Member, Peer, member_of};
-use crate::reset::ResetKey;
+use crate::peer::{CertificateError, Peer, PeerIdentity, peer_identity_of};
+use crate::stateless_reset::ResetKey;
 use crate::tls;
 
 /// Where a program's certificates are, all in PEM form.
@@ -37,7 +37,7 @@ pub struct Identity {
     pub(crate) reset: ResetKey,
     /// Where the certificate was, for messages.
     pub(crate) cert: PathBuf,
-    member: Member,
+    member: PeerIdentity,
     authority: Fingerprint,
     validity: Validity,
 }
@@ -84,7 +84,7 @@ pub enum IdentityError {
     },
     /// The certificate stands for nobody in a cluster.
     #[error("{path} cannot be used", path = path.display())]
-    Nobody {
+    NotAMember {
         /// Which.
         path: PathBuf,
         /// Why.
@@ -97,7 +97,7 @@ pub enum IdentityError {
         off_time(*is_over, *by),
         cert = cert.display()
     )]
-    OutOfTime {
+    NotValidNow {
         /// The certificate.
         cert: PathBuf,
         /// Whether its time is over, or has not come.
@@ -134,11 +134,11 @@ impl Identity {
         let mut certified = CertifiedKey::from_der(chain, key, &tls::provider())
             .map_err(|source| key_error(files, source))?;
         let leaf = certified.cert.first().expect("a loaded chain is not empty");
-        let nobody = |source| IdentityError::Nobody {
+        let nobody = |source| IdentityError::NotAMember {
             path: files.cert.clone(),
             source,
         };
-        let member = member_of(leaf).map_err(nobody)?;
+        let member = peer_identity_of(leaf).map_err(nobody)?;
         let validity = Validity::of(leaf).expect("a certificate that was read can be read");
         check_time(files, &validity)?;
         let untrusted = |source| IdentityError::Untrusted {
@@ -170,7 +170,7 @@ impl Identity {
     }
 
     /// All that the certificate says of its member.
-    pub fn member(&self) -> &Member {
+    pub fn peer_identity(&self) -> &PeerIdentity {
         &self.member
     }
 
@@ -197,7 +197,7 @@ fn check_time(files: &TlsFiles, validity: &Validity) -> Result<(), IdentityError
         _ => return Ok(()),
     };
     let cert = files.cert.clone();
-    Err(IdentityError::OutOfTime { cert, is_over, by })
+    Err(IdentityError::NotValidNow { cert, is_over, by })
 }
 
 fn off_time(is_over: bool, by: Duration) -> String {

@@ -7,8 +7,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use quinn::{ClientConfig, Endpoint, EndpointConfig, VarInt};
+use sluice_common::credential::Fingerprint;
 use sluice_common::join::{MAX_JOIN_FRAME_BYTES, MAX_JOIN_REPLY_BYTES};
-use sluice_common::proof::Fingerprint;
 use tokio::time::timeout;
 
 use crate::connection::{CLOSED, FrameReader, FrameWriter, framed};
@@ -20,12 +20,12 @@ use crate::tls;
 
 /// A peer who has shown no certificate, and wants one.
 #[derive(Debug)]
-pub struct Stranger {
+pub struct JoiningPeer {
     quic: quinn::Connection,
     most: usize,
 }
 
-impl Stranger {
+impl JoiningPeer {
     /// One that has dialled in.
     pub(crate) fn inbound(quic: quinn::Connection) -> Self {
         quic.set_max_concurrent_bi_streams(VarInt::from_u32(1));
@@ -95,7 +95,7 @@ impl JoinDialer {
     ///
     /// # Errors
     /// Where nobody answers within some seconds, or who answers is not the coordinator under that authority.
-    pub async fn dial(&self, address: &str) -> Result<Stranger, TransportError> {
+    pub async fn dial(&self, address: &str) -> Result<JoiningPeer, TransportError> {
         let mut outcome = Err(unresolved(address, std::io::ErrorKind::NotFound.into()));
         for found in resolve(address).await? {
             outcome = self.dial_one(address, found).await;
@@ -106,7 +106,7 @@ impl JoinDialer {
         outcome
     }
 
-    async fn dial_one(&self, name: &str, at: SocketAddr) -> Result<Stranger, TransportError> {
+    async fn dial_one(&self, name: &str, at: SocketAddr) -> Result<JoiningPeer, TransportError> {
         let failed = |reason| TransportError::Dial {
             address: name.to_owned(),
             reason,
@@ -114,12 +114,12 @@ impl JoinDialer {
         let connecting = self.endpoint.connect(at, COORDINATOR_HOST);
         let connecting = connecting.map_err(|error| failed(error.to_string()))?;
         match timeout(settings::HANDSHAKE_LIMIT, connecting).await {
-            Ok(Ok(quic)) => Ok(Stranger {
+            Ok(Ok(quic)) => Ok(JoiningPeer {
                 quic,
                 most: MAX_JOIN_REPLY_BYTES,
             }),
             Ok(Err(error)) => Err(failed(explain(error))),
-            Err(_) => Err(TransportError::Silent {
+            Err(_) => Err(TransportError::NoAnswer {
                 address: name.to_owned(),
                 limit: settings::HANDSHAKE_LIMIT,
             }),

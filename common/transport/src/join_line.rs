@@ -12,9 +12,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use data_encoding::BASE64URL_NOPAD;
+use sluice_common::credential::{Fingerprint, SecretHash};
 use sluice_common::id::NodeName;
-use sluice_common::join::{SECRET_BYTES, Secret};
-use sluice_common::proof::{Fingerprint, SecretHash};
+use sluice_common::join::{JoinSecret, SECRET_BYTES};
 
 use crate::certificate::sha256;
 
@@ -38,19 +38,19 @@ pub struct JoinLine {
     /// Of the authority under which the coordinator must show a certificate.
     pub authority: Fingerprint,
     /// Of the token.
-    pub secret: Secret,
+    pub secret: JoinSecret,
     /// The only node that it lets in; `None` is any.
     pub node: Option<NodeName>,
 }
 
 /// Why a text is no line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LineError {
+pub enum JoinLineError {
     /// It is something else.
     #[error(
         "this is no line for joining: copy the whole line that `sluice token create` printed, from `{PREFIX}` to its end"
     )]
-    NotOne,
+    NotAJoinLine,
     /// It is of another version.
     #[error(
         "this line for joining is of a version that this agent does not know: install the coordinator's release here, or make the token with this one's"
@@ -72,7 +72,7 @@ pub enum LineError {
 }
 
 /// The hash under which a secret is known.
-pub fn hash_of(secret: &Secret) -> SecretHash {
+pub fn hash_of(secret: &JoinSecret) -> SecretHash {
     SecretHash::new(sha256(&secret.0))
 }
 
@@ -102,43 +102,43 @@ fn put(body: &mut Vec<u8>, text: &str) {
 }
 
 impl FromStr for JoinLine {
-    type Err = LineError;
+    type Err = JoinLineError;
 
-    fn from_str(text: &str) -> Result<Self, LineError> {
+    fn from_str(text: &str) -> Result<Self, JoinLineError> {
         let text = text.trim();
         let Some(encoded) = text.strip_prefix(PREFIX) else {
             return Err(
                 match text.starts_with(ANY_PREFIX) && !PREFIX.starts_with(text) {
-                    true => LineError::Version,
-                    false => LineError::NotOne,
+                    true => JoinLineError::Version,
+                    false => JoinLineError::NotAJoinLine,
                 },
             );
         };
         if text.len() > MAX_LINE_CHARS {
-            return Err(LineError::Changed);
+            return Err(JoinLineError::Changed);
         }
         check_length(encoded)?;
         let bytes = BASE64URL_NOPAD.decode(encoded.as_bytes());
-        let bytes = bytes.map_err(|_| LineError::Changed)?;
-        let body = bytes.get(LENGTH_BYTES..).ok_or(LineError::Changed)?;
+        let bytes = bytes.map_err(|_| JoinLineError::Changed)?;
+        let body = bytes.get(LENGTH_BYTES..).ok_or(JoinLineError::Changed)?;
         let split = body.len().checked_sub(CHECKSUM_BYTES);
-        let (body, checksum) = body.split_at(split.ok_or(LineError::Changed)?);
+        let (body, checksum) = body.split_at(split.ok_or(JoinLineError::Changed)?);
         if sha256(body)[..CHECKSUM_BYTES] != *checksum {
-            return Err(LineError::Changed);
+            return Err(JoinLineError::Changed);
         }
-        read(body).ok_or(LineError::Changed)
+        read(body).ok_or(JoinLineError::Changed)
     }
 }
 
 /// The first four characters tell how many there are in all.
-fn check_length(encoded: &str) -> Result<(), LineError> {
+fn check_length(encoded: &str) -> Result<(), JoinLineError> {
     let has = encoded.len() + PREFIX.len();
     let head = encoded
         .as_bytes()
         .get(..4)
         .and_then(|head| BASE64URL_NOPAD.decode(head).ok());
     let Some(&[high, low, ..]) = head.as_deref() else {
-        return Err(LineError::CutOff {
+        return Err(JoinLineError::CutOff {
             has,
             wanted: PREFIX.len() + BASE64URL_NOPAD.encode_len(LENGTH_BYTES + 2 * HASH_BYTES),
         });
@@ -146,9 +146,9 @@ fn check_length(encoded: &str) -> Result<(), LineError> {
     let length = LENGTH_BYTES + usize::from(u16::from_be_bytes([high, low]));
     let wanted = PREFIX.len() + BASE64URL_NOPAD.encode_len(length);
     match has.cmp(&wanted) {
-        std::cmp::Ordering::Less => Err(LineError::CutOff { has, wanted }),
+        std::cmp::Ordering::Less => Err(JoinLineError::CutOff { has, wanted }),
         std::cmp::Ordering::Equal => Ok(()),
-        std::cmp::Ordering::Greater => Err(LineError::Changed),
+        std::cmp::Ordering::Greater => Err(JoinLineError::Changed),
     }
 }
 
@@ -169,7 +169,7 @@ fn read(body: &[u8]) -> Option<JoinLine> {
         .then(|| JoinLine {
             addresses,
             authority: Fingerprint::new(*authority),
-            secret: Secret(*secret),
+            secret: JoinSecret(*secret),
             node,
         })
 }
@@ -190,7 +190,7 @@ mod tests {
         JoinLine {
             addresses: vec!["coord-1:7443".to_owned(), "[fd00::1]:7443".to_owned()],
             authority: Fingerprint::new([7; 32]),
-            secret: Secret([9; 32]),
+            secret: JoinSecret([9; 32]),
             node: Some(NodeName::new("gpu-7").unwrap()),
         }
     }
@@ -212,7 +212,7 @@ mod tests {
         for end in PREFIX.len()..whole.len() {
             let error = whole[..end].parse::<JoinLine>().unwrap_err();
             assert!(
-                matches!(error, LineError::CutOff { has, .. } if has == end),
+                matches!(error, JoinLineError::CutOff { has, .. } if has == end),
                 "{end}: {error}"
             );
         }
@@ -236,17 +236,21 @@ mod tests {
         for at in [PREFIX.len() + 10, whole.len() / 2, whole.len() - 8] {
             assert_eq!(
                 flipped(at).parse::<JoinLine>(),
-                Err(LineError::Changed),
+                Err(JoinLineError::Changed),
                 "{at}"
             );
         }
         let longer = format!("{whole}x");
-        assert_eq!(longer.parse::<JoinLine>(), Err(LineError::Changed));
+        assert_eq!(longer.parse::<JoinLine>(), Err(JoinLineError::Changed));
         for other in ["", "hello", "sluice-join", "sluice-join-1"] {
-            assert_eq!(other.parse::<JoinLine>(), Err(LineError::NotOne), "{other}");
+            assert_eq!(
+                other.parse::<JoinLine>(),
+                Err(JoinLineError::NotAJoinLine),
+                "{other}"
+            );
         }
         let later = "sluice-join-2.AAAA".parse::<JoinLine>();
-        assert_eq!(later, Err(LineError::Version));
+        assert_eq!(later, Err(JoinLineError::Version));
     }
 
     #[test]

@@ -35,26 +35,28 @@ pub mod https;
 mod identity;
 pub mod join;
 pub mod join_line;
+mod network_prefix;
 pub mod peer;
-mod prefix;
-mod reset;
 mod settings;
 pub mod signing;
+mod stateless_reset;
 mod tls;
 
-pub use authority::{Authority, AuthorityError, Issued, NodeTerms};
+pub use authority::{Authority, AuthorityError, IssuedCertificate, NodeCertificateSpec};
 pub use backoff::Backoff;
 pub use rustls::pki_types::CertificateDer;
 
-pub use certificate::{Validity, certificates_in, digest_of, fingerprint_of, names_issuer, pem_of};
+pub use certificate::{
+    Validity, digest_of, fingerprint_of, names_issuer, parse_certificates, to_pem,
+};
 pub use connection::{Connection, FrameReader, FrameWriter};
-pub use endpoint::{Dialer, Handshake, Listener, Visitor};
+pub use endpoint::{AcceptedPeer, Dialer, Handshake, Listener};
 pub use error::TransportError;
 pub use files::FileError;
 pub use https::{HttpsError, HttpsServer};
 pub use identity::{Identity, IdentityError, TlsFiles};
-pub use join::{JoinDialer, Stranger};
-pub use join_line::{JoinLine, LineError};
-pub use peer::{CertificateError, Member, Peer, cluster_in};
-pub use prefix::Prefix;
-pub use signing::{RequestError, SigningRequest};
+pub use join::{JoinDialer, JoiningPeer};
+pub use join_line::{JoinLine, JoinLineError};
+pub use network_prefix::NetworkPrefix;
+pub use peer::{CertificateError, Peer, PeerIdentity, cluster_of};
+pub use signing::{SigningRequest, SigningRequestError};

@@ -4,8 +4,8 @@
 use std::fmt;
 
 use rustls::pki_types::CertificateDer;
+use sluice_common::credential::{Generation, NodeClaim};
 use sluice_common::id::{ClusterId, NameError, NodeName, PoolName};
-use sluice_common::proof::{Claim, Generation};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::error::X509Error;
 use x509_parser::extensions::GeneralName;
@@ -42,13 +42,13 @@ impl fmt::Display for Peer {
 
 /// All that a certificate says of its member.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct PeerIdentity {
     /// Whose it is.
     pub peer: Peer,
     /// Of which cluster; certificates of an outside authority need not say.
     pub cluster: Option<ClusterId>,
     /// What it says beside the name.
-    pub claim: Claim,
+    pub claim: NodeClaim,
 }
 
 /// Why a certificate stands for nobody.
@@ -73,7 +73,7 @@ pub enum CertificateError {
     NodeName(#[source] NameError),
     /// It says twice, or in a form that has no meaning, to what its member belongs.
     #[error("the certificate carries `{prefix}` more than once or with a value that cannot be")]
-    Claim {
+    NodeClaim {
         /// What the URI begins with.
         prefix: &'static str,
     },
@@ -105,7 +105,9 @@ pub enum CertificateError {
 ///
 /// # Errors
 /// Where it names none or several, or forbids the use that its name is for.
-pub(crate) fn member_of(certificate: &CertificateDer<'_>) -> Result<Member, CertificateError> {
+pub(crate) fn peer_identity_of(
+    certificate: &CertificateDer<'_>,
+) -> Result<PeerIdentity, CertificateError> {
     let (_, certificate) = X509Certificate::from_der(certificate)
         .map_err(|error| CertificateError::Unreadable(flat(error)))?;
     let mut names = names(&certificate)?;
@@ -117,10 +119,10 @@ pub(crate) fn member_of(certificate: &CertificateDer<'_>) -> Result<Member, Cert
     let uris = uris(&certificate)?;
     let pool = said(&uris, POOL_URI_PREFIX, |text| PoolName::new(text).ok())?;
     let number = said(&uris, GENERATION_URI_PREFIX, |text| text.parse().ok())?;
-    Ok(Member {
+    Ok(PeerIdentity {
         peer,
         cluster: said(&uris, CLUSTER_URI_PREFIX, |text| ClusterId::new(text).ok())?,
-        claim: Claim {
+        claim: NodeClaim {
             pool,
             generation: Generation::new(number.unwrap_or_default()),
         },
@@ -128,8 +130,8 @@ pub(crate) fn member_of(certificate: &CertificateDer<'_>) -> Result<Member, Cert
 }
 
 /// The cluster that a certificate names, whosever it is.
-pub fn cluster_in(certificate: &CertificateDer<'_>) -> Option<ClusterId> {
-    member_of(certificate).ok()?.cluster
+pub fn cluster_of(certificate: &CertificateDer<'_>) -> Option<ClusterId> {
+    peer_identity_of(certificate).ok()?.cluster
 }
 
 /// The value after `prefix`, if there is one: what is said twice or means nothing is refused, never passed over.
@@ -143,7 +145,9 @@ fn said<T>(
         return Ok(None);
     };
     let value = read(value).filter(|_| values.next().is_none());
-    value.map(Some).ok_or(CertificateError::Claim { prefix })
+    value
+        .map(Some)
+        .ok_or(CertificateError::NodeClaim { prefix })
 }
 
 fn uris<'a>(certificate: &'a X509Certificate<'_>) -> Result<Vec<&'a str>, CertificateError> {
@@ -236,7 +240,7 @@ mod tests {
     const SERVER: ExtendedKeyUsagePurpose = ExtendedKeyUsagePurpose::ServerAuth;
 
     fn peer_of(certificate: &CertificateDer<'_>) -> Result<Peer, CertificateError> {
-        member_of(certificate).map(|member| member.peer)
+        peer_identity_of(certificate).map(|member| member.peer)
     }
 
     #[test]
@@ -244,7 +248,7 @@ mod tests {
         let node = uri("sluice:node:a");
         let [cluster, pool, third] =
             ["cluster:c1", "pool:p1", "generation:3"].map(|text| uri(&format!("sluice:{text}")));
-        let member = member_of(&certificate(
+        let member = peer_identity_of(&certificate(
             &[node.clone(), cluster, pool.clone(), third],
             &[CLIENT],
         ));
@@ -260,8 +264,11 @@ mod tests {
             twice.to_vec(),
         ] {
             let names = [vec![node.clone()], bad].concat();
-            let error = member_of(&certificate(&names, &[CLIENT])).unwrap_err();
-            assert!(matches!(error, CertificateError::Claim { .. }), "{error}");
+            let error = peer_identity_of(&certificate(&names, &[CLIENT])).unwrap_err();
+            assert!(
+                matches!(error, CertificateError::NodeClaim { .. }),
+                "{error}"
+            );
         }
     }
 

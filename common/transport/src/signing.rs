@@ -6,7 +6,7 @@ use rcgen::{
     PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PublicKey, PublicKeyData,
 };
 use rustls::pki_types::CertificateSigningRequestDer;
-use sluice_common::proof::Fingerprint;
+use sluice_common::credential::Fingerprint;
 
 use crate::authority::{AuthorityError, new_key};
 use crate::certificate::sha256;
@@ -19,7 +19,7 @@ pub struct SigningRequest {
 
 /// What is wrong with a request.
 #[derive(Debug, thiserror::Error)]
-pub enum RequestError {
+pub enum SigningRequestError {
     /// It is none, or it is not signed by the key that it is for.
     #[error("the signing request cannot be read, or is not signed by its own key")]
     Unreadable(#[source] rcgen::Error),
@@ -42,15 +42,15 @@ impl SigningRequest {
     ///
     /// # Errors
     /// Where it is not, or its key is of an unknown kind.
-    pub fn read(der: &[u8]) -> Result<Self, RequestError> {
+    pub fn read(der: &[u8]) -> Result<Self, SigningRequestError> {
         let der = CertificateSigningRequestDer::from(der);
-        let request =
-            CertificateSigningRequestParams::from_der(&der).map_err(RequestError::Unreadable)?;
+        let request = CertificateSigningRequestParams::from_der(&der)
+            .map_err(SigningRequestError::Unreadable)?;
         let public_key = request.public_key;
         if [&PKCS_ED25519, &PKCS_ECDSA_P256_SHA256].contains(&public_key.algorithm()) {
             return Ok(Self { public_key });
         }
-        Err(RequestError::Kind)
+        Err(SigningRequestError::Kind)
     }
 
     /// By which the key is told from others.
@@ -101,6 +101,6 @@ mod tests {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap();
         let request = CertificateParams::default().serialize_request(&key);
         let error = SigningRequest::read(request.unwrap().der()).unwrap_err();
-        assert!(matches!(error, RequestError::Kind), "{error}");
+        assert!(matches!(error, SigningRequestError::Kind), "{error}");
     }
 }

@@ -18,8 +18,8 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig,
     SignatureScheme,
 };
+use sluice_common::credential::Fingerprint;
 use sluice_common::join::JOIN_ALPN;
-use sluice_common::proof::Fingerprint;
 use sluice_common::wire::ALPN;
 
 use crate::certificate::fingerprint_of;
@@ -102,7 +102,7 @@ fn if_any(roots: &Arc<RootCertStore>) -> Arc<dyn ClientCertVerifier> {
 /// For a host that joins: the server must show the coordinator's certificate under the authority of this fingerprint,
 /// which it shows as well. The host shows none.
 pub(crate) fn joining(authority: Fingerprint) -> QuicClientConfig {
-    let pinned = Pinned {
+    let pinned = PinnedAuthorityVerifier {
         authority,
         algorithms: provider().signature_verification_algorithms,
     };
@@ -119,12 +119,12 @@ pub(crate) fn joining(authority: Fingerprint) -> QuicClientConfig {
 
 /// Trusts one authority, which it knows by its fingerprint alone and learns from the server's chain.
 #[derive(Debug)]
-struct Pinned {
+struct PinnedAuthorityVerifier {
     authority: Fingerprint,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ServerCertVerifier for Pinned {
+impl ServerCertVerifier for PinnedAuthorityVerifier {
     fn verify_server_cert(
         &self,
         leaf: &CertificateDer<'_>,

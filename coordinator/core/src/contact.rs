@@ -53,7 +53,7 @@ impl Contact {
             session: None,
             heard_at: None,
             silent_since: now,
-            supervisor: SupervisorState::Answers,
+            supervisor: SupervisorState::Responding,
             addressed: false,
             state_dir: String::new(),
             refused: false,

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use sluice_common::id::{Epoch, NodeName, PoolName};
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Time;
-use sluice_common::wire::{Command, Greeting, ToNode};
+use sluice_common::wire::{Command, HelloReply, ToNode};
 
 use self::affected::affected_pools;
 use crate::contact::Contact;
@@ -174,7 +174,7 @@ impl Context {
             })
     }
 
-    pub(crate) fn greet(&mut self, session: SessionId, greeting: Greeting) {
+    pub(crate) fn greet(&mut self, session: SessionId, greeting: HelloReply) {
         self.outbox.sends.push(Output::Greet { session, greeting });
     }
 
@@ -192,7 +192,7 @@ impl Context {
                 epoch: self.epoch().clone(),
                 // Both are filled in when it goes out: what a dry run would say is never said.
                 number: 0,
-                heard: BootMillis(0),
+                last_heard: BootMillis(0),
                 order,
             };
             self.outbox.sends.push(Output::ToNode {

@@ -4,23 +4,23 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
-use sluice_common::platform::terms::Declared;
+use sluice_common::platform::spec::PlatformSpecs;
 use sluice_common::pool::PoolSpec;
 
 use sluice_common::access::AuditEntry;
-use sluice_common::cluster::ClusterTerms;
+use sluice_common::cluster::ClusterSpec;
+use sluice_common::credential::{NodeClaim, SecretHash};
 use sluice_common::id::{
     AttemptId, JoinTokenId, NodeName, PlatformName, PoolName, StepId, Subject, TemplateName,
     ValidationName,
 };
 use sluice_common::label::{LabelKey, LabelValue};
-use sluice_common::platform::terms::PlatformSpec;
+use sluice_common::platform::spec::PlatformSpec;
 use sluice_common::pool::PolicySpec;
-use sluice_common::proof::{Claim, SecretHash};
 use sluice_common::step::StepSpec;
 use sluice_common::template::Template;
 use sluice_common::time::Span;
-use sluice_common::validation::ValidationTerms;
+use sluice_common::validation::ValidationSpec;
 use sluice_common::wire::{FromNode, Heartbeat, Hello};
 
 use crate::model::access::AccessChange;
@@ -88,7 +88,7 @@ pub enum Input {
         /// Its words.
         hello: Box<Hello>,
         /// What its certificate says beside its name.
-        claim: Claim,
+        claim: NodeClaim,
         /// Whether the cluster's own key has sealed the highest epoch that it shows, for this node.
         epoch_is_proven: bool,
     },
@@ -218,7 +218,7 @@ pub enum Wanted {
     /// The cluster as a whole on these terms and no others.
     Cluster {
         /// The terms.
-        terms: ClusterTerms,
+        terms: ClusterSpec,
     },
     /// A subject bound to a pool on these terms and no others.
     Policy {
@@ -241,7 +241,7 @@ pub enum Wanted {
         /// Its name.
         validation: ValidationName,
         /// What is asserted.
-        terms: ValidationTerms,
+        terms: ValidationSpec,
     },
     /// No such document. No pool may name it.
     NoValidation {
@@ -295,7 +295,7 @@ pub struct WantedPool {
     pub spec: PoolSpec,
     /// The platforms that it declares, and no others; where it is to declare none, those stay of which the same call has
     /// changes of their own. `None` leaves them all as they are: no document says so.
-    pub platforms: Option<Declared>,
+    pub platforms: Option<PlatformSpecs>,
 }
 
 impl From<PoolSpec> for WantedPool {

@@ -186,7 +186,8 @@ fn ready_nodes_are_linked(core: &Core) -> Held {
         let contact = core.context().contact(&node.name);
         let linked = contact.is_some_and(|contact| contact.session.is_some());
         let stray = contact.is_some_and(Contact::holds_unknown);
-        let supervised = contact.is_some_and(|contact| contact.supervisor.why_away().is_none());
+        let supervised =
+            contact.is_some_and(|contact| contact.supervisor.unresponsive_reason().is_none());
         let holds = match node.state {
             NodeState::Ready => linked && supervised && !stray,
             NodeState::Reconciling => linked && supervised && stray,

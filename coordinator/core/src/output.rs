@@ -4,15 +4,15 @@ pub(crate) mod preview;
 
 use alloc::{boxed::Box, string::String, vec::Vec};
 
-use sluice_common::access::{BindingTerms, RoleTerms};
-use sluice_common::cluster::ClusterTerms;
+use sluice_common::access::{BindingSpec, RoleSpec};
+use sluice_common::cluster::ClusterSpec;
 use sluice_common::id::{NodeName, StepId};
-use sluice_common::platform::terms::PlatformSpec;
+use sluice_common::platform::spec::PlatformSpec;
 use sluice_common::pool::PolicySpec;
 use sluice_common::template::Template;
 use sluice_common::time::Time;
-use sluice_common::validation::ValidationTerms;
-use sluice_common::wire::{Command, Greeting};
+use sluice_common::validation::ValidationSpec;
+use sluice_common::wire::{Command, HelloReply};
 
 use crate::input::WantedPool;
 use crate::input::{ReplyId, SessionId, TimerKey};
@@ -36,7 +36,7 @@ pub enum Output {
         /// The connection.
         session: SessionId,
         /// The answer.
-        greeting: Greeting,
+        greeting: HelloReply,
     },
     /// Tell an agent. Lost where the connection is gone; the core says it again after the next hello.
     ToNode {
@@ -128,17 +128,17 @@ pub enum Terms {
     /// Of a subject in a pool.
     Policy(PolicySpec),
     /// Of the cluster as a whole.
-    Cluster(ClusterTerms),
+    Cluster(ClusterSpec),
     /// Of a document of assertions.
-    Validation(ValidationTerms),
+    Validation(ValidationSpec),
     /// Of a platform of a pool.
     Platform(PlatformSpec),
     /// Of a template.
     Template(Box<Template>),
     /// Of a role.
-    Role(RoleTerms),
+    Role(RoleSpec),
     /// Of a binding.
-    Binding(BindingTerms),
+    Binding(BindingSpec),
 }
 
 /// Why changes of terms are not made, none of them.

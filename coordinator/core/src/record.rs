@@ -219,7 +219,7 @@ pub enum Record {
     /// The terms of the cluster as a whole were set.
     ClusterPut {
         /// Which.
-        terms: ClusterTerms,
+        terms: ClusterSpec,
     },
     /// A template was made or changed. What was submitted before stands on what it was.
     TemplatePut {
@@ -245,7 +245,7 @@ pub enum Record {
         /// Its name.
         validation: ValidationName,
         /// What is asserted.
-        terms: ValidationTerms,
+        terms: ValidationSpec,
     },
     /// A document of assertions is there no longer.
     ValidationDeleted {

@@ -26,7 +26,7 @@ use sluice_common::pool::PoolSpec;
 use sluice_common::state::NodeState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Time;
-use sluice_common::wire::StopWhy;
+use sluice_common::wire::StopReason;
 use sluice_reasons::{Wait, Why};
 
 use crate::attempts::live::live_on;
@@ -75,7 +75,7 @@ pub(crate) fn unreported(ctx: &Context) -> impl Iterator<Item = &NodeName> {
 pub(super) fn has_told(ctx: &Context, node: &NodeName) -> bool {
     let contact = ctx.contact(node);
     contact.is_some_and(|contact| {
-        let knows = !matches!(contact.supervisor, SupervisorState::Unheard(_));
+        let knows = !matches!(contact.supervisor, SupervisorState::NeverSeen(_));
         knows && contact.heard_at.is_some()
     })
 }
@@ -115,11 +115,11 @@ pub(crate) fn lose_track(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
     let started = part.started;
     ctx.record(Record::Stopping(record::Stopping {
         attempt: id.clone(),
-        why: StopWhy::Superseded,
+        why: StopReason::Superseded,
         by: None,
         grace: None,
     }));
-    send_stops(ctx, id, StopWhy::Superseded, Some(node));
+    send_stops(ctx, id, StopReason::Superseded, Some(node));
     let Some((_, attempt, _)) = live_on(ctx, node, id) else {
         return;
     };
@@ -185,7 +185,7 @@ pub(crate) fn follow_suspension(
 fn follow_resumption(ctx: &mut Context, node: &NodeName, id: &AttemptId, gpus: &[String]) {
     let free = gpus.iter().all(|gpu| !ctx.state().is_granted(node, gpu));
     if !free {
-        return stop_attempt(ctx, id, StopWhy::Superseded, None);
+        return stop_attempt(ctx, id, StopReason::Superseded, None);
     }
     ctx.record(Record::Resuming {
         attempt: id.clone(),

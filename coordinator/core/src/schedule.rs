@@ -6,7 +6,7 @@ use core::ops::RangeInclusive;
 
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
-use sluice_common::wire::StopWhy;
+use sluice_common::wire::StopReason;
 use sluice_scheduler::{HostUnits, Move};
 
 use crate::attempts::gpu_assignment::place;
@@ -59,7 +59,7 @@ fn make(ctx: &mut Context, next: Move) {
                 // It holds its units until its hosts say that nothing of it is left, or that it is frozen.
                 match frozen.contains(&victim) {
                     true => suspend_attempt(ctx, &victim, Some(by.clone())),
-                    false => stop_attempt(ctx, &victim, StopWhy::Preempted, Some(by.clone())),
+                    false => stop_attempt(ctx, &victim, StopReason::Preempted, Some(by.clone())),
                 }
             }
         }

@@ -92,7 +92,7 @@ impl<'a> Hosts<'a> {
         for node in nodes.filter(|node| !node.inventory.capabilities.is_empty()) {
             self.all += 1;
             let wanted = LIMITS.map(|(capability, _)| capability).into();
-            for capability in node.inventory.lacks(&wanted) {
+            for capability in node.inventory.missing_capabilities(&wanted) {
                 self.note(capability, 1, &node.name);
             }
         }

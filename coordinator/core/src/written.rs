@@ -10,18 +10,18 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use sluice_common::access::{BindingTerms, RoleTerms};
+use sluice_common::access::{BindingSpec, RoleSpec};
 use sluice_common::api::PutDocument;
-use sluice_common::beside::InPool;
-use sluice_common::cluster::ClusterTerms;
+use sluice_common::cluster::ClusterSpec;
+use sluice_common::document::PoolObjectId;
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{NameError, PlatformName, PoolName, Subject, TemplateName, ValidationName};
 use sluice_common::limit::MAX_AMOUNT;
-use sluice_common::platform::terms::{Declared, PlatformSpec};
-use sluice_common::pool::{NamedPlatform, PolicySpec, PoolSpec, Table};
+use sluice_common::platform::spec::{PlatformSpec, PlatformSpecs};
+use sluice_common::pool::{NamedPlatform, PolicySpec, PoolSpec, ResourceTable};
 use sluice_common::request::FieldError;
 use sluice_common::template::Template;
-use sluice_common::validation::ValidationTerms;
+use sluice_common::validation::ValidationSpec;
 
 use crate::input::WantedPool;
 use crate::input::{Change, Wanted};
@@ -43,7 +43,7 @@ pub fn invalid(field: &str, code: ErrorCode, error: &impl ToString) -> FieldErro
 pub fn change(document: PutDocument) -> Result<Change, FieldError> {
     let (wanted, version) = match document {
         PutDocument::Pool(it) => {
-            let pool = pool_name("name", it.names.name)?;
+            let pool = pool_name("name", it.id.name)?;
             let terms = Box::new(self::pool(*it.spec)?);
             (Wanted::Pool { pool, terms }, it.version)
         }
@@ -53,16 +53,16 @@ pub fn change(document: PutDocument) -> Result<Change, FieldError> {
             version,
         } => (self::template(name, template)?, version),
         PutDocument::Cluster(it) => (cluster(it.spec)?, it.version),
-        PutDocument::Validation(it) => (validation(it.names.name, it.spec)?, it.version),
+        PutDocument::Validation(it) => (validation(it.id.name, it.spec)?, it.version),
         PutDocument::Platform(it) => {
-            let InPool { pool, name } = it.names;
+            let PoolObjectId { pool, name } = it.id;
             (platform(pool, name, it.spec)?, it.version)
         }
-        PutDocument::Role(it) => (role(it.names.name, it.spec)?, it.version),
-        PutDocument::Binding(it) => (binding(it.names.name, it.spec)?, it.version),
+        PutDocument::Role(it) => (role(it.id.name, it.spec)?, it.version),
+        PutDocument::Binding(it) => (binding(it.id.name, it.spec)?, it.version),
         PutDocument::Policy(it) => {
-            let pool = pool_name("pool", it.names.pool)?;
-            let subject = subject_name(it.names.subject)?;
+            let pool = pool_name("pool", it.id.pool)?;
+            let subject = subject_name(it.id.subject)?;
             let policy = self::policy(&subject, it.spec)?;
             let wanted = Wanted::Policy {
                 pool,
@@ -117,7 +117,7 @@ pub fn template(name: String, terms: Box<Template>) -> Result<Wanted, FieldError
 ///
 /// # Errors
 /// The name, or the first assertion that cannot be read.
-pub fn validation(name: String, terms: ValidationTerms) -> Result<Wanted, FieldError> {
+pub fn validation(name: String, terms: ValidationSpec) -> Result<Wanted, FieldError> {
     let validation = validation_name(name)?;
     let read = terms.read();
     read.map_err(|e| invalid(&e.field, ErrorCode::InvalidAssertion, &e.wrong))?;
@@ -128,7 +128,7 @@ pub fn validation(name: String, terms: ValidationTerms) -> Result<Wanted, FieldE
 ///
 /// # Errors
 /// Where they send away nobody in particular.
-pub fn cluster(terms: ClusterTerms) -> Result<Wanted, FieldError> {
+pub fn cluster(terms: ClusterSpec) -> Result<Wanted, FieldError> {
     if terms.subjects.keys().any(Subject::is_everyone) {
         let why = "where all steps go is `default_pool`";
         return Err(invalid("subjects.*", ErrorCode::InvalidSubject, &why));
@@ -176,13 +176,13 @@ fn platform(pool: String, name: String, terms: PlatformSpec) -> Result<Wanted, F
     })
 }
 
-fn role(name: String, terms: RoleTerms) -> Result<Wanted, FieldError> {
+fn role(name: String, terms: RoleSpec) -> Result<Wanted, FieldError> {
     let role = access_name(name)?;
     let change = AccessChange::RolePut { role, terms };
     Ok(Wanted::Access { change })
 }
 
-fn binding(name: String, terms: BindingTerms) -> Result<Wanted, FieldError> {
+fn binding(name: String, terms: BindingSpec) -> Result<Wanted, FieldError> {
     let binding = access_name(name)?;
     let change = AccessChange::BindingPut { binding, terms };
     Ok(Wanted::Access { change })
@@ -237,13 +237,16 @@ pub fn access_name<T: TryFrom<String, Error = NameError>>(name: String) -> Resul
 }
 
 /// The platforms that a pool lists: what it leaves out is gone.
-fn platforms_listed(list: Vec<NamedPlatform>) -> Result<Declared, FieldError> {
+fn platforms_listed(list: Vec<NamedPlatform>) -> Result<PlatformSpecs, FieldError> {
     for (at, NamedPlatform { spec, .. }) in list.iter().enumerate() {
         let below = format!("platforms[{at}].");
         check_platform(&below, spec.overrides.as_deref(), &spec.validations)?;
     }
-    let mut declared = Declared::new();
-    for NamedPlatform { names, spec, .. } in list {
+    let mut declared = PlatformSpecs::new();
+    for NamedPlatform {
+        id: names, spec, ..
+    } in list
+    {
         let twice = format!(
             "platform `{}` is there twice: leave one of them out",
             names.name
@@ -255,7 +258,7 @@ fn platforms_listed(list: Vec<NamedPlatform>) -> Result<Declared, FieldError> {
     Ok(declared)
 }
 
-fn amounts(field: &str, table: &Table) -> Result<(), FieldError> {
+fn amounts(field: &str, table: &ResourceTable) -> Result<(), FieldError> {
     let mut each = table.iter();
     each.try_for_each(|(key, n)| amount(&format!("{field}.{key}"), *n))
 }

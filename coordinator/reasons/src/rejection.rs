@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use sluice_common::amount::Key;
+use sluice_common::amount::ResourceKey;
 use sluice_common::id::{NodeName, PlatformName, PoolName, Subject, ValidationName};
+use sluice_common::pool_rules::Setting;
 use sluice_common::reason::ReasonCode;
-use sluice_common::rules::Setting;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Span;
 
@@ -29,13 +29,13 @@ pub enum Rejection {
     /// Nobody counts the key.
     UnknownResource {
         pool: PoolName,
-        key: Key,
+        key: ResourceKey,
         asked: u64,
     },
     /// It asks for more than there can be.
     TooMuch {
         pool: PoolName,
-        key: Key,
+        key: ResourceKey,
         asked: u64,
         most: u64,
         bound: Bound,

@@ -9,7 +9,7 @@ use sluice_common::id::NodeName;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
-use sluice_common::wire::{StopWhy, SuspendFailure};
+use sluice_common::wire::{StopReason, SuspendFailure};
 
 use crate::Rejection;
 
@@ -37,7 +37,7 @@ pub enum Why {
         nodes: Vec<NodeName>,
     },
     /// It is being stopped.
-    Stopping { cause: StopWhy },
+    Stopping { cause: StopReason },
     /// It gives way to another step and is being frozen.
     Suspending,
     /// It gave way to another step, frozen.
@@ -147,18 +147,18 @@ impl Why {
     }
 }
 
-fn of_stop(cause: StopWhy) -> ReasonCode {
+fn of_stop(cause: StopReason) -> ReasonCode {
     match cause {
-        StopWhy::Cancelled => ReasonCode::Cancelled,
-        StopWhy::TimedOut => ReasonCode::TimedOut,
-        StopWhy::Drained => ReasonCode::Drained,
-        StopWhy::Preempted => ReasonCode::Preempted,
-        StopWhy::PeerEnded => ReasonCode::PeerEnded,
-        StopWhy::GpuLost => ReasonCode::GpuLost,
-        StopWhy::Requeued => ReasonCode::Requeued,
-        StopWhy::NotSuspended => ReasonCode::NotSuspended,
-        StopWhy::SuspendedTooLong => ReasonCode::SuspendTimeout,
-        StopWhy::Superseded => ReasonCode::HostLost,
+        StopReason::Cancelled => ReasonCode::Cancelled,
+        StopReason::TimedOut => ReasonCode::TimedOut,
+        StopReason::Drained => ReasonCode::Drained,
+        StopReason::Preempted => ReasonCode::Preempted,
+        StopReason::PeerEnded => ReasonCode::PeerEnded,
+        StopReason::GpuLost => ReasonCode::GpuLost,
+        StopReason::Requeued => ReasonCode::Requeued,
+        StopReason::NotSuspended => ReasonCode::NotSuspended,
+        StopReason::SuspendedTooLong => ReasonCode::SuspendTimeout,
+        StopReason::Superseded => ReasonCode::HostLost,
     }
 }
 

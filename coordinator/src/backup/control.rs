@@ -83,7 +83,7 @@ fn serve(listener: &UnixListener, data_dir: &Path, log: &Log) {
         if let Err(error) = answer(&mut stream, data_dir, &log) {
             tracing::warn!(
                 "a backup was not given: {}",
-                sluice_common::chain::chain(&error)
+                sluice_common::error_chain::error_chain(&error)
             );
             let _nobody_reads_it = writeln!(stream, "{REFUSED}{error}");
         }

@@ -2,14 +2,14 @@
 //! Each key of [`Config`] is named here, so that a new one is one or the other.
 
 use coordinator_core::{Bounds, Settings};
-use sluice_common::config::Changes;
+use sluice_common::config::ReloadReport;
 
 use super::Config;
 
 impl Config {
     /// Takes from `written` what may change while the coordinator runs; all else stays.
-    pub fn renew(&mut self, written: Config) -> Changes {
-        let mut changes = Changes::default();
+    pub fn renew(&mut self, written: Config) -> ReloadReport {
+        let mut changes = ReloadReport::default();
         let Config {
             quic,
             http,
@@ -27,55 +27,55 @@ impl Config {
             advertise,
             log_filter,
         } = written;
-        changes.take("advertise", &mut self.advertise, advertise);
-        changes.take("log_filter", &mut self.log_filter, log_filter);
-        changes.take("retention", &mut self.retention, retention);
+        changes.apply("advertise", &mut self.advertise, advertise);
+        changes.apply("log_filter", &mut self.log_filter, log_filter);
+        changes.apply("retention", &mut self.retention, retention);
         take_bounds(&mut changes, &mut self.settings.bounds, settings.bounds);
         match api_token {
-            Some(_) => changes.take("api_token_file", &mut self.api_token, api_token),
+            Some(_) => changes.apply("api_token_file", &mut self.api_token, api_token),
             // Whether callers may go without one was judged with the address on which this coordinator listens.
-            None => changes.keep(
+            None => changes.defer(
                 "api_token_file",
                 known(self.api_token.is_some()),
                 known(false),
             ),
         }
-        changes.keep(
+        changes.defer(
             "open_to_all_local_users",
             self.open_to_all_local_users,
             open_to_all_local_users,
         );
-        changes.keep(
+        changes.defer(
             "http_names",
             self.http_names.join(" "),
             http_names.join(" "),
         );
-        changes.keep(
+        changes.defer(
             "metrics_need_token",
             self.metrics_need_token,
             metrics_need_token,
         );
-        changes.keep("quic", self.quic, quic);
-        changes.keep("http", self.http, http);
-        changes.keep("data_dir", self.data_dir.display(), data_dir.display());
+        changes.defer("quic", self.quic, quic);
+        changes.defer("http", self.http, http);
+        changes.defer("data_dir", self.data_dir.display(), data_dir.display());
         keep_terms(&mut changes, &self.settings, &settings);
-        changes.keep("node_cert_ttl", self.cert_ttl, cert_ttl);
-        changes.keep_section("tls", &self.tls, &tls);
-        changes.keep_section("http_tls", &self.http_tls, &http_tls);
-        changes.keep_section("oidc", &self.oidc, &oidc);
+        changes.defer("node_cert_ttl", self.cert_ttl, cert_ttl);
+        changes.defer_section("tls", &self.tls, &tls);
+        changes.defer_section("http_tls", &self.http_tls, &http_tls);
+        changes.defer_section("oidc", &self.oidc, &oidc);
         changes
     }
 }
 
 /// How much is remembered.
-fn take_bounds(changes: &mut Changes, runs: &mut Bounds, written: Bounds) {
+fn take_bounds(changes: &mut ReloadReport, runs: &mut Bounds, written: Bounds) {
     let Bounds {
         keep_finished,
         keep_finished_bytes,
         queued_steps,
         queued_bytes,
     } = written;
-    changes.take("keep_finished", &mut runs.keep_finished, keep_finished);
+    changes.apply("keep_finished", &mut runs.keep_finished, keep_finished);
     for (key, runs, written) in [
         (
             "keep_finished_bytes",
@@ -85,12 +85,12 @@ fn take_bounds(changes: &mut Changes, runs: &mut Bounds, written: Bounds) {
         ("max_queued_steps", &mut runs.queued_steps, queued_steps),
         ("max_queued_bytes", &mut runs.queued_bytes, queued_bytes),
     ] {
-        changes.take(key, runs, written);
+        changes.apply(key, runs, written);
     }
 }
 
 /// Terms that agents and the core were given at the start.
-fn keep_terms(changes: &mut Changes, runs: &Settings, written: &Settings) {
+fn keep_terms(changes: &mut ReloadReport, runs: &Settings, written: &Settings) {
     for (key, runs, written) in [
         ("lease", runs.lease, written.lease),
         ("stop_limit", runs.stop_limit, written.stop_limit),
@@ -102,7 +102,7 @@ fn keep_terms(changes: &mut Changes, runs: &Settings, written: &Settings) {
         ),
         ("lost_after", runs.lost_after, written.lost_after),
     ] {
-        changes.keep(key, runs, written);
+        changes.defer(key, runs, written);
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
         raw.check(Overrides::default()).unwrap()
     }
 
-    fn changed(before: &str, after: &str) -> (Config, Changes) {
+    fn changed(before: &str, after: &str) -> (Config, ReloadReport) {
         let mut config = read(before);
         let changes = config.renew(read(after));
         (config, changes)
@@ -146,11 +146,11 @@ mod tests {
             ("max_queued_bytes", "max_queued_bytes = \"5MiB\""),
         ] {
             let (config, changes) = changed("", text);
-            assert_eq!((changes.taken, changes.kept), (vec![key], vec![]));
+            assert_eq!((changes.applied, changes.deferred), (vec![key], vec![]));
             assert_eq!(config.to_string(), read(text).to_string());
         }
         let (_, changes) = changed("lease = \"5m\"", "log_filter = \"info\"");
-        assert_eq!(changes, Changes::default());
+        assert_eq!(changes, ReloadReport::default());
     }
 
     #[test]
@@ -167,13 +167,13 @@ mod tests {
         );
         for before in [&one, ""] {
             let (config, changes) = changed(before, &two);
-            assert_eq!(changes.taken, ["api_token_file"]);
+            assert_eq!(changes.applied, ["api_token_file"]);
             assert_eq!(config.api_token, read(&two).api_token);
         }
         let (config, changes) = changed(&one, "");
         assert_eq!(config.api_token, read(&one).api_token);
         assert_eq!(
-            changes.kept,
+            changes.deferred,
             ["api_token_file changed from a token to none: takes effect at the next start"]
         );
     }
@@ -214,11 +214,11 @@ mod tests {
             ),
         ] {
             let (config, changes) = changed("", text);
-            let [kept] = &changes.kept[..] else {
+            let [kept] = &changes.deferred[..] else {
                 panic!("{text}: {changes:?}");
             };
             assert!(kept.contains(told), "{kept}");
-            assert!(changes.taken.is_empty());
+            assert!(changes.applied.is_empty());
             assert_eq!(config.to_string(), read("").to_string());
         }
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use sluice_common::config::shown;
+use sluice_common::config::escape_controls;
 use sluice_common::time::Span;
 use sluice_log::FilterError;
 
@@ -44,7 +44,7 @@ pub enum ConfigError {
 pub(super) fn invalid(key: &'static str, message: impl ToString) -> ConfigError {
     ConfigError::Value {
         key,
-        message: shown(&message.to_string()),
+        message: escape_controls(&message.to_string()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use coordinator_core::Bounds;
-use sluice_common::amount::show_memory;
+use sluice_common::amount::format_memory;
 
 use super::oidc::KeySource;
 use super::{Config, HttpTls, OidcConfig, TlsPaths};
@@ -52,10 +52,10 @@ fn bounds(bounds: &Bounds, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         queued_bytes,
     } = bounds;
     writeln!(f, "keep_finished = {keep_finished}")?;
-    let bytes = show_memory(*keep_finished_bytes);
+    let bytes = format_memory(*keep_finished_bytes);
     writeln!(f, "keep_finished_bytes = \"{bytes}\"")?;
     writeln!(f, "max_queued_steps = {queued_steps}")?;
-    writeln!(f, "max_queued_bytes = \"{}\"", show_memory(*queued_bytes))
+    writeln!(f, "max_queued_bytes = \"{}\"", format_memory(*queued_bytes))
 }
 
 fn http_tls(tls: &HttpTls, f: &mut fmt::Formatter<'_>) -> fmt::Result {

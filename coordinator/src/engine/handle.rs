@@ -7,8 +7,8 @@ use coordinator_core::{
     Refusal, Refused, ReplyId, SessionId, Stamped, Steer, Submitted, Warrant,
 };
 use sluice_common::access::AuditEntry;
+use sluice_common::credential::NodeClaim;
 use sluice_common::id::{AttemptId, NodeName, StepId};
-use sluice_common::proof::Claim;
 use sluice_common::time::Span;
 use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{FromNode, Heartbeat, Hello};
@@ -237,7 +237,7 @@ impl EngineHandle {
     pub async fn hello(
         &self,
         hello: Hello,
-        claim: Claim,
+        claim: NodeClaim,
         mouth: Mouth,
     ) -> Result<SessionId, EngineGone> {
         let (session, answer) = oneshot::channel();

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use coordinator_core::{Input, SessionId};
+use sluice_common::credential::NodeClaim;
 use sluice_common::id::NodeName;
-use sluice_common::proof::Claim;
-use sluice_common::wire::{Command, Greeting, Hello};
+use sluice_common::wire::{Command, Hello, HelloReply};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Engine;
@@ -14,7 +14,7 @@ use super::Engine;
 #[derive(Debug)]
 pub enum ToSession {
     /// The answer to its hello.
-    Greeting(Greeting),
+    HelloReply(HelloReply),
     /// An order for its agent.
     Command(Command),
     /// The end of the link at once, and why. It overtakes what is still unsaid, and never comes out of the queue.
@@ -77,7 +77,7 @@ impl Engine {
     pub(super) fn on_hello(
         &mut self,
         hello: Box<Hello>,
-        claim: Claim,
+        claim: NodeClaim,
         mouth: Mouth,
         tell: oneshot::Sender<SessionId>,
     ) {
@@ -106,7 +106,7 @@ impl Engine {
         if let ToSession::Cut(why) = message {
             return self.cut(session, why);
         }
-        let welcomed = matches!(message, ToSession::Greeting(Greeting::Welcome(_)));
+        let welcomed = matches!(message, ToSession::HelloReply(HelloReply::Welcome(_)));
         let node = node.clone();
         if let Some(on_welcome) = mouth.on_welcome.take().filter(|_| welcomed) {
             on_welcome(session);

@@ -20,7 +20,7 @@ use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::inventory::Inventory;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::StepSpec;
-use sluice_common::wire::{AttemptEnd, StopWhy};
+use sluice_common::wire::{AttemptEnd, StopReason};
 use sluice_reasons::Why;
 use tracing::{Level, debug, enabled, info, warn};
 
@@ -303,26 +303,26 @@ fn rejected(step: &StepId, spec: &StepSpec, why: &Why) {
     info!(%step, subject = %spec.subject, pool, reason = why.code().as_str(), why = %why.said().message, "step rejected");
 }
 
-fn stopping(attempt: &AttemptId, why: StopWhy, by: Option<&StepId>) {
+fn stopping(attempt: &AttemptId, why: StopReason, by: Option<&StepId>) {
     let AttemptId { step, number } = attempt;
     let by = by.map(StepId::as_str);
     match why {
-        StopWhy::Preempted => info!(%step, attempt = number, by, "step preempted"),
-        StopWhy::Cancelled => info!(%step, attempt = number, "step stopping: it was cancelled"),
-        StopWhy::TimedOut => info!(%step, attempt = number, "step stopping: it timed out"),
-        StopWhy::Drained => info!(%step, attempt = number, "step stopping: its host is drained"),
-        StopWhy::GpuLost => info!(%step, attempt = number, "step stopping: a GPU of it is lost"),
-        StopWhy::PeerEnded => {
+        StopReason::Preempted => info!(%step, attempt = number, by, "step preempted"),
+        StopReason::Cancelled => info!(%step, attempt = number, "step stopping: it was cancelled"),
+        StopReason::TimedOut => info!(%step, attempt = number, "step stopping: it timed out"),
+        StopReason::Drained => info!(%step, attempt = number, "step stopping: its host is drained"),
+        StopReason::GpuLost => info!(%step, attempt = number, "step stopping: a GPU of it is lost"),
+        StopReason::PeerEnded => {
             info!(%step, attempt = number, "step stopping: a part of it on another host ended");
         }
-        StopWhy::Requeued => info!(%step, attempt = number, "step stopping: it starts anew"),
-        StopWhy::NotSuspended => {
+        StopReason::Requeued => info!(%step, attempt = number, "step stopping: it starts anew"),
+        StopReason::NotSuspended => {
             info!(%step, attempt = number, by, "step stopping: it could not be suspended");
         }
-        StopWhy::SuspendedTooLong => {
+        StopReason::SuspendedTooLong => {
             info!(%step, attempt = number, "step stopping: it was suspended for too long");
         }
-        StopWhy::Superseded => {
+        StopReason::Superseded => {
             info!(%step, attempt = number, "step stopping: its attempt was given up");
         }
     }

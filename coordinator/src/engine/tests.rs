@@ -43,8 +43,8 @@ fn hello(name: &str, cpus: u32) -> Hello {
         },
         attempts: Vec::new(),
         gpu_states: Default::default(),
-        said_at: BootMillis(1),
-        supervisor: SupervisorState::Answers,
+        sent_at: BootMillis(1),
+        supervisor: SupervisorState::Responding,
         challenge: None,
     }
 }
@@ -236,7 +236,7 @@ async fn orders_reach_the_session_of_the_node_after_its_welcome() {
     submit(&engine, "a").await.unwrap();
     let first = timeout(SOON, ear.orders.recv()).await.unwrap().unwrap();
     assert!(
-        matches!(first, ToSession::Greeting(Greeting::Welcome(_))),
+        matches!(first, ToSession::HelloReply(HelloReply::Welcome(_))),
         "{first:?}"
     );
     let second = timeout(SOON, ear.orders.recv()).await.unwrap().unwrap();

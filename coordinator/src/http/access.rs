@@ -17,8 +17,8 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use coordinator_core::{Book, Core, Refusal, Step};
 use sluice_common::access::{
-    Ask, At, AuditEntry, Effect, Grant, Member, Pattern, Resource, RoleTerms, TokenDigest, Verb,
-    Verdict, judge,
+    AccessQuery, AuditEntry, Decision, Effect, Member, NamePattern, Resource, RoleGrant, RoleSpec,
+    Scope, TokenDigest, Verb, decide,
 };
 use sluice_common::api::StepView;
 use sluice_common::environment::HIDDEN;
@@ -131,7 +131,7 @@ struct Known {
     who: Who,
     from: String,
     /// `None` is everything.
-    rights: Option<Vec<(Grant, RoleTerms)>>,
+    rights: Option<Vec<(RoleGrant, RoleSpec)>>,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller {
@@ -172,7 +172,7 @@ impl Caller {
     }
 
     /// What was given to him; none where he may do everything.
-    pub(super) fn grants(&self) -> impl Iterator<Item = &Grant> {
+    pub(super) fn grants(&self) -> impl Iterator<Item = &RoleGrant> {
         let rights = self.0.rights.iter().flatten();
         rights.map(|(grant, _)| grant)
     }
@@ -189,21 +189,21 @@ impl Caller {
         self.0.rights == other.0.rights
     }
 
-    pub(super) fn judge(&self, ask: &Ask<'_>) -> Verdict {
+    pub(super) fn judge(&self, ask: &AccessQuery<'_>) -> Decision {
         match &self.0.rights {
-            None => Verdict::Allowed,
-            Some(rights) => judge(rights.iter().map(|(grant, role)| (grant, role)), ask),
+            None => Decision::Allowed,
+            Some(rights) => decide(rights.iter().map(|(grant, role)| (grant, role)), ask),
         }
     }
 
-    pub(super) fn may(&self, verb: Verb, resource: Resource, pool: At, subject: At) -> bool {
-        let ask = Ask {
+    pub(super) fn may(&self, verb: Verb, resource: Resource, pool: Scope, subject: Scope) -> bool {
+        let ask = AccessQuery {
             verb,
             resource,
             pool,
             subject,
         };
-        self.judge(&ask) == Verdict::Allowed
+        self.judge(&ask) == Decision::Allowed
     }
 
     /// Whether he may do something to a step of this subject, in this pool.
@@ -214,8 +214,8 @@ impl Caller {
         subject: &str,
         pool: Option<&str>,
     ) -> bool {
-        let pool = pool.map_or(At::Everywhere, At::This);
-        self.may(verb, resource, pool, At::This(subject))
+        let pool = pool.map_or(Scope::Every, Scope::One);
+        self.may(verb, resource, pool, Scope::One(subject))
     }
 
     /// Whether a list shows him this step.
@@ -229,20 +229,21 @@ impl Caller {
 
     /// Whether a list shows him what is in a pool: the pool itself, or a node of it.
     pub(super) fn lists_in(&self, resource: Resource, pool: &PoolName) -> bool {
-        self.may(Verb::List, resource, At::This(pool.as_str()), At::Nowhere)
+        let pool = Scope::One(pool.as_str());
+        self.may(Verb::List, resource, pool, Scope::Unscoped)
     }
 
     /// The same of a thing that may be of no pool, which is shown to whoever may see those of all.
     pub(super) fn lists_by(&self, resource: Resource, pool: Option<&PoolName>) -> bool {
         match pool {
             Some(pool) => self.lists_in(resource, pool),
-            None => self.may(Verb::List, resource, At::Everywhere, At::Nowhere),
+            None => self.may(Verb::List, resource, Scope::Every, Scope::Unscoped),
         }
     }
 
     /// Whether a list shows him this policy.
     pub(super) fn lists_policy(&self, pool: &PoolName, subject: &Subject) -> bool {
-        let (pool, subject) = (At::This(pool.as_str()), At::This(subject.as_str()));
+        let (pool, subject) = (Scope::One(pool.as_str()), Scope::One(subject.as_str()));
         self.may(Verb::List, Resource::Policies, pool, subject)
     }
 
@@ -272,18 +273,23 @@ impl Caller {
     }
 
     /// Refuses, unless he may.
-    pub(super) fn need(&self, ask: &Ask<'_>, name: Option<&str>) -> Result<(), ApiError> {
+    pub(super) fn need(&self, ask: &AccessQuery<'_>, name: Option<&str>) -> Result<(), ApiError> {
         match self.judge(ask) {
-            Verdict::Allowed => Ok(()),
+            Decision::Allowed => Ok(()),
             verdict => Err(self.refusal(ask, name, &verdict)),
         }
     }
 
     /// That he may not, what is missing, and what would give it.
-    pub(super) fn refusal(&self, ask: &Ask<'_>, name: Option<&str>, verdict: &Verdict) -> ApiError {
+    pub(super) fn refusal(
+        &self,
+        ask: &AccessQuery<'_>,
+        name: Option<&str>,
+        verdict: &Decision,
+    ) -> ApiError {
         let denied = match verdict {
-            Verdict::Denied(role) => Some(role.clone()),
-            Verdict::Allowed | Verdict::Missing => None,
+            Decision::Denied(role) => Some(role.clone()),
+            Decision::Allowed | Decision::NotGranted => None,
         };
         ApiError::Forbidden {
             who: self.0.who.to_string(),
@@ -298,11 +304,11 @@ impl Caller {
 
     /// Refuses to give away more than he has himself: the same roles, for no more pools and subjects, and with whatever
     /// denies him something.
-    pub(super) fn may_give(&self, grants: &[Grant]) -> Result<(), ApiError> {
-        let within = |own: &[Pattern], given: &[Pattern]| {
+    pub(super) fn may_give(&self, grants: &[RoleGrant]) -> Result<(), ApiError> {
+        let within = |own: &[NamePattern], given: &[NamePattern]| {
             own.is_empty() || (!given.is_empty() && given.iter().all(|it| own.contains(it)))
         };
-        let has = |wanted: &Grant| {
+        let has = |wanted: &RoleGrant| {
             self.grants().any(|own| {
                 own.role == wanted.role
                     && within(&own.pools, &wanted.pools)
@@ -313,15 +319,15 @@ impl Caller {
             return Ok(());
         }
         let who = self.0.who.to_string();
-        if let Some(Grant { role, .. }) = grants.iter().find(|wanted| !has(wanted)) {
+        if let Some(RoleGrant { role, .. }) = grants.iter().find(|wanted| !has(wanted)) {
             let role = role.clone();
             return Err(ApiError::GivesMore { who, role });
         }
         // Where all that is given holds, what denies holds too.
-        let kept = |own: &Grant| grants.iter().any(|given| given.role == own.role);
+        let kept = |own: &RoleGrant| grants.iter().any(|given| given.role == own.role);
         match self.denying().find(|own| !kept(own)) {
             None => Ok(()),
-            Some(Grant { role, .. }) => {
+            Some(RoleGrant { role, .. }) => {
                 let role = role.clone();
                 Err(ApiError::GivesPast { who, role })
             }
@@ -342,8 +348,8 @@ impl Caller {
     }
 
     /// What was given to him that takes something away.
-    fn denying(&self) -> impl Iterator<Item = &Grant> {
-        let denies = |role: &RoleTerms| role.rules.iter().any(|rule| rule.effect == Effect::Deny);
+    fn denying(&self) -> impl Iterator<Item = &RoleGrant> {
+        let denies = |role: &RoleSpec| role.rules.iter().any(|rule| rule.effect == Effect::Deny);
         let rights = self.0.rights.iter().flatten();
         rights.filter_map(move |(grant, role)| denies(role).then_some(grant))
     }
@@ -351,17 +357,21 @@ impl Caller {
     /// Whether he may do everything everywhere.
     pub(super) fn is_admin(&self) -> bool {
         let may = |(verb, resource): (&Verb, &Resource)| {
-            self.may(*verb, *resource, At::Everywhere, At::Everywhere)
+            self.may(*verb, *resource, Scope::Every, Scope::Every)
         };
         let all = |verb| Resource::ALL.iter().map(move |resource| (verb, resource));
         self.is_unbounded() || Verb::ALL.iter().flat_map(all).all(may)
     }
 
     /// Refuses, unless he may do everything.
-    pub(super) fn need_all(&self, ask: &Ask<'_>, name: Option<&str>) -> Result<(), ApiError> {
+    pub(super) fn need_all(
+        &self,
+        ask: &AccessQuery<'_>,
+        name: Option<&str>,
+    ) -> Result<(), ApiError> {
         match self.is_admin() {
             true => Ok(()),
-            false => Err(self.refusal(ask, name, &Verdict::Missing)),
+            false => Err(self.refusal(ask, name, &Decision::NotGranted)),
         }
     }
 
@@ -406,8 +416,8 @@ fn hide(view: &mut StepView) {
     }
 }
 
-fn rights(who: &Who, book: &Book) -> Option<Vec<(Grant, RoleTerms)>> {
-    let mut grants: Vec<Grant> = match who {
+fn rights(who: &Who, book: &Book) -> Option<Vec<(RoleGrant, RoleSpec)>> {
+    let mut grants: Vec<RoleGrant> = match who {
         Who::Local | Who::Admin(_) => return None,
         Who::Token { name, .. } => {
             let kept = book.access.tokens.get(name);
@@ -443,14 +453,14 @@ fn is(who: &Who, member: &Member) -> bool {
 }
 
 /// In which pool and for which subject, where that was said by the caller himself.
-fn place_of(ask: &Ask<'_>) -> String {
+fn place_of(ask: &AccessQuery<'_>) -> String {
     let said = |what, at| match at {
-        At::This(name) => format!(" {what} `{}`", shown(name)),
-        At::Everywhere | At::Somewhere | At::Nowhere => String::new(),
+        Scope::One(name) => format!(" {what} `{}`", shown(name)),
+        Scope::Every | Scope::Any | Scope::Unscoped => String::new(),
     };
     let submits = (ask.verb, ask.resource) == (Verb::Create, Resource::Steps);
     let pool = match ask.pool {
-        At::Everywhere if submits => {
+        Scope::Every if submits => {
             " that name no pool and could run in any (name one of yours with `--pool`)".to_owned()
         }
         pool => said("in pool", pool),
@@ -459,24 +469,26 @@ fn place_of(ask: &Ask<'_>) -> String {
 }
 
 /// The built-in roles that would give a right, the least of them first.
-fn giving(ask: &Ask<'_>) -> Vec<RoleName> {
+fn giving(ask: &AccessQuery<'_>) -> Vec<RoleName> {
     let least_first = ["viewer", "submitter", "operator", "admin"];
     let of_pool = match ask.pool {
-        At::This(pool) => sluice_common::access::per_pool(pool).collect(),
-        At::Everywhere | At::Somewhere | At::Nowhere => Vec::new(),
+        Scope::One(pool) => sluice_common::access::pool_roles(pool).collect(),
+        Scope::Every | Scope::Any | Scope::Unscoped => Vec::new(),
     };
     let names = least_first.into_iter().map(str::to_owned);
     let roles = names
         .chain(of_pool)
         .filter_map(|name| RoleName::new(name).ok());
     let gives = |role: &RoleName| {
-        let terms = sluice_common::access::built_in(role, |_| true);
-        let grant = Grant {
+        let terms = sluice_common::access::built_in_role(role, |_| true);
+        let grant = RoleGrant {
             role: role.clone(),
             pools: Vec::new(),
             subjects: Vec::new(),
         };
-        terms.is_some_and(|terms| judge(std::iter::once((&grant, &terms)), ask) == Verdict::Allowed)
+        terms.is_some_and(|terms| {
+            decide(std::iter::once((&grant, &terms)), ask) == Decision::Allowed
+        })
     };
     roles.filter(gives).collect()
 }

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use coordinator_core::{Core, Input, NodeChange, Refusal};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use sluice_common::access::{Ask, At, Resource, Verb};
+use sluice_common::access::{AccessQuery, Resource, Scope, Verb};
 use sluice_common::api::{
     CordonRequest, DrainRequest, LabelsRequest, MoveRequest, NodeView, UncordonRequest,
 };
@@ -103,11 +103,11 @@ fn drain(DrainRequest { reason, deadline }: DrainRequest) -> Result<NodeChange, 
 fn to_pool(caller: &Caller, request: MoveRequest) -> Result<NodeChange, ApiError> {
     let pool = PoolName::new(request.pool);
     let pool = pool.map_err(|error| invalid(ErrorCode::InvalidPool, "pool", error.to_string()))?;
-    let there = Ask {
+    let there = AccessQuery {
         verb: Verb::Move,
         resource: Resource::Nodes,
-        pool: At::This(pool.as_str()),
-        subject: At::Nowhere,
+        pool: Scope::One(pool.as_str()),
+        subject: Scope::Unscoped,
     };
     caller.need(&there, None)?;
     Ok(NodeChange::Move {

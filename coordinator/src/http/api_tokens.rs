@@ -5,8 +5,8 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use coordinator_core::{AccessChange, Book, Input, KeptToken, Refusal};
-use sluice_common::access::{ApiToken, Grant, Pattern};
-use sluice_common::api::{ApiTokenMade, ApiTokenRequest, ApiTokenView, Page, timestamp};
+use sluice_common::access::{ApiToken, NamePattern, RoleGrant};
+use sluice_common::api::{ApiTokenCreated, ApiTokenRequest, ApiTokenView, Page, timestamp};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::hex;
 use sluice_common::id::{RoleName, TokenName, UserName};
@@ -100,7 +100,7 @@ pub(super) async fn create(
     let token = name.clone();
     change(&api, AccessChange::ApiTokenCreated { token, terms }).await?;
     let token = find(&api.engine().book(), name.as_str())?;
-    Ok((StatusCode::CREATED, Json(ApiTokenMade { token, secret })).into_response())
+    Ok((StatusCode::CREATED, Json(ApiTokenCreated { token, secret })).into_response())
 }
 
 /// `DELETE /v1/api-tokens/{token}`: 204. From then on it opens nothing.
@@ -124,7 +124,7 @@ async fn change(api: &Api, change: AccessChange) -> Result<(), ApiError> {
 
 fn understood(
     wanted: ApiTokenRequest,
-) -> Result<(TokenName, Vec<Grant>, Option<Time>), FieldError> {
+) -> Result<(TokenName, Vec<RoleGrant>, Option<Time>), FieldError> {
     let ApiTokenRequest {
         name,
         roles,
@@ -148,7 +148,7 @@ fn understood(
         return Err(wrong("subjects", &why));
     }
     let roles = bounded("roles", roles)?.into_iter().map(|role| {
-        Ok(Grant {
+        Ok(RoleGrant {
             role: RoleName::new(role).map_err(|e| wrong("roles", &e))?,
             pools: pools.clone(),
             subjects: subjects.clone(),
@@ -160,11 +160,11 @@ fn understood(
         let why = "it would be worth nothing from the start";
         return Err(invalid("ttl", ErrorCode::InvalidDuration, &why));
     }
-    let grants: Vec<Grant> = roles.collect::<Result<_, _>>()?;
+    let grants: Vec<RoleGrant> = roles.collect::<Result<_, _>>()?;
     Ok((name, grants, ttl.map(|ttl| wall() + ttl)))
 }
 
-fn patterns(field: &str, words: &[String]) -> Result<Vec<Pattern>, FieldError> {
+fn patterns(field: &str, words: &[String]) -> Result<Vec<NamePattern>, FieldError> {
     let words = bounded(field, words.iter().collect())?.into_iter();
     let read = words.map(|word| word.parse().map_err(|e| wrong(field, &e)));
     read.collect()

@@ -19,7 +19,7 @@ use axum::http::uri::Authority;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use coordinator_core::Book;
-use sluice_common::access::{Ask, At, AuditEntry, Resource, Verb};
+use sluice_common::access::{AccessQuery, AuditEntry, Resource, Scope, Verb};
 use sluice_common::error_code::ErrorCode;
 
 use super::Api;
@@ -105,11 +105,11 @@ async fn serve(
 
 /// Refuses whoever may not see the cluster.
 fn may_see_metrics(caller: &Caller) -> Result<(), ApiError> {
-    let ask = Ask {
+    let ask = AccessQuery {
         verb: Verb::Get,
         resource: Resource::Cluster,
-        pool: At::Nowhere,
-        subject: At::Nowhere,
+        pool: Scope::Unscoped,
+        subject: Scope::Unscoped,
     };
     caller.need(&ask, None)
 }

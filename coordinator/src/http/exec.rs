@@ -16,7 +16,7 @@ use coordinator_core::{Core, Refusal};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
-use sluice_common::exec::{self, ExecOrder, ExecRequest, FrameEdges, FrameKind, frame};
+use sluice_common::exec::{self, ExecOrder, ExecRequest, FrameBoundaries, FrameKind, encode_frame};
 use sluice_common::id::{AttemptId, NodeName, StepId, UserName};
 use sluice_common::limit::MAX_BODY_BYTES;
 use sluice_common::state::StepState;
@@ -146,7 +146,7 @@ async fn reach(api: &Api, place: Place, wanted: &ExecOrder) -> Result<Way, ApiEr
         };
         writer.send(&request).await?;
         writer.send(wanted).await?;
-        let reply = reader.next().await?.ok_or(TransportError::HalfFrame)?;
+        let reply = reader.next().await?.ok_or(TransportError::TruncatedFrame)?;
         Ok::<_, TransportError>((reply, (writer, reader)))
     };
     let asked = timeout(ANSWER_LIMIT, ask).await;
@@ -207,7 +207,7 @@ async fn down(
     mut to_caller: WriteHalf<TokioIo<Upgraded>>,
     mut last_word: LastWord,
 ) {
-    let mut edges = FrameEdges::default();
+    let mut edges = FrameBoundaries::default();
     loop {
         let is_over = last_word.borrow().is_some();
         if is_over && edges.missing() == 0 {
@@ -224,14 +224,14 @@ async fn down(
             read = reader.read_bytes(most.min(CHUNK_BYTES)) => read,
         };
         let Ok(Some(bytes)) = read else { break };
-        edges.pass(&bytes);
+        edges.advance(&bytes);
         if to_caller.write_all(&bytes).await.is_err() {
             return;
         }
     }
     let said = last_word.borrow().clone();
     if let Some(why) = said.filter(|_| edges.missing() == 0) {
-        let last = frame(FrameKind::Closed, why.as_bytes());
+        let last = encode_frame(FrameKind::Closed, why.as_bytes());
         let _the_caller_is_gone = to_caller.write_all(&last).await;
     }
     let _the_caller_is_gone = to_caller.shutdown().await;

@@ -7,16 +7,16 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use coordinator_core::{Core, Input, JoinToken, NewJoinToken, Refusal, TokenStanding};
-use sluice_common::access::{Ask, At, Resource, Verb};
+use sluice_common::access::{AccessQuery, Resource, Scope, Verb};
 use sluice_common::api::{
     JoinTokenRequest, JoinTokenState, JoinTokenView, NewJoinTokenView, Page, timestamp,
 };
+use sluice_common::credential::{DEFAULT_TOKEN_TTL, MAX_TOKEN_TTL, MAX_TOKEN_USES};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{JoinTokenId, NodeName, PoolName};
-use sluice_common::join::{SECRET_BYTES, Secret};
+use sluice_common::join::{JoinSecret, SECRET_BYTES};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::limit::{MAX_BODY_BYTES, MAX_NODE_LABELS};
-use sluice_common::proof::{DEFAULT_TOKEN_TTL, MAX_TOKEN_TTL, MAX_TOKEN_USES};
 use sluice_common::request::FieldError;
 use sluice_common::time::{Span, SpanError};
 use sluice_transport::join_line::{MAX_LINE_ADDRESSES, hash_of};
@@ -79,7 +79,7 @@ pub(super) async fn make(
         return Err(ApiError::CannotIssue);
     }
     let addresses = addresses(&written.addresses)?;
-    let secret = Secret(random_bytes::<SECRET_BYTES>("a secret")?);
+    let secret = JoinSecret(random_bytes::<SECRET_BYTES>("a secret")?);
     let token = check(written, &secret)?;
     caller.need(&making_in(token.pool.as_ref()), None)?;
     if let Some(node) = &token.node {
@@ -100,17 +100,17 @@ pub(super) async fn make(
 }
 
 /// Where the pool is left to hosts, they may come into any.
-fn making_in(pool: Option<&PoolName>) -> Ask<'_> {
-    Ask {
+fn making_in(pool: Option<&PoolName>) -> AccessQuery<'_> {
+    AccessQuery {
         verb: Verb::Create,
         resource: Resource::JoinTokens,
-        pool: pool.map_or(At::Everywhere, |it| At::This(it.as_str())),
-        subject: At::Nowhere,
+        pool: pool.map_or(Scope::Every, |it| Scope::One(it.as_str())),
+        subject: Scope::Unscoped,
     }
 }
 
 /// Its id is the beginning of what the secret hashes to, which tells nothing of the secret.
-fn check(written: JoinTokenRequest, secret: &Secret) -> Result<NewJoinToken, ApiError> {
+fn check(written: JoinTokenRequest, secret: &JoinSecret) -> Result<NewJoinToken, ApiError> {
     let hash = hash_of(secret);
     let id = hash.to_string()[..ID_CHARS].to_owned();
     let pool = written.pool.map(PoolName::new).transpose();

@@ -231,7 +231,7 @@ async fn ask(
         writer.send(request).await?;
         writer.finish();
         let reply = reader.next().await?;
-        Ok((reply.ok_or(TransportError::HalfFrame)?, reader))
+        Ok((reply.ok_or(TransportError::TruncatedFrame)?, reader))
     };
     Some(exchange.await)
 }

@@ -10,7 +10,7 @@ use coordinator_core::{Core, Refusal, Wanted};
 use sluice_common::api::{Page, PlatformView};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{PlatformName, PoolName};
-use sluice_common::platform::terms::PlatformSpec;
+use sluice_common::platform::spec::PlatformSpec;
 
 use super::Api;
 use super::error::ApiError;

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use coordinator_core::{Book, Refusal};
-use sluice_common::access::{BUILT_IN, BindingTerms, RoleTerms, per_pool};
+use sluice_common::access::{BUILT_IN_ROLES, BindingSpec, RoleSpec, pool_roles};
 use sluice_common::api::{BindingView, Page, RoleView};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{BindingName, RoleName};
@@ -29,8 +29,11 @@ pub(super) async fn list(
 /// Of every role, in order.
 fn names(book: &Book) -> Vec<RoleName> {
     let pools = book.pools.iter();
-    let of_pools = pools.flat_map(|pool| per_pool(pool.as_str()).collect::<Vec<_>>());
-    let built_in = BUILT_IN.into_iter().map(str::to_owned).chain(of_pools);
+    let of_pools = pools.flat_map(|pool| pool_roles(pool.as_str()).collect::<Vec<_>>());
+    let built_in = BUILT_IN_ROLES
+        .into_iter()
+        .map(str::to_owned)
+        .chain(of_pools);
     let built_in = built_in.filter_map(|name| RoleName::new(name).ok());
     let mut all: Vec<RoleName> = built_in.chain(book.access.roles.keys().cloned()).collect();
     all.sort();
@@ -39,7 +42,7 @@ fn names(book: &Book) -> Vec<RoleName> {
 
 fn role(book: &Book, name: &RoleName) -> Option<RoleView> {
     let version = book.access.roles.get(name).map(|it| it.version);
-    let RoleTerms { description, rules } = book.role(name)?;
+    let RoleSpec { description, rules } = book.role(name)?;
     Some(RoleView {
         name: name.to_string(),
         description,
@@ -76,7 +79,7 @@ pub(super) async fn list_bindings(
 
 fn binding(book: &Book, name: &BindingName) -> Option<BindingView> {
     let written = book.access.bindings.get(name)?.clone();
-    let BindingTerms {
+    let BindingSpec {
         description,
         roles,
         pools,

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use coordinator_core::{Core, Enforcement, NewStep, Refusal, Submitted};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use sluice_common::access::{Ask, At, Resource, Verb};
+use sluice_common::access::{AccessQuery, Resource, Scope, Verb};
 use sluice_common::api::{BatchItem, BatchView, StepView};
 use sluice_common::limit::{MAX_BATCH_BODY_BYTES, MAX_BATCH_STEPS, MAX_BODY_BYTES};
 use sluice_common::request::StepRequest;
@@ -156,13 +156,13 @@ fn own_key(caller: &Caller, headers: &HeaderMap) -> Result<Option<OwnKey>, ApiEr
 fn permit(caller: &Caller, step: &mut NewStep) -> Result<(), ApiError> {
     step.spec.submitted_by = caller.who().user();
     let pool = step.spec.pool.as_ref();
-    let there = pool.map_or(At::Everywhere, |pool| At::This(pool.as_str()));
-    step.past_maintenance = caller.may(Verb::Update, Resource::Pools, there, At::Nowhere);
-    let ask = Ask {
+    let there = pool.map_or(Scope::Every, |pool| Scope::One(pool.as_str()));
+    step.past_maintenance = caller.may(Verb::Update, Resource::Pools, there, Scope::Unscoped);
+    let ask = AccessQuery {
         verb: Verb::Create,
         resource: Resource::Steps,
-        pool: pool.map_or(At::Everywhere, |pool| At::This(pool.as_str())),
-        subject: At::This(step.spec.subject.as_str()),
+        pool: pool.map_or(Scope::Every, |pool| Scope::One(pool.as_str())),
+        subject: Scope::One(step.spec.subject.as_str()),
     };
     caller.need(&ask, None)
 }
@@ -189,7 +189,7 @@ fn understand_batch(
         let mut request: StepRequest =
             body::parse(raw.get().as_bytes(), &format!("steps[{place}]"))?;
         // What a step brings as its own defaults goes before what the whole batch has.
-        request = request.settled()?;
+        request = request.with_defaults()?;
         request.defaults = defaults.clone();
         understand(request, key, place)
     });

@@ -3,8 +3,8 @@
 use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
-use sluice_common::access::{Ask, At, Resource, Verb};
-use sluice_common::api::{CanView, WhoView, timestamp};
+use sluice_common::access::{AccessQuery, Resource, Scope, Verb};
+use sluice_common::api::{CanIView, WhoAmIView, timestamp};
 use sluice_common::id::{PoolName, Subject};
 
 use super::Api;
@@ -13,7 +13,7 @@ use super::error::ApiError;
 use super::params::{self, NoParams, Params};
 
 /// `GET /v1/whoami`.
-pub(super) async fn whoami(_: State<Api>, caller: Caller, _: NoParams) -> Json<WhoView> {
+pub(super) async fn whoami(_: State<Api>, caller: Caller, _: NoParams) -> Json<WhoAmIView> {
     let (name, expires_at) = match caller.who() {
         Who::Token {
             name, expires_at, ..
@@ -22,7 +22,7 @@ pub(super) async fn whoami(_: State<Api>, caller: Caller, _: NoParams) -> Json<W
         Who::Claims(found) => (Some(found.name.clone()), Some(found.expires_at)),
         Who::Local | Who::Admin(_) => (None, None),
     };
-    Json(WhoView {
+    Json(WhoAmIView {
         who: caller.who().to_string(),
         name,
         user: caller.who().user().map(String::from),
@@ -46,7 +46,7 @@ pub(super) async fn can_i(
     _: State<Api>,
     caller: Caller,
     Params(params): Params<CanParams>,
-) -> Result<Json<CanView>, ApiError> {
+) -> Result<Json<CanIView>, ApiError> {
     let needed = |name, text: &Option<String>| {
         let missing = || params::invalid(name, "it says what is asked, so it must be there");
         text.clone().ok_or_else(missing)
@@ -59,19 +59,19 @@ pub(super) async fn can_i(
         .map_err(|e| params::invalid("resource", e))?;
     let pool: Option<PoolName> = params::read("pool", params.pool.as_deref())?;
     let subject: Option<Subject> = params::read("subject", params.subject.as_deref())?;
-    let ask = Ask {
+    let ask = AccessQuery {
         verb,
         resource,
         pool: pool
             .as_ref()
-            .map_or(At::Everywhere, |it| At::This(it.as_str())),
+            .map_or(Scope::Every, |it| Scope::One(it.as_str())),
         subject: subject
             .as_ref()
-            .map_or(At::Everywhere, |it| At::This(it.as_str())),
+            .map_or(Scope::Every, |it| Scope::One(it.as_str())),
     };
     let (allowed, why) = match caller.need(&ask, None) {
         Ok(()) => (true, None),
         Err(refusal) => (false, Some(refusal.to_string())),
     };
-    Ok(Json(CanView { allowed, why }))
+    Ok(Json(CanIView { allowed, why }))
 }

@@ -76,7 +76,7 @@ impl Source {
     fn make(&self) -> Result<HttpsServer, IdentityError> {
         Ok(match self {
             Source::Cluster { files, names, ttl } => {
-                https::server_of_cluster(&known(files)?, &files.ca, names, *ttl)?
+                https::server_from_authority(&known(files)?, &files.ca, names, *ttl)?
             }
             Source::Files { cert, key, users } => https::server_from_files(cert, key, users)?,
         })

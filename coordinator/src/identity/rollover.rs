@@ -14,12 +14,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sluice_common::credential::Fingerprint;
 use sluice_common::id::NodeName;
-use sluice_common::proof::Fingerprint;
 use sluice_transport::files::{read_private, read_public, write_private, write_public};
 use sluice_transport::{
-    Authority, CertificateDer, TlsFiles, Validity, certificates_in, fingerprint_of, names_issuer,
-    pem_of,
+    Authority, CertificateDer, TlsFiles, Validity, fingerprint_of, names_issuer,
+    parse_certificates, to_pem,
 };
 
 use super::{
@@ -143,7 +143,7 @@ pub(super) fn keys(
 }
 
 fn trusted_in(files: &TlsFiles) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
-    let certificates = certificates_in(&read_public(&files.ca)?);
+    let certificates = parse_certificates(&read_public(&files.ca)?);
     // What is no certificate was refused, with words, when the coordinator read it.
     Ok(certificates.unwrap_or_default())
 }
@@ -235,7 +235,7 @@ pub fn retire(
         certify_own(&files, &cluster, issuing, OWN_TTL)?;
     }
     let kept = trusted.iter().filter(|der| fingerprint_of(der) != retired);
-    let kept: String = kept.map(pem_of).collect();
+    let kept: String = kept.map(to_pem).collect();
     write_public(&files.ca, &kept)?;
     let path = older_key(&files, retired);
     match fs::remove_file(&path) {

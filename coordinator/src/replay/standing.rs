@@ -6,7 +6,7 @@ use coordinator_core::{
     About, Attempt, Node, Part, PartPhase, Pool, Record, State, Step, Validation,
 };
 use sluice_common::api::timestamp;
-use sluice_common::cluster::SubjectTerms;
+use sluice_common::cluster::SubjectSpec;
 use sluice_common::id::{NodeName, PoolName, StepId, Subject, TemplateName, ValidationName};
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
@@ -68,7 +68,7 @@ impl Thing {
             }
             Thing::Template(name) => {
                 let kept = state.templates().get(name)?;
-                Some(format!("says {}", kept.template.said().join(", ")))
+                Some(format!("says {}", kept.template.set_fields().join(", ")))
             }
             Thing::Node(name) => state.node(name).map(node),
             Thing::Host(name) => state.node(name).map(host),
@@ -184,7 +184,7 @@ fn cluster(state: &State) -> String {
     joined(sent.into_iter().chain(subjects))
 }
 
-fn pools_of(its: &SubjectTerms) -> String {
+fn pools_of(its: &SubjectSpec) -> String {
     let of = |kind: &str, pool: &Option<PoolName>| Some(format!("{} with {kind}", pool.as_ref()?));
     let all = its.pool.as_ref().map(ToString::to_string);
     let said = [of("no GPU", &its.cpu), of("GPUs", &its.gpu), all];

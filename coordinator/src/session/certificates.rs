@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use sluice_common::chain::chain;
+use sluice_common::error_chain::error_chain;
 use sluice_common::id::NodeName;
-use sluice_common::join::{CertificateRequest, CertificateWord};
-use sluice_transport::{Connection, FrameReader, FrameWriter, certificates_in};
+use sluice_common::join::{CertificateMessage, CertificateRequest};
+use sluice_transport::{Connection, FrameReader, FrameWriter, parse_certificates};
 
 use super::End;
 use crate::issuance::Issuance;
@@ -53,27 +53,27 @@ fn answer(
     issuance: &Issuance,
     request: &CertificateRequest,
     soon: bool,
-) -> CertificateWord {
+) -> CertificateMessage {
     if soon {
         let message = "it asked again within a second".to_owned();
-        return CertificateWord::Refused { message };
+        return CertificateMessage::Refused { message };
     }
-    let claim = connection.member().claim.clone();
+    let claim = connection.peer_identity().claim.clone();
     match issuance.certify(&request.request, node.clone(), claim) {
         Ok(credentials) => {
             tracing::info!("certificate renewed");
             // It holds this one from now on, though the link lives on under the one before.
-            if let Ok(certificates) = certificates_in(&credentials.certificate)
+            if let Ok(certificates) = parse_certificates(&credentials.certificate)
                 && let Some(certificate) = certificates.first()
             {
                 issuance.note(node, certificate);
             }
-            CertificateWord::Certificate(credentials)
+            CertificateMessage::Certificate(credentials)
         }
         Err(error) => {
-            let message = chain(&error);
+            let message = error_chain(&error);
             tracing::warn!("no new certificate: {message}");
-            CertificateWord::Refused { message }
+            CertificateMessage::Refused { message }
         }
     }
 }

@@ -194,7 +194,7 @@ fn gpu_states(states: &mut GpuStates) -> Result<(), Invalid> {
 }
 
 fn supervisor(state: &mut SupervisorState) {
-    if let SupervisorState::Away(why) | SupervisorState::Unheard(why) = state {
+    if let SupervisorState::Unresponsive(why) | SupervisorState::NeverSeen(why) = state {
         tidy(why, MAX_SENTENCE_BYTES);
     }
 }
@@ -295,8 +295,8 @@ mod tests {
             inventory: Inventory::default(),
             attempts: vec![failed(10_000)],
             gpu_states: Default::default(),
-            said_at: sluice_common::supervision::BootMillis(1),
-            supervisor: SupervisorState::Answers,
+            sent_at: sluice_common::supervision::BootMillis(1),
+            supervisor: SupervisorState::Responding,
             challenge: None,
         }
     }

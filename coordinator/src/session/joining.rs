@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use coordinator_core::{JoinAsk, JoinRefusal, Joined};
-use sluice_common::chain::chain;
+use sluice_common::error_chain::error_chain;
 use sluice_common::join::{JoinReply, JoinRequest};
-use sluice_transport::{FrameReader, FrameWriter, SigningRequest, Stranger, TransportError};
+use sluice_transport::{FrameReader, FrameWriter, JoiningPeer, SigningRequest, TransportError};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -77,7 +77,7 @@ impl Door {
     /// Meets one stranger and sees it off.
     pub(super) async fn meet(
         &self,
-        stranger: Stranger,
+        stranger: JoiningPeer,
         engine: &EngineHandle,
         issuance: &Issuance,
         refusals: &Refusals,
@@ -93,7 +93,7 @@ impl Door {
                 stranger.close("");
             }
             Err(away) => {
-                let why = chain(&away);
+                let why = error_chain(&away);
                 refusals.tell(None, from, &format!("it may not join: {why}"));
                 stranger.close(&why);
             }
@@ -123,7 +123,7 @@ impl Door {
 }
 
 async fn talk(
-    stranger: &Stranger,
+    stranger: &JoiningPeer,
     engine: &EngineHandle,
     issuance: &Issuance,
 ) -> Result<Joined, SentAway> {
@@ -136,7 +136,7 @@ async fn talk(
         Ok((reply, joined)) => (reply, Ok(joined)),
         Err(away) => {
             let later = matches!(away, SentAway::Stopping(_));
-            let message = chain(&away);
+            let message = error_chain(&away);
             (JoinReply::Refused { message, later }, Err(away))
         }
     };
@@ -147,9 +147,9 @@ async fn talk(
     outcome
 }
 
-async fn hear(stranger: &Stranger) -> Result<(FrameWriter, JoinRequest), TransportError> {
+async fn hear(stranger: &JoiningPeer) -> Result<(FrameWriter, JoinRequest), TransportError> {
     let (out, mut reader): (FrameWriter, FrameReader) = stranger.accept().await?;
-    let request = reader.next().await?.ok_or(TransportError::HalfFrame)?;
+    let request = reader.next().await?.ok_or(TransportError::TruncatedFrame)?;
     Ok((out, request))
 }
 
@@ -162,8 +162,8 @@ async fn admit(
         let away = crate::issuance::IssueError::NoKey;
         return Err(SentAway::Request(away.to_string()));
     }
-    let signed =
-        SigningRequest::read(&request.request).map_err(|error| SentAway::Request(chain(&error)))?;
+    let signed = SigningRequest::read(&request.request)
+        .map_err(|error| SentAway::Request(error_chain(&error)))?;
     let ask = JoinAsk {
         hash: sluice_transport::join_line::hash_of(&request.secret),
         node: request.node,
@@ -173,7 +173,7 @@ async fn admit(
     let joined = engine.join(ask).await??;
     let credentials = issuance
         .certify_checked(&signed, joined.node.clone(), joined.claim.clone())
-        .map_err(|error| SentAway::Request(chain(&error)))?;
+        .map_err(|error| SentAway::Request(error_chain(&error)))?;
     let version: String = request.version.chars().take(MAX_VERSION_CHARS).collect();
     tracing::debug!(node = %joined.node, version = %version.escape_debug(), "certificate issued");
     Ok((JoinReply::Joined(credentials), joined))

@@ -90,8 +90,8 @@ fn a_name_that_is_not_the_certificate_s_and_a_pool_that_is_not_are_refused_with_
             let mut hello = words(name, 1);
             hello.pool = pool.parse().unwrap();
             let mut agent = Agent::link(&rig.data, "n1", &address(&rig), &hello).await;
-            let greeting: Greeting = agent.told().await;
-            let Greeting::Refused { message } = greeting else {
+            let greeting: HelloReply = agent.told().await;
+            let HelloReply::Refused { message } = greeting else {
                 panic!("{greeting:?}");
             };
             assert!(message.contains(expected), "{message}");
@@ -134,8 +134,8 @@ async fn greeted(rig: &Rig, name: &str, shown: Option<SealedEpoch>) -> Result<Se
     hello.highest_epoch = shown;
     let mut agent = Agent::link(&rig.data, name, &address(rig), &hello).await;
     match agent.told().await {
-        Greeting::Welcome(welcome) => Ok(welcome.epoch),
-        Greeting::Refused { message } => Err(message),
+        HelloReply::Welcome(welcome) => Ok(welcome.epoch),
+        HelloReply::Refused { message } => Err(message),
     }
 }
 
@@ -232,8 +232,11 @@ fn a_second_link_of_a_node_takes_the_place_of_the_first() {
     hello.protocol += 1;
     rig.runtime.block_on(async {
         let mut third = Agent::link(&rig.data, "n1", &address(&rig), &hello).await;
-        let greeting: Greeting = third.told().await;
-        assert!(matches!(greeting, Greeting::Refused { .. }), "{greeting:?}");
+        let greeting: HelloReply = third.told().await;
+        assert!(
+            matches!(greeting, HelloReply::Refused { .. }),
+            "{greeting:?}"
+        );
         timeout(SOON, third.connection.closed()).await.unwrap();
     });
     rig.submit("a");
@@ -263,7 +266,7 @@ fn a_lease_is_signed_for_the_node_of_the_certificate_and_its_challenge_alone() {
         let mut hello = words("n1", 1);
         hello.challenge = Some(CHALLENGE);
         let mut agent = Agent::link(&rig.data, "n1", &address(&rig), &hello).await;
-        let Greeting::Welcome(welcome) = agent.told().await else {
+        let HelloReply::Welcome(welcome) = agent.told().await else {
             panic!("it is let in");
         };
         assert_eq!(welcome.seal, Some(first));

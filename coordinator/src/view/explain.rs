@@ -1,10 +1,11 @@
 //! Explanations in the words of the API.
 
 use coordinator_core::{Attempt, Awaited, Core, Explanation, Holding, InPool, Past, Promised};
-use sluice_common::amount::Key;
+use sluice_common::amount::ResourceKey;
 use sluice_common::api::{
-    AwaitedView, BeyondView, ExplainPool, ExplainView, HolderView, HoldingView, KeyView,
-    OutcomeView, PromiseView, RefusalView, RemedyChange, RemedyKind, RemedyView, timestamp,
+    AttemptOutcomeView, AwaitedRunView, BeyondShareView, ExplainView, HolderView, HoldingView,
+    KeyUsageView, NominationView, PoolExplanation, RefusalView, RemedyChange, RemedyKind,
+    RemedyView, timestamp,
 };
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::state::StepState;
@@ -43,12 +44,12 @@ fn refused(explained: &Explanation<'_>) -> Vec<(String, String)> {
     barred.collect()
 }
 
-fn pool(pool: InPool<'_>) -> ExplainPool {
+fn pool(pool: InPool<'_>) -> PoolExplanation {
     let InPool { request, look, .. } = &pool;
     let (ahead, waiting) = look.place;
     let holders = look.holders.iter().take(MAX_HOLDERS);
     let remedies = pool.would_start_if.iter();
-    ExplainPool {
+    PoolExplanation {
         pool: look.pool.to_string(),
         priority: look.priority,
         in_share: look.in_share,
@@ -65,9 +66,9 @@ fn pool(pool: InPool<'_>) -> ExplainPool {
     }
 }
 
-fn key(terms: &KeyTerms<'_>) -> Option<KeyView> {
-    Some(KeyView {
-        key: Key::new(terms.key).ok()?,
+fn key(terms: &KeyTerms<'_>) -> Option<KeyUsageView> {
+    Some(KeyUsageView {
+        key: ResourceKey::new(terms.key).ok()?,
         asked: terms.asked,
         used: terms.used,
         used_firmly: terms.firm,
@@ -80,16 +81,16 @@ fn key(terms: &KeyTerms<'_>) -> Option<KeyView> {
     })
 }
 
-fn promise(promised: Promised<'_>) -> PromiseView {
-    PromiseView {
+fn promise(promised: Promised<'_>) -> NominationView {
+    NominationView {
         nodes: promised.hosts.iter().map(ToString::to_string).collect(),
         firm: promised.firm,
         awaits: promised.awaits.iter().map(awaited).collect(),
     }
 }
 
-fn awaited(awaited: &Awaited<'_>) -> AwaitedView {
-    AwaitedView {
+fn awaited(awaited: &Awaited<'_>) -> AwaitedRunView {
+    AwaitedRunView {
         step: awaited.attempt.step.to_string(),
         attempt: awaited.attempt.number,
         subject: awaited.subject.map(ToString::to_string),
@@ -156,7 +157,7 @@ fn holding(subject: &Subject, holding: Holding<'_>) -> HoldingView {
         started_at: view.started_at,
         in_share: exposure.in_share,
         beyond_share: beyond
-            .map(|(key, used, reserved)| BeyondView {
+            .map(|(key, used, reserved)| BeyondShareView {
                 key: (*key).to_owned(),
                 used: *used,
                 reserved: *reserved,
@@ -184,9 +185,9 @@ fn exposed(subject: &Subject, holding: &Holding<'_>) -> Vec<String> {
     }
 }
 
-fn outcome(past: Past<'_>) -> OutcomeView {
+fn outcome(past: Past<'_>) -> AttemptOutcomeView {
     let view = super::attempt(past.attempt);
-    OutcomeView {
+    AttemptOutcomeView {
         number: view.number,
         pool: past.attempt.pool.to_string(),
         nodes: view.placements.into_iter().map(|part| part.node).collect(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator_core::{Core, Node, Pool};
 use sluice_common::api::{PlatformUse, PlatformView};
-use sluice_common::beside::{Beside, PlatformItem};
+use sluice_common::document::{PlatformItemId, SpecDocument};
 use sluice_common::id::{PlatformName, PoolName};
 use sluice_common::pool::NamedPlatform;
 
@@ -48,7 +48,7 @@ pub fn all(core: &Core, pool: &Pool) -> Vec<PlatformView> {
 /// The platforms that a pool declares, as somebody wrote them.
 pub(super) fn declared(pool: &Pool) -> Vec<NamedPlatform> {
     let platforms = pool.declared().into_iter();
-    let named = platforms.map(|(name, spec)| Beside::new(PlatformItem { name }, spec));
+    let named = platforms.map(|(name, spec)| SpecDocument::new(PlatformItemId { name }, spec));
     named.collect()
 }
 

@@ -1,7 +1,7 @@
 //! Templates in the words of the API, and what came of them for a step.
 
 use coordinator_core::{Core, Step};
-use sluice_common::api::{MergedView, TemplateView};
+use sluice_common::api::{EffectiveSpecView, TemplateView};
 use sluice_common::id::{PoolName, TemplateName};
 
 /// A template, if there is one of this name.
@@ -18,10 +18,10 @@ pub fn template(core: &Core, name: &TemplateName) -> Option<TemplateView> {
 }
 
 /// What a step is with all that lies under it.
-pub(super) fn merged(core: &Core, step: &Step, pool: Option<&PoolName>) -> MergedView {
+pub(super) fn merged(core: &Core, step: &Step, pool: Option<&PoolName>) -> EffectiveSpecView {
     let merged = core.merged(step, pool);
     let from = merged.origins.iter();
-    MergedView {
+    EffectiveSpecView {
         pool: merged.pool.as_ref().map(ToString::to_string),
         platform: merged.platform.as_ref().map(ToString::to_string),
         from: from

@@ -9,7 +9,7 @@ use sluice_common::id::{AttemptId, StepId};
 use sluice_common::request::{FieldError, ResourceSettings, StepRequest};
 use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
-use sluice_common::wire::StopWhy;
+use sluice_common::wire::StopReason;
 
 use crate::trace::TraceJob;
 use crate::trace_run::TraceRun;
@@ -208,7 +208,7 @@ impl<'a> Driver<'a> {
                 fate.works_since = now;
             }
             Record::Stopping(record::Stopping { attempt, why, .. }) => {
-                let gives_way = *why == StopWhy::Preempted;
+                let gives_way = *why == StopReason::Preempted;
                 self.fate(&attempt.step).preempted += u32::from(gives_way);
             }
             Record::Suspending(record::Suspending { attempt, .. }) => {

@@ -13,7 +13,7 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
-use sluice_common::pool::Table;
+use sluice_common::pool::ResourceTable;
 use sluice_common::step::OnPreempt;
 
 pub use expected::{Difference, End, Expected};
@@ -65,7 +65,7 @@ pub enum Capacity {
     /// What its hosts have; written `"detected"`.
     #[default]
     Detected,
-    Declared(Table),
+    Declared(ResourceTable),
 }
 
 impl<'de> Deserialize<'de> for Capacity {
@@ -91,7 +91,7 @@ impl<'de> Visitor<'de> for CapacityVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Capacity, A::Error> {
-        let table = Table::deserialize(de::value::MapAccessDeserializer::new(map))?;
+        let table = ResourceTable::deserialize(de::value::MapAccessDeserializer::new(map))?;
         Ok(Capacity::Declared(table))
     }
 }
@@ -133,10 +133,10 @@ pub struct PolicyPut {
     pub priority: u64,
     /// What is kept for the subject.
     #[serde(default)]
-    pub reserved: Option<Table>,
+    pub reserved: Option<ResourceTable>,
     /// What it may use at most.
     #[serde(default)]
-    pub limit: Option<Table>,
+    pub limit: Option<ResourceTable>,
 }
 
 /// One thing that happens.
@@ -180,7 +180,7 @@ pub struct SubmitEvent {
     pub subject: Subject,
     /// What it asks of each of its hosts.
     #[serde(default)]
-    pub resources: Table,
+    pub resources: ResourceTable,
     /// Whether it may be made to give way; it may where absent.
     #[serde(default = "yes")]
     pub preemptible: bool,

@@ -18,7 +18,7 @@ mod life;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sluice_common::amount::{Amounts, Key, STEP_RUN};
+use sluice_common::amount::{Amounts, ResourceKey, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
@@ -367,7 +367,7 @@ fn request(job: Job, place: u64) -> Request {
     let mut each = job.resources;
     if each.get(STEP_RUN) == 0 {
         each.set(
-            Key::new(STEP_RUN).expect("a constant key is well-formed"),
+            ResourceKey::new(STEP_RUN).expect("a constant key is well-formed"),
             1,
         );
     }

@@ -23,18 +23,18 @@ use coordinator_core::{
     Settings, Stamped, State, TimerKey, written,
 };
 use sluice_common::api::PutDocument;
+use sluice_common::credential::NodeClaim;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, BootId, ClusterId, NodeName, PoolName, StepId};
 use sluice_common::inventory::{Capability, Inventory, Mechanism};
-use sluice_common::proof::Claim;
 use sluice_common::request::FieldError;
 use sluice_common::supervision::{BootMillis, Exit};
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 use sluice_common::wire::{
-    AttemptEnd, AttemptPhase, AttemptStatus, FromNode, Greeting, Hello, PROTOCOL_VERSION, Started,
-    StopWhy, ToNode,
+    AttemptEnd, AttemptPhase, AttemptStatus, FromNode, Hello, HelloReply, PROTOCOL_VERSION,
+    StartedProcess, StopReason, ToNode,
 };
 
 use promises::Promises;
@@ -220,13 +220,13 @@ impl TraceRun {
             inventory,
             attempts: Vec::new(),
             gpu_states: GpuStates::default(),
-            said_at: BootMillis(0),
-            supervisor: SupervisorState::Answers,
+            sent_at: BootMillis(0),
+            supervisor: SupervisorState::Responding,
             challenge: None,
         });
         self.ask(Input::NodeHello {
             session,
-            claim: Claim::default(),
+            claim: NodeClaim::default(),
             hello,
             epoch_is_proven: false,
         });
@@ -298,7 +298,7 @@ impl TraceRun {
         let Some(attempt) = &work.attempt else { return };
         let is_late = attempt.end(lasts).is_some_and(|(_, is_late)| is_late);
         let (exit, stopped) = match is_late {
-            true => (Exit::Signal(15), Some(StopWhy::TimedOut)),
+            true => (Exit::Signal(15), Some(StopReason::TimedOut)),
             false => (Exit::Code(0), None),
         };
         let (id, nodes) = (attempt.id.clone(), attempt.nodes.clone());
@@ -316,7 +316,7 @@ impl TraceRun {
     }
 
     /// Nothing of an attempt is left on a host.
-    fn leave(&mut self, node: &NodeName, id: &AttemptId, exit: &Exit, stopped: Option<StopWhy>) {
+    fn leave(&mut self, node: &NodeName, id: &AttemptId, exit: &Exit, stopped: Option<StopReason>) {
         self.unplan(id);
         let now = self.now;
         let work = self.work.get_mut(&id.step);
@@ -370,8 +370,8 @@ impl TraceRun {
                 self.records.push(stamped);
             }
             Output::Greet { greeting, .. } => match greeting {
-                Greeting::Welcome(_) => {}
-                Greeting::Refused { message } => self.refused = Some(message),
+                HelloReply::Welcome(_) => {}
+                HelloReply::Refused { message } => self.refused = Some(message),
             },
             Output::ToNode { node, command, .. } => self.obey(&node, command.order),
             // Nobody takes a simulated host off its connection.
@@ -402,7 +402,7 @@ impl TraceRun {
             ToNode::Suspend { attempt, .. } => self.freeze(node, &attempt),
             ToNode::Resume { attempt } => self.thaw(node, &attempt),
             // Nothing is ever lost here, so nobody asks what a host knows.
-            ToNode::Forget { .. } | ToNode::RestoreGpus { .. } | ToNode::Show { .. } => {}
+            ToNode::Forget { .. } | ToNode::RestoreGpus { .. } | ToNode::ShowWarrant { .. } => {}
         }
     }
 
@@ -470,7 +470,7 @@ impl TraceRun {
     }
 }
 
-fn ended(at: Time, exit: &Exit, stopped: Option<StopWhy>) -> AttemptEnd {
+fn ended(at: Time, exit: &Exit, stopped: Option<StopReason>) -> AttemptEnd {
     AttemptEnd {
         started: Some(started(at)),
         exit: exit.clone(),
@@ -480,6 +480,6 @@ fn ended(at: Time, exit: &Exit, stopped: Option<StopWhy>) -> AttemptEnd {
     }
 }
 
-fn started(at: Time) -> Started {
-    Started { pid: PID, at }
+fn started(at: Time) -> StartedProcess {
+    StartedProcess { pid: PID, at }
 }

@@ -21,9 +21,9 @@ fn host() -> GpuDevices {
 }
 
 fn fence(granted: &[DeviceNumber], fenced: &[DeviceNumber]) -> DeviceFilter {
-    let devices = Devices {
+    let devices = DeviceAccess {
         granted: granted.to_vec(),
-        fenced: fenced.to_vec(),
+        all_gpus: fenced.to_vec(),
     };
     DeviceFilter::new(&host(), &devices).unwrap()
 }
@@ -72,9 +72,9 @@ fn the_agent_can_close_more_and_opens_only_what_it_grants() {
 
 #[test]
 fn too_many_devices_are_refused() {
-    let devices = Devices {
-        fenced: vec![device(1, 1); MAX_NAMED_DEVICES + 1],
-        ..Devices::default()
+    let devices = DeviceAccess {
+        all_gpus: vec![device(1, 1); MAX_NAMED_DEVICES + 1],
+        ..DeviceAccess::default()
     };
     let error = DeviceFilter::new(&host(), &devices).unwrap_err();
     assert!(matches!(error, DeviceFilterError::TooMany { count: 4097 }));

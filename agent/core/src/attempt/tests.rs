@@ -5,8 +5,8 @@ use alloc::string::{String, ToString};
 
 use super::*;
 use sluice_common::id::Subject;
-use sluice_common::supervision::Memo;
-use sluice_common::supervision::{Devices, FreezerState, Limits};
+use sluice_common::supervision::LaunchRecord;
+use sluice_common::supervision::{DeviceAccess, FreezerState, ResourceLimits};
 use sluice_common::time::Time;
 use sluice_common::usage::Usage;
 
@@ -24,8 +24,8 @@ fn process() -> Process {
     }
 }
 
-fn host_end() -> HostEnd {
-    HostEnd {
+fn host_end() -> ProcessEnd {
+    ProcessEnd {
         process: Some(process()),
         exit: Exit::Code(3),
         ended_at: Time::from_unix_millis(999_000),
@@ -37,7 +37,7 @@ fn view(phase: HostPhase) -> AttemptView {
     AttemptView {
         attempt: "a.1".parse().unwrap(),
         phase,
-        memo: Memo {
+        launch_record: LaunchRecord {
             timeout: Some(Span::from_secs(60)),
             grace: GRACE,
             gpus: vec![],
@@ -70,14 +70,14 @@ fn starting() -> Attempt {
             workdir: None,
             lease_until: None,
             lease_grace: GRACE,
-            memo: running_view().memo,
+            launch_record: running_view().launch_record,
             subject: Subject::new("s").unwrap(),
             submitter: None,
-            limits: Limits::default(),
-            devices: Devices::default(),
+            limits: ResourceLimits::default(),
+            devices: DeviceAccess::default(),
             processors: Default::default(),
-            around: sluice_common::template::launch::Around::default(),
-            around_env: Default::default(),
+            hooks: sluice_common::template::launch::HooksAndLimits::default(),
+            hook_env: Default::default(),
             wrapper: 0,
             env_file: false,
         }),
@@ -89,11 +89,11 @@ fn running() -> Attempt {
 }
 
 fn asked_to_stop(process: Option<Process>) -> Attempt {
-    stopping(NOW, process, StopWhy::Cancelled, GRACE).0
+    stopping(NOW, process, StopReason::Cancelled, GRACE).0
 }
 
 fn being_killed() -> Attempt {
-    stopping(NOW, Some(process()), StopWhy::Cancelled, Span::ZERO).0
+    stopping(NOW, Some(process()), StopReason::Cancelled, Span::ZERO).0
 }
 
 fn ended_by_itself() -> Attempt {
@@ -193,7 +193,7 @@ fn a_running_view_moves_on_what_was_not_running() {
 
 #[test]
 fn a_process_that_comes_up_after_its_grace_is_killed_at_once() {
-    let late = stopping(NOW, None, StopWhy::Cancelled, Span::ZERO).0;
+    let late = stopping(NOW, None, StopReason::Cancelled, Span::ZERO).0;
     let event = |a: &mut Attempt| a.on_view(NOW, &running_view());
     expect(
         late,
@@ -282,7 +282,7 @@ fn a_lost_gpu_kills_what_runs_and_leaves_what_is_stopped_already() {
 
 #[test]
 fn what_could_not_be_made_has_no_process() {
-    let failed = view(HostPhase::Gone(HostEnd {
+    let failed = view(HostPhase::Gone(ProcessEnd {
         process: None,
         exit: Exit::StartFailed("no such file".into()),
         ended_at: NOW.wall,
@@ -304,7 +304,7 @@ fn what_comes_back_after_its_release_is_killed_and_not_reported() {
 
 #[test]
 fn a_stop_asks_and_sets_its_clock() {
-    let event = |a: &mut Attempt| a.on_stop(NOW, StopWhy::Preempted, GRACE);
+    let event = |a: &mut Attempt| a.on_stop(NOW, StopReason::Preempted, GRACE);
     let unseen = "stopping unseen Preempted";
     expect(
         starting(),
@@ -314,7 +314,7 @@ fn a_stop_asks_and_sets_its_clock() {
     );
     let asked = "stopping Preempted, TERM, wake 60000";
     expect(running(), event, asked, "stopping Preempted");
-    let at_once = |a: &mut Attempt| a.on_stop(NOW, StopWhy::Preempted, Span::ZERO);
+    let at_once = |a: &mut Attempt| a.on_stop(NOW, StopReason::Preempted, Span::ZERO);
     let killed = "stopping Preempted, KILL, wake 51000";
     expect(running(), at_once, killed, "stopping Preempted");
     expect(
@@ -328,7 +328,7 @@ fn a_stop_asks_and_sets_its_clock() {
 #[test]
 fn another_stop_hurries_and_never_delays_and_keeps_the_first_reason() {
     let stop =
-        |secs| move |a: &mut Attempt| a.on_stop(NOW, StopWhy::Drained, Span::from_secs(secs));
+        |secs| move |a: &mut Attempt| a.on_stop(NOW, StopReason::Drained, Span::from_secs(secs));
     let stands = "stopping Cancelled";
     let asked = || asked_to_stop(Some(process()));
     expect(asked(), stop(99), "stopping Cancelled, wake 60000", stands);
@@ -357,7 +357,7 @@ fn another_stop_hurries_and_never_delays_and_keeps_the_first_reason() {
 #[test]
 fn a_stop_of_what_has_ended_says_so_again_and_hurries_what_is_left() {
     let stop =
-        |secs| move |a: &mut Attempt| a.on_stop(NOW, StopWhy::Drained, Span::from_secs(secs));
+        |secs| move |a: &mut Attempt| a.on_stop(NOW, StopReason::Drained, Span::from_secs(secs));
     let ended = "ended 42 Code(3)";
     expect(
         ended_by_itself(),
@@ -451,7 +451,7 @@ fn an_adopted_process_has_only_the_rest_of_its_timeout() {
 #[test]
 fn without_a_timeout_no_timer_is_set() {
     let mut view = running_view();
-    view.memo.timeout = None;
+    view.launch_record.timeout = None;
     let (mut attempt, effects) = Attempt::seen(NOW, &view);
     assert_eq!(words(&effects), "running 42");
     assert_eq!(words(&attempt.on_timeout_timer(NOW)), "");

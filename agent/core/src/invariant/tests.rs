@@ -9,10 +9,12 @@ use crate::input::{LinkId, Settings};
 use crate::link::{Link, Terms};
 use crate::waiting::Release;
 use sluice_common::id::{ClusterId, Epoch, NodeName, Subject};
-use sluice_common::supervision::{BootMillis, Devices, Exit, Limits, Memo, SpawnSpec};
+use sluice_common::supervision::{
+    BootMillis, DeviceAccess, Exit, LaunchRecord, ResourceLimits, SpawnSpec,
+};
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
-use sluice_common::wire::{AttemptEnd, StopWhy};
+use sluice_common::wire::{AttemptEnd, StopReason};
 
 fn core() -> Core {
     let settings = Settings {
@@ -54,7 +56,7 @@ fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Att
             workdir: None,
             lease_until: None,
             lease_grace: span,
-            memo: Memo {
+            launch_record: LaunchRecord {
                 timeout: None,
                 grace: span,
                 gpus: vec![],
@@ -62,11 +64,11 @@ fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Att
             },
             subject: Subject::new("s").unwrap(),
             submitter: None,
-            limits: Limits::default(),
-            devices: Devices::default(),
+            limits: ResourceLimits::default(),
+            devices: DeviceAccess::default(),
             processors: Default::default(),
-            around: sluice_common::template::launch::Around::default(),
-            around_env: Default::default(),
+            hooks: sluice_common::template::launch::HooksAndLimits::default(),
+            hook_env: Default::default(),
             wrapper: 0,
             env_file: false,
         }),
@@ -169,7 +171,7 @@ fn a_stop_that_waits_too_long_is_found() {
             false,
         ),
     ] {
-        let why = StopWhy::Cancelled;
+        let why = StopReason::Cancelled;
         let end = end.clone();
         for attempt in [
             Attempt::Ended { end, stop },

@@ -8,7 +8,7 @@ use sluice_common::id::AttemptId;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::{Exit, ToSupervisor};
 use sluice_common::time::Span;
-use sluice_common::wire::{Assignment, AttemptEnd, AttemptPhase, Command, StopWhy, ToNode};
+use sluice_common::wire::{Assignment, AttemptEnd, AttemptPhase, Command, StopReason, ToNode};
 
 use crate::attempt::Attempt;
 use crate::core::{Core, Supervisor};
@@ -44,7 +44,7 @@ impl Core {
         if let Some(link) = &mut self.link {
             link.count(command.number)?;
         }
-        terms.check_age(&command.order, command.heard, now.boot)?;
+        terms.check_age(&command.order, command.last_heard, now.boot)?;
         Ok(terms)
     }
 
@@ -60,7 +60,7 @@ impl Core {
             ToNode::Suspend { attempt, room_mb } => self.on_suspend(now, attempt, room_mb),
             ToNode::Resume { attempt } => self.on_resume(now, attempt),
             ToNode::RestoreGpus { gpus } => self.on_restore_gpus(&gpus),
-            ToNode::Show { attempt } => self.on_show(attempt),
+            ToNode::ShowWarrant { attempt } => self.on_show(attempt),
         }
     }
 
@@ -128,7 +128,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn on_stop(&mut self, now: Now, id: AttemptId, why: StopWhy, grace: Span) {
+    pub(crate) fn on_stop(&mut self, now: Now, id: AttemptId, why: StopReason, grace: Span) {
         if self.attempts.contains_key(&id) {
             self.let_go_of_gpus(&id);
             self.change(&id, |attempt| attempt.on_stop(now, why, grace));

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use sluice_common::amount::MCPU;
 use sluice_common::id::AttemptId;
 use sluice_common::processors::{CpuMode, CpuSet};
-use sluice_common::supervision::{Exit, Processors, ToSupervisor};
+use sluice_common::supervision::{CpuAllocation, Exit, ToSupervisor};
 use sluice_common::wire::Assignment;
 
 use crate::attempt::Attempt;
@@ -17,17 +17,17 @@ const MCPU_A_PROCESSOR: u64 = 1_000;
 
 impl Core {
     /// How an assigned attempt has its processors; a sentence where it cannot have what it was granted.
-    pub(crate) fn processors_for(&self, assignment: &Assignment) -> Result<Processors, Exit> {
+    pub(crate) fn processors_for(&self, assignment: &Assignment) -> Result<CpuAllocation, Exit> {
         let mode = assignment.cpu_mode;
         let own = match mode {
             CpuMode::Limit | CpuMode::Weight => CpuSet::default(),
             CpuMode::Pinned => self.pick_for(assignment)?,
         };
-        Ok(Processors { mode, own })
+        Ok(CpuAllocation { mode, own })
     }
 
     fn pick_for(&self, assignment: &Assignment) -> Result<CpuSet, Exit> {
-        let count = whole_processors(assignment.units.get(MCPU));
+        let count = whole_processors(assignment.resources.get(MCPU));
         let taken = self.pinned_beside(&assignment.attempt);
         let topology = &self.settings.topology;
         topology.pick(count, &assignment.gpus, &taken).ok_or_else(|| {

@@ -55,8 +55,8 @@ impl Core {
     /// Takes a view as usual. Whatever signal was due while the supervisor was away is lost, so where the view itself
     /// brings about none, that of the stop's stage goes out again.
     fn on_listed(&mut self, now: Now, view: &AttemptView) {
-        self.note_gpus(&view.attempt, &view.memo.gpus);
-        self.note_processors(&view.attempt, &view.memo.processors);
+        self.note_gpus(&view.attempt, &view.launch_record.gpus);
+        self.note_processors(&view.attempt, &view.launch_record.processors);
         if !self.attempts.contains_key(&view.attempt) {
             return self.on_view(now, view);
         }
@@ -165,15 +165,17 @@ impl Core {
     /// As the coordinator is told: a supervisor that is only just away answers as far as it knows.
     pub(crate) fn supervisor_state(&self) -> SupervisorState {
         match (self.told_absence(), self.supervisor) {
-            (None, _) => SupervisorState::Answers,
-            (Some(why), Supervisor::Unheard) => SupervisorState::Unheard(why.to_owned()),
-            (Some(why), Supervisor::Up | Supervisor::Down) => SupervisorState::Away(why.to_owned()),
+            (None, _) => SupervisorState::Responding,
+            (Some(why), Supervisor::Unheard) => SupervisorState::NeverSeen(why.to_owned()),
+            (Some(why), Supervisor::Up | Supervisor::Down) => {
+                SupervisorState::Unresponsive(why.to_owned())
+            }
         }
     }
 
     pub(crate) fn on_view(&mut self, now: Now, view: &AttemptView) {
-        self.note_gpus(&view.attempt, &view.memo.gpus);
-        self.note_processors(&view.attempt, &view.memo.processors);
+        self.note_gpus(&view.attempt, &view.launch_record.gpus);
+        self.note_processors(&view.attempt, &view.launch_record.processors);
         if self.attempts.contains_key(&view.attempt) {
             return self.change(&view.attempt, |attempt| attempt.on_view(now, view));
         }

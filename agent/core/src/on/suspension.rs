@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use sluice_common::amount::{megabytes_down, megabytes_up};
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::{AttemptView, Exit, FreezerState, ToSupervisor};
-use sluice_common::wire::{Room, SuspendFailure};
+use sluice_common::wire::{MemoryShortage, SuspendFailure};
 
 use crate::attempt::{Attempt, Effects};
 use crate::core::Core;
@@ -167,7 +167,7 @@ impl Core {
     /// One that is met frozen counts as frozen at once where an earlier agent has seen its GPUs free: they may be another's
     /// by now, so that it must not run, and they need not come free.
     pub(crate) fn meet_moved(&mut self, view: &AttemptView) {
-        let (id, gpus) = (&view.attempt, &view.memo.gpus);
+        let (id, gpus) = (&view.attempt, &view.launch_record.gpus);
         let is_frozen = match view.freezer {
             FreezerState::Frozen | FreezerState::Moved(_) => true,
             FreezerState::Thawed
@@ -265,7 +265,10 @@ fn check_room(users: &Users, kept_mb: u64, look: &GpuLook) -> Result<(), Suspend
     let free_mb = look.memory_available.map_or(u64::MAX, megabytes_down);
     let room_mb = kept_mb.min(free_mb);
     if wanted_mb > room_mb {
-        return Err(SuspendFailure::NoRoom(Room { wanted_mb, room_mb }));
+        return Err(SuspendFailure::NoRoom(MemoryShortage {
+            wanted_mb,
+            room_mb,
+        }));
     }
     Ok(())
 }

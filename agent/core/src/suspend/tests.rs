@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::AttemptId;
-use sluice_common::supervision::{Memo, StopSignal};
+use sluice_common::supervision::{LaunchRecord, StopSignal};
 use sluice_common::time::Time;
 
 use super::*;
@@ -33,7 +33,7 @@ fn view(freezer: FreezerState) -> AttemptView {
             number: 1,
         },
         phase: HostPhase::Running(process()),
-        memo: Memo {
+        launch_record: LaunchRecord {
             timeout: Some(Span::from_secs(60)),
             grace: GRACE,
             gpus: Vec::new(),
@@ -157,7 +157,7 @@ fn what_cannot_be_frozen_says_why_and_runs_on() {
             in_words(&effects),
             [alloc::format!("not suspended: {why:?}")]
         );
-        let effects = attempt.on_stop(now(12_000), StopWhy::NotSuspended, GRACE);
+        let effects = attempt.on_stop(now(12_000), StopReason::NotSuspended, GRACE);
         let words = ["stopping: NotSuspended", "thaw", "TERM", "stop at 22000"];
         assert_eq!(in_words(&effects), words);
     }
@@ -190,14 +190,14 @@ fn neither_way_takes_for_ever() {
 
 #[test]
 fn what_is_frozen_is_killed_at_once_and_what_is_not_yet_is_thawed_first() {
-    let effects = frozen().on_stop(now(12_000), StopWhy::Cancelled, GRACE);
+    let effects = frozen().on_stop(now(12_000), StopReason::Cancelled, GRACE);
     assert_eq!(
         in_words(&effects),
         ["stopping: Cancelled", "KILL", "stop at 13000"]
     );
     let mut attempt = running();
     attempt.on_suspend(now(11_000), None);
-    let effects = attempt.on_stop(now(12_000), StopWhy::Cancelled, GRACE);
+    let effects = attempt.on_stop(now(12_000), StopReason::Cancelled, GRACE);
     let words = ["stopping: Cancelled", "thaw", "TERM", "stop at 22000"];
     assert_eq!(in_words(&effects), words);
 }
@@ -242,11 +242,11 @@ fn what_somebody_else_thaws_is_frozen_again_and_what_he_freezes_is_thawed() {
 fn what_is_asked_to_end_is_thawed_though_the_first_word_was_lost() {
     let mut attempt = running();
     attempt.on_suspend(now(11_000), None);
-    attempt.on_stop(now(12_000), StopWhy::Cancelled, GRACE);
+    attempt.on_stop(now(12_000), StopReason::Cancelled, GRACE);
     for freezer in [
         FreezerState::Freezing,
         FreezerState::Frozen,
-        FreezerState::Moved(Moved::default()),
+        FreezerState::Moved(MovedMemory::default()),
     ] {
         let effects = attempt.on_view(now(13_000), &view(freezer));
         assert_eq!(in_words(&effects), ["thaw"]);
@@ -259,7 +259,7 @@ fn what_is_asked_to_end_is_thawed_though_the_first_word_was_lost() {
 }
 
 fn moved() -> FreezerState {
-    FreezerState::Moved(Moved {
+    FreezerState::Moved(MovedMemory {
         pids: alloc::vec![7],
         bytes: 5_000_001,
     })
@@ -322,7 +322,7 @@ fn one_that_is_wanted_back_meanwhile_comes_back_without_a_look_at_its_gpus() {
 fn a_new_agent_takes_over_what_is_on_its_way_to_or_from_its_gpus() {
     let met = |freezer| {
         let mut view = view(freezer);
-        view.memo.gpus = alloc::vec![String::from("GPU-a")];
+        view.launch_record.gpus = alloc::vec![String::from("GPU-a")];
         in_words(&Attempt::seen(now(30_000), &view).1)
     };
     assert_eq!(met(moved()), ["await moved"]);

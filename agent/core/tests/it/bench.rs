@@ -10,13 +10,13 @@ use sluice_common::gpu_state::GpuStates;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject};
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Exit, FreezerState, HostEnd, HostPhase, Memo, Process, SpawnSpec,
-    StopSignal, ToSupervisor,
+    AttemptView, BootMillis, Exit, FreezerState, HostPhase, LaunchRecord, Process, ProcessEnd,
+    SpawnSpec, StopSignal, ToSupervisor,
 };
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 use sluice_common::wire::{
-    Assignment, AttemptPhase, AttemptStatus, Command, FromNode, Gang, StopWhy, ToNode, Welcome,
+    Assignment, AttemptPhase, AttemptStatus, Command, FromNode, Gang, StopReason, ToNode, Welcome,
 };
 
 pub(crate) const LEASE: Span = Span::from_secs(300);
@@ -46,7 +46,7 @@ impl Orders {
             let count = self.0.entry(*link).or_default();
             *count += 1;
             command.number = *count;
-            command.heard = BootMillis(boot);
+            command.last_heard = BootMillis(boot);
         }
     }
 }
@@ -195,10 +195,10 @@ pub(crate) fn assignment(id: &str) -> Assignment {
         gpus: vec![],
         timeout: None,
         grace: GRACE,
-        gang: Gang::alone("box"),
+        gang: Gang::single("box"),
         subject: Subject::new("s").expect("a name"),
         submitter: None,
-        units: Amounts::new(),
+        resources: Amounts::new(),
         cpu_mode: Default::default(),
         launch: sluice_common::template::launch::Launch::default(),
         warrant: Default::default(),
@@ -209,7 +209,7 @@ pub(crate) fn order_as(link: LinkId, epoch: Epoch, order: ToNode) -> Input {
     let command = Command {
         epoch,
         number: 0,
-        heard: BootMillis(0),
+        last_heard: BootMillis(0),
         order,
     };
     Input::Command { link, command }
@@ -226,7 +226,7 @@ pub(crate) fn assign(id: &str) -> Input {
 pub(crate) fn stop(id: &str, grace_secs: u64) -> Input {
     order(ToNode::Stop {
         attempt: attempt(id),
-        why: StopWhy::Cancelled,
+        why: StopReason::Cancelled,
         grace: Span::from_secs(grace_secs),
     })
 }
@@ -266,8 +266,8 @@ pub(crate) fn timeout_timer(id: &str) -> Input {
     Input::Timer(TimerKey::Timeout(attempt(id)))
 }
 
-pub(crate) fn memo() -> Memo {
-    Memo {
+pub(crate) fn memo() -> LaunchRecord {
+    LaunchRecord {
         timeout: None,
         grace: GRACE,
         gpus: vec![],
@@ -287,7 +287,7 @@ pub(crate) fn view(id: &str, phase: HostPhase) -> AttemptView {
     AttemptView {
         attempt: attempt(id),
         phase,
-        memo: memo(),
+        launch_record: memo(),
         freezer: FreezerState::Thawed,
         frozen: Default::default(),
     }
@@ -297,8 +297,8 @@ pub(crate) fn running(id: &str) -> AttemptView {
     view(id, HostPhase::Running(process()))
 }
 
-fn host_end() -> HostEnd {
-    HostEnd {
+fn host_end() -> ProcessEnd {
+    ProcessEnd {
         process: Some(process()),
         exit: Exit::Code(0),
         ended_at: now(100_000).wall,
@@ -352,7 +352,7 @@ fn word(output: &Output) -> String {
             supervisor,
         } => {
             let away = match supervisor {
-                SupervisorState::Answers => String::new(),
+                SupervisorState::Responding => String::new(),
                 state => format!(" {state:?}"),
             };
             let epoch = highest_epoch.as_ref().map_or(0, |it| it.epoch.counter);

@@ -220,7 +220,7 @@ fn numbered(number: u64, heard: u64, what: ToNode) -> Input {
         unreachable!("an order is a command");
     };
     command.number = number;
-    command.heard = BootMillis(heard);
+    command.last_heard = BootMillis(heard);
     Input::Command { link, command }
 }
 
@@ -283,7 +283,7 @@ fn what_ends_something_is_obeyed_however_late_it_comes() {
     bench.pass(250_000);
     let stop = ToNode::Stop {
         attempt: attempt("a.1"),
-        why: sluice_common::wire::StopWhy::Superseded,
+        why: sluice_common::wire::StopReason::Superseded,
         grace: GRACE,
     };
     let told = bench.told(numbered(2, heard, stop));

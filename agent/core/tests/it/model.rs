@@ -13,7 +13,7 @@ use sluice_common::id::AttemptId;
 use sluice_common::processors::CpuMode;
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
-use sluice_common::wire::{AttemptPhase, StopWhy, ToNode};
+use sluice_common::wire::{AttemptPhase, StopReason, ToNode};
 
 use crate::bench::{assignment, attempt, epoch, order_as, welcomed};
 use crate::world::{ATTEMPTS, World};
@@ -226,7 +226,7 @@ impl Play {
         assignment.gpus = World::gpus_of(&assignment.attempt);
         if number.is_multiple_of(2) {
             assignment.cpu_mode = CpuMode::Pinned;
-            assignment.units = Amounts::new().with(MCPU, 1000);
+            assignment.resources = Amounts::new().with(MCPU, 1000);
         }
         assignment.timeout = number.is_multiple_of(2).then_some(Span::from_secs(20));
         self.order(ToNode::Assign(Box::new(assignment)));
@@ -245,7 +245,7 @@ impl Play {
         }
         self.order(ToNode::Stop {
             attempt,
-            why: StopWhy::Cancelled,
+            why: StopReason::Cancelled,
             grace: Span::from_secs(secs),
         });
     }
@@ -276,7 +276,7 @@ impl Play {
             1 => ToNode::Forget { attempt },
             _ => ToNode::Stop {
                 attempt,
-                why: StopWhy::Cancelled,
+                why: StopReason::Cancelled,
                 grace: Span::ZERO,
             },
         };

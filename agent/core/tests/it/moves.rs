@@ -2,7 +2,7 @@
 //! GPUs are seen free, whoever is listed.
 
 use agent_core::{GpuLook, Input, KeptGpus, Output, Seen};
-use sluice_common::supervision::{AttemptView, BootMillis, FreezerState, Moved};
+use sluice_common::supervision::{AttemptView, BootMillis, FreezerState, MovedMemory};
 use sluice_common::wire::ToNode;
 
 use crate::bench::*;
@@ -31,7 +31,7 @@ fn look(began: u64, seen: Seen) -> Input {
 
 fn shown(freezer: FreezerState) -> AttemptView {
     let mut view = running("a.1");
-    view.memo.gpus = vec![GPU.to_owned()];
+    view.launch_record.gpus = vec![GPU.to_owned()];
     view.freezer = freezer;
     view
 }
@@ -41,7 +41,7 @@ fn seen_as(freezer: FreezerState) -> Input {
 }
 
 fn moved() -> FreezerState {
-    FreezerState::Moved(Moved {
+    FreezerState::Moved(MovedMemory {
         pids: vec![42],
         bytes: 990 * MIB,
     })
@@ -96,7 +96,7 @@ fn a_look_that_another_has_overtaken_counts_for_nothing() {
     given.gpus = vec![GPU.to_owned()];
     bench.feed(order(ToNode::Assign(Box::new(given))));
     let mut over = gone("a.1");
-    over.memo.gpus = vec![GPU.to_owned()];
+    over.launch_record.gpus = vec![GPU.to_owned()];
     bench.feed(Input::Attempt(over));
     assert_eq!(bench.told(look(bench.boot + 1, there(&[], 9000))), "");
     let told = bench.told(look(bench.boot + 2, there(&[], 10)));
@@ -137,7 +137,7 @@ fn the_gpu_of_a_frozen_step_is_another_s_whoever_is_listed_on_it() {
     given.gpus = vec![GPU.to_owned()];
     bench.feed(order(ToNode::Assign(Box::new(given))));
     let mut over = gone("b.1");
-    over.memo.gpus = vec![GPU.to_owned()];
+    over.launch_record.gpus = vec![GPU.to_owned()];
     let told = bench.told(Input::Attempt(over));
     assert!(
         told.contains("b.1 ended") && told.contains("look"),

@@ -25,8 +25,11 @@ fn an_assignment_is_reported_and_spawned_with_all_that_it_needs() {
     assert_eq!(spec.env["LR"], "1");
     assert_eq!(spec.env["SLUICE_STEP_ID"], "a");
     assert_eq!(spec.env["CUDA_VISIBLE_DEVICES"], "GPU-a");
-    assert_eq!(spec.memo.gpus, ["GPU-a"]);
-    assert_eq!((spec.memo.timeout, spec.memo.grace), (None, GRACE));
+    assert_eq!(spec.launch_record.gpus, ["GPU-a"]);
+    assert_eq!(
+        (spec.launch_record.timeout, spec.launch_record.grace),
+        (None, GRACE)
+    );
     assert_eq!(spec.lease_until, Some(BootMillis(400_000)));
     assert_eq!(spec.lease_grace, GRACE);
 }
@@ -38,7 +41,10 @@ fn the_grace_of_an_expired_lease_is_cut_to_the_stop_limit() {
     long.grace = Span::from_secs(3600);
     let outputs = bench.feed(order(ToNode::Assign(Box::new(long))));
     assert_eq!(spawn_of(&outputs).lease_grace, Span::from_secs(25));
-    assert_eq!(spawn_of(&outputs).memo.grace, Span::from_secs(3600));
+    assert_eq!(
+        spawn_of(&outputs).launch_record.grace,
+        Span::from_secs(3600)
+    );
 }
 
 #[test]

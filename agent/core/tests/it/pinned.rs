@@ -11,7 +11,7 @@ use crate::bench::*;
 fn pinned(id: &str, processors: u64) -> Input {
     let mut assignment = assignment(id);
     assignment.cpu_mode = CpuMode::Pinned;
-    assignment.units = Amounts::new().with(MCPU, processors * 1000);
+    assignment.resources = Amounts::new().with(MCPU, processors * 1000);
     order(ToNode::Assign(Box::new(assignment)))
 }
 
@@ -19,7 +19,7 @@ fn pinned(id: &str, processors: u64) -> Input {
 fn begun(bench: &mut Bench, id: &str, processors: u64) -> String {
     let outputs = bench.feed(pinned(id, processors));
     let spec = spawn_of(&outputs);
-    assert_eq!(spec.processors.own, spec.memo.processors);
+    assert_eq!(spec.processors.own, spec.launch_record.processors);
     assert_eq!(spec.processors.mode, CpuMode::Pinned);
     let own = spec.processors.own.to_string();
     bench.feed(Input::Attempt(shown(id, &own, FreezerState::Thawed)));
@@ -28,7 +28,7 @@ fn begun(bench: &mut Bench, id: &str, processors: u64) -> String {
 
 fn shown(id: &str, processors: &str, freezer: FreezerState) -> AttemptView {
     let mut view = running(id);
-    view.memo.processors = processors.parse().expect("a list of processors");
+    view.launch_record.processors = processors.parse().expect("a list of processors");
     view.freezer = freezer;
     view
 }

@@ -28,7 +28,7 @@ fn look(began: u64, gpus: &[(&str, Seen)]) -> Input {
 }
 
 fn with_gpus(mut view: AttemptView, gpus: &[&str]) -> AttemptView {
-    view.memo.gpus = gpus.iter().map(|gpu| (*gpu).to_owned()).collect();
+    view.launch_record.gpus = gpus.iter().map(|gpu| (*gpu).to_owned()).collect();
     view
 }
 

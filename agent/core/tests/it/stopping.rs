@@ -60,7 +60,7 @@ fn a_timeout_stops_with_the_steps_own_grace() {
     hurried.timeout = Some(Span::from_secs(60));
     bench.feed(order(ToNode::Assign(Box::new(hurried))));
     let mut view = running("a.1");
-    view.memo.timeout = Some(Span::from_secs(60));
+    view.launch_record.timeout = Some(Span::from_secs(60));
     let told = bench.told(Input::Attempt(view));
     assert_eq!(told, "1: a.1 running; timeout a.1 160000");
     bench.pass(59_000);

@@ -8,8 +8,8 @@ use agent_core::{Core, GpuLook, Input, KeptGpus, LinkId, Output, Seen, Settings,
 use sluice_common::gpu_state::GpuFaults;
 use sluice_common::id::{AttemptId, Epoch};
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Exit, FreezerState, HostEnd, HostPhase, Memo, Moved, Process,
-    SpawnSpec, StopSignal, ToSupervisor,
+    AttemptView, BootMillis, Exit, FreezerState, HostPhase, LaunchRecord, MovedMemory, Process,
+    ProcessEnd, SpawnSpec, StopSignal, ToSupervisor,
 };
 use sluice_common::time::Span;
 use sluice_common::usage::Usage;
@@ -367,7 +367,7 @@ impl World {
             return;
         };
         if let HostPhase::Running(process) = truth.view.phase {
-            let end = HostEnd {
+            let end = ProcessEnd {
                 process: Some(process),
                 exit,
                 ended_at,
@@ -420,14 +420,14 @@ impl World {
         let nature = NATURES[usize::try_from(id.number).expect("small") % NATURES.len()];
         let phase = self.born(nature);
         let truth = Truth {
-            view: view(&id, phase.clone(), spec.memo),
+            view: view(&id, phase.clone(), spec.launch_record),
             nature,
             lease_until,
             kills: 0,
             gone_at: None,
             unheard: None,
         };
-        for uuid in &truth.view.memo.gpus {
+        for uuid in &truth.view.launch_record.gpus {
             self.busy.insert(uuid.clone(), None);
         }
         if !truth.is_alive() {
@@ -441,7 +441,7 @@ impl World {
     fn born(&self, nature: Nature) -> HostPhase {
         let wall = now(self.boot).wall;
         match nature {
-            Nature::Unmakeable => HostPhase::Gone(HostEnd {
+            Nature::Unmakeable => HostPhase::Gone(ProcessEnd {
                 process: None,
                 exit: Exit::StartFailed("no such file".to_owned()),
                 ended_at: wall,
@@ -623,7 +623,7 @@ impl World {
                 bytes,
                 ..
             } => {
-                let moved = Moved { pids: users, bytes };
+                let moved = MovedMemory { pids: users, bytes };
                 self.freeze(&attempt, FreezerState::Moved(moved));
             }
             ToSupervisor::Thaw { attempt } => {
@@ -639,7 +639,7 @@ impl World {
                 processors,
             } => {
                 if let Some(truth) = self.truth.get_mut(&attempt) {
-                    truth.view.memo.processors = processors;
+                    truth.view.launch_record.processors = processors;
                 }
             }
             ToSupervisor::Challenge | ToSupervisor::Lease(_) => {
@@ -679,7 +679,7 @@ impl World {
         let running = running.filter(|truth| truth.view.freezer == FreezerState::Thawed);
         let mut taken = BTreeSet::new();
         for truth in running {
-            for number in truth.view.memo.processors.iter() {
+            for number in truth.view.launch_record.processors.iter() {
                 assert!(
                     taken.insert(number),
                     "{number} is twice in {:?}",
@@ -746,7 +746,7 @@ impl World {
     fn nothing_outlives_its_timeout(&self) {
         for status in self.core.statuses() {
             let truth = self.truth.get(&status.attempt);
-            let timeout = truth.and_then(|truth| truth.view.memo.timeout);
+            let timeout = truth.and_then(|truth| truth.view.launch_record.timeout);
             let timeout = timeout.filter(|_| !self.frozen_once.contains(&status.attempt));
             if let (AttemptPhase::Running(started), Some(timeout)) = (&status.phase, timeout) {
                 let ran_for = now(self.boot).wall.since(started.at);
@@ -764,11 +764,11 @@ fn is_frozen(freezer: &FreezerState) -> bool {
     matches!(freezer, FreezerState::Frozen | FreezerState::Moved(_))
 }
 
-fn view(id: &AttemptId, phase: HostPhase, memo: Memo) -> AttemptView {
+fn view(id: &AttemptId, phase: HostPhase, memo: LaunchRecord) -> AttemptView {
     AttemptView {
         attempt: id.clone(),
         phase,
-        memo,
+        launch_record: memo,
         freezer: FreezerState::Thawed,
         frozen: Default::default(),
     }

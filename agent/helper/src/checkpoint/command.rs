@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use lexopt::ValueExt;
 use lexopt::prelude::{Long, Value};
 use nix::sys::signal::{SigHandler, Signal};
-use sluice_common::helper::{Action, CallError, LIBRARY, LOCK_TIMEOUT, Line, TOOL};
+use sluice_common::helper::{
+    CheckpointAction, CheckpointError, CheckpointResult, LIBRARY, LOCK_TIMEOUT, TOOL,
+};
 
 use super::library::Library;
 use super::tool::Tool;
@@ -23,7 +25,7 @@ struct Request {
     library: Option<PathBuf>,
     tool: Option<PathBuf>,
     lock_timeout_ms: u32,
-    action: Action,
+    action: CheckpointAction,
     pids: Vec<u32>,
 }
 
@@ -98,7 +100,7 @@ fn heed_no_stop() {
 }
 
 /// The library, or the tool where the library cannot.
-fn way(request: &Request) -> Result<Box<dyn Checkpointing>, CallError> {
+fn way(request: &Request) -> Result<Box<dyn Checkpointing>, CheckpointError> {
     let library = Library::open(request.library.as_deref(), request.lock_timeout_ms);
     let no_library = match library {
         Ok(library) => return Ok(Box::new(library)),
@@ -106,12 +108,14 @@ fn way(request: &Request) -> Result<Box<dyn Checkpointing>, CallError> {
     };
     match Tool::find(request.tool.as_deref()) {
         Ok(tool) => Ok(Box::new(tool)),
-        Err(no_tool) => Err(CallError::Unsupported(format!("{no_library}; {no_tool}"))),
+        Err(no_tool) => Err(CheckpointError::Unsupported(format!(
+            "{no_library}; {no_tool}"
+        ))),
     }
 }
 
-fn hopeless(pid: u32, why: &CallError) -> Line {
-    Line {
+fn hopeless(pid: u32, why: &CheckpointError) -> CheckpointResult {
+    CheckpointResult {
         pid,
         state: None,
         failed: Some(why.clone()),
@@ -133,7 +137,7 @@ mod tests {
             library: Some("/l".into()),
             tool: Some("/t".into()),
             lock_timeout_ms: 5,
-            action: Action::Suspend,
+            action: CheckpointAction::Suspend,
             pids: vec![7, 8],
         };
         assert_eq!(found, wanted);

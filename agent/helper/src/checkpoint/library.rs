@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use sluice_common::helper::{CallError, State};
+use sluice_common::helper::{CheckpointError, CheckpointState};
 
 use super::Checkpointing;
 
@@ -56,7 +56,7 @@ impl Library {
     ///
     /// # Errors
     /// Where it is not there, or lacks what this needs.
-    pub(super) fn open(path: Option<&Path>, lock_timeout_ms: u32) -> Result<Self, CallError> {
+    pub(super) fn open(path: Option<&Path>, lock_timeout_ms: u32) -> Result<Self, CheckpointError> {
         let path = path.unwrap_or(Path::new(LIBRARY));
         let opened = Opened::open(path)?;
         Ok(Self {
@@ -71,15 +71,15 @@ impl Library {
         })
     }
 
-    fn judge(&self, what: &str, pid: u32, code: c_int) -> Result<(), CallError> {
+    fn judge(&self, what: &str, pid: u32, code: c_int) -> Result<(), CheckpointError> {
         match code {
             SUCCESS => Ok(()),
-            NOT_READY => Err(CallError::TimedOut(pid)),
-            NOT_SUPPORTED => Err(CallError::Unsupported(format!(
+            NOT_READY => Err(CheckpointError::TimedOut(pid)),
+            NOT_SUPPORTED => Err(CheckpointError::Unsupported(format!(
                 "the driver cannot {what} process {pid}: {}",
                 self.words(code)
             ))),
-            code => Err(CallError::Refused(format!(
+            code => Err(CheckpointError::Refused(format!(
                 "the driver does not {what} process {pid}: {}",
                 self.words(code)
             ))),
@@ -102,7 +102,7 @@ impl Library {
     }
 
     #[expect(unsafe_code, reason = "the driver's library speaks C")]
-    fn call(&self, what: &str, function: Call, pid: u32) -> Result<(), CallError> {
+    fn call(&self, what: &str, function: Call, pid: u32) -> Result<(), CheckpointError> {
         let mut none = NoArguments { reserved: [0; 8] };
         // SAFETY: the function has the type that NVIDIA's manual gives it, and the structure lives through the call.
         let code = unsafe { function(pid.cast_signed(), &raw mut none) };
@@ -126,7 +126,7 @@ impl Library {
 }
 
 impl Checkpointing for Library {
-    fn state(&self, pid: u32) -> Result<Option<State>, CallError> {
+    fn state(&self, pid: u32) -> Result<Option<CheckpointState>, CheckpointError> {
         let mut found = 0;
         let mut code = self.ask_state(pid, &mut found);
         if code == NOT_INITIALIZED {
@@ -135,16 +135,16 @@ impl Checkpointing for Library {
         }
         self.judge("look at", pid, code)?;
         Ok(match found {
-            0 => Some(State::Running),
-            1 => Some(State::Locked),
-            2 => Some(State::Checkpointed),
+            0 => Some(CheckpointState::Running),
+            1 => Some(CheckpointState::Locked),
+            2 => Some(CheckpointState::Checkpointed),
             // What a later driver may add is nothing that this program can bring back.
-            _ => Some(State::Failed),
+            _ => Some(CheckpointState::Failed),
         })
     }
 
     #[expect(unsafe_code, reason = "the driver's library speaks C")]
-    fn lock(&self, pid: u32) -> Result<(), CallError> {
+    fn lock(&self, pid: u32) -> Result<(), CheckpointError> {
         let mut arguments = LockArguments {
             timeout_ms: self.lock_timeout_ms,
             reserved_0: 0,
@@ -155,15 +155,15 @@ impl Checkpointing for Library {
         self.judge("lock", pid, code)
     }
 
-    fn checkpoint(&self, pid: u32) -> Result<(), CallError> {
+    fn checkpoint(&self, pid: u32) -> Result<(), CheckpointError> {
         self.call("checkpoint", self.checkpoint, pid)
     }
 
-    fn restore(&self, pid: u32) -> Result<(), CallError> {
+    fn restore(&self, pid: u32) -> Result<(), CheckpointError> {
         self.call("restore", self.restore, pid)
     }
 
-    fn unlock(&self, pid: u32) -> Result<(), CallError> {
+    fn unlock(&self, pid: u32) -> Result<(), CheckpointError> {
         self.call("unlock", self.unlock, pid)
     }
 }
@@ -176,10 +176,10 @@ struct Opened {
 
 impl Opened {
     #[expect(unsafe_code, reason = "opening a library has no safe form")]
-    fn open(path: &Path) -> Result<Self, CallError> {
+    fn open(path: &Path) -> Result<Self, CheckpointError> {
         let shown = path.display().to_string();
         let lacking =
-            |why: &str| CallError::Unsupported(format!("{shown} cannot be opened: {why}"));
+            |why: &str| CheckpointError::Unsupported(format!("{shown} cannot be opened: {why}"));
         let name = CString::new(path.as_os_str().as_bytes());
         let name = name.map_err(|_| lacking("its name holds a NUL byte"))?;
         // SAFETY: the name ends with a NUL. What runs at its loading is NVIDIA's, or what the config names, in a process
@@ -192,11 +192,11 @@ impl Opened {
     }
 
     #[expect(unsafe_code, reason = "looking up a symbol has no safe form")]
-    fn symbol(&self, name: &CStr) -> Result<*mut c_void, CallError> {
+    fn symbol(&self, name: &CStr) -> Result<*mut c_void, CheckpointError> {
         // SAFETY: the handle is open, and the name ends with a NUL.
         let found = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
         if found.is_null() {
-            return Err(CallError::Unsupported(format!(
+            return Err(CheckpointError::Unsupported(format!(
                 "{} lacks {}: NVIDIA's driver has it from 570 on",
                 self.shown,
                 name.to_string_lossy()
@@ -220,7 +220,7 @@ fn last_words() -> String {
 
 /// A function of the library. `F` is its type, a pointer to a function.
 #[expect(unsafe_code, reason = "an address becomes a function")]
-fn function<F: Copy>(library: &Opened, name: &CStr) -> Result<F, CallError> {
+fn function<F: Copy>(library: &Opened, name: &CStr) -> Result<F, CheckpointError> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     let found = library.symbol(name)?;
     // SAFETY: every `F` of this file is the type that NVIDIA's manual gives the function of that name, and a pointer to a
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn what_is_not_there_or_lacks_the_functions_is_named() {
         let told = |path: &str| match Library::open(Some(Path::new(path)), 1) {
-            Err(CallError::Unsupported(why)) => why,
+            Err(CheckpointError::Unsupported(why)) => why,
             Err(why) => panic!("{why}"),
             Ok(_) => panic!("{path} is no driver"),
         };

@@ -8,7 +8,7 @@ use super::*;
 /// A driver on paper.
 #[derive(Default)]
 struct Paper {
-    states: RefCell<BTreeMap<u32, State>>,
+    states: RefCell<BTreeMap<u32, CheckpointState>>,
     calls: RefCell<Vec<String>>,
     /// The call that is refused, as `checkpoint 2`.
     refused: Option<&'static str>,
@@ -17,14 +17,20 @@ struct Paper {
 }
 
 impl Paper {
-    fn go(&self, call: &str, pid: u32, from: State, to: State) -> Result<(), CallError> {
+    fn go(
+        &self,
+        call: &str,
+        pid: u32,
+        from: CheckpointState,
+        to: CheckpointState,
+    ) -> Result<(), CheckpointError> {
         let call = format!("{call} {pid}");
         self.calls.borrow_mut().push(call.clone());
         if self.refused == Some(call.as_str()) {
-            return Err(CallError::Refused(format!("no {call}")));
+            return Err(CheckpointError::Refused(format!("no {call}")));
         }
         let before = self.states.borrow_mut().insert(pid, to);
-        assert_eq!(before.unwrap_or(State::Running), from, "{call}");
+        assert_eq!(before.unwrap_or(CheckpointState::Running), from, "{call}");
         Ok(())
     }
 
@@ -34,42 +40,64 @@ impl Paper {
 }
 
 impl Checkpointing for Paper {
-    fn state(&self, pid: u32) -> Result<Option<State>, CallError> {
+    fn state(&self, pid: u32) -> Result<Option<CheckpointState>, CheckpointError> {
         let known = self.states.borrow().get(&pid).copied();
-        Ok((!self.mute).then(|| known.unwrap_or(State::Running)))
+        Ok((!self.mute).then(|| known.unwrap_or(CheckpointState::Running)))
     }
 
-    fn lock(&self, pid: u32) -> Result<(), CallError> {
-        self.go("lock", pid, State::Running, State::Locked)
+    fn lock(&self, pid: u32) -> Result<(), CheckpointError> {
+        self.go(
+            "lock",
+            pid,
+            CheckpointState::Running,
+            CheckpointState::Locked,
+        )
     }
 
-    fn checkpoint(&self, pid: u32) -> Result<(), CallError> {
-        self.go("checkpoint", pid, State::Locked, State::Checkpointed)
+    fn checkpoint(&self, pid: u32) -> Result<(), CheckpointError> {
+        self.go(
+            "checkpoint",
+            pid,
+            CheckpointState::Locked,
+            CheckpointState::Checkpointed,
+        )
     }
 
-    fn restore(&self, pid: u32) -> Result<(), CallError> {
-        self.go("restore", pid, State::Checkpointed, State::Locked)
+    fn restore(&self, pid: u32) -> Result<(), CheckpointError> {
+        self.go(
+            "restore",
+            pid,
+            CheckpointState::Checkpointed,
+            CheckpointState::Locked,
+        )
     }
 
-    fn unlock(&self, pid: u32) -> Result<(), CallError> {
-        self.go("unlock", pid, State::Locked, State::Running)
+    fn unlock(&self, pid: u32) -> Result<(), CheckpointError> {
+        self.go(
+            "unlock",
+            pid,
+            CheckpointState::Locked,
+            CheckpointState::Running,
+        )
     }
 }
 
 #[test]
 fn all_are_locked_before_the_first_is_moved_and_come_back_one_by_one() {
     let paper = Paper::default();
-    let lines = act(&paper, Action::Suspend, &[1, 2]);
+    let lines = act(&paper, CheckpointAction::Suspend, &[1, 2]);
     assert_eq!(paper.calls(), "lock 1, lock 2, checkpoint 1, checkpoint 2");
-    let moved = |line: &Line| line.state == Some(State::Checkpointed) && line.failed.is_none();
+    let moved = |line: &CheckpointResult| {
+        line.state == Some(CheckpointState::Checkpointed) && line.failed.is_none()
+    };
     assert!(lines.len() == 2 && lines.iter().all(moved), "{lines:?}");
-    act(&paper, Action::Suspend, &[1, 2]);
+    act(&paper, CheckpointAction::Suspend, &[1, 2]);
     assert_eq!(paper.calls(), "", "a repeat does nothing");
-    let lines = act(&paper, Action::Resume, &[1, 2]);
+    let lines = act(&paper, CheckpointAction::Resume, &[1, 2]);
     assert_eq!(paper.calls(), "restore 1, unlock 1, restore 2, unlock 2");
-    let back = |line: &Line| line.state == Some(State::Running);
+    let back = |line: &CheckpointResult| line.state == Some(CheckpointState::Running);
     assert!(lines.iter().all(back), "{lines:?}");
-    act(&paper, Action::Undo, &[1, 2]);
+    act(&paper, CheckpointAction::Undo, &[1, 2]);
     assert_eq!(paper.calls(), "", "there is nothing to undo");
 }
 
@@ -86,11 +114,11 @@ fn what_one_refuses_is_undone_for_all_in_the_opposite_order() {
             refused: Some(refused),
             ..Paper::default()
         };
-        let lines = act(&paper, Action::Suspend, &[1, 2]);
+        let lines = act(&paper, CheckpointAction::Suspend, &[1, 2]);
         assert_eq!(paper.calls(), wanted);
-        let why = CallError::Refused(format!("no {refused}"));
+        let why = CheckpointError::Refused(format!("no {refused}"));
         assert_eq!((lines[0].pid, &lines[0].failed), (2, &Some(why)));
-        assert_eq!(lines[1].state, Some(State::Running), "{lines:?}");
+        assert_eq!(lines[1].state, Some(CheckpointState::Running), "{lines:?}");
     }
 }
 
@@ -100,11 +128,11 @@ fn where_nobody_can_tell_only_what_is_known_to_be_moved_is_brought_back() {
         mute: true,
         ..Paper::default()
     };
-    act(&paper, Action::Suspend, &[1]);
+    act(&paper, CheckpointAction::Suspend, &[1]);
     assert_eq!(paper.calls(), "lock 1, checkpoint 1");
-    let lines = act(&paper, Action::Undo, &[1]);
+    let lines = act(&paper, CheckpointAction::Undo, &[1]);
     assert_eq!(paper.calls(), "");
     assert!(lines[0].failed.is_some(), "{lines:?}");
-    act(&paper, Action::Resume, &[1]);
+    act(&paper, CheckpointAction::Resume, &[1]);
     assert_eq!(paper.calls(), "restore 1, unlock 1");
 }

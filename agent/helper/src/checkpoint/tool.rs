@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use sluice_common::helper::{CallError, State};
+use sluice_common::helper::{CheckpointError, CheckpointState};
 
 use super::Checkpointing;
 
@@ -24,29 +24,29 @@ impl Tool {
     ///
     /// # Errors
     /// Where it is not there.
-    pub(super) fn find(path: Option<&Path>) -> Result<Self, CallError> {
+    pub(super) fn find(path: Option<&Path>) -> Result<Self, CheckpointError> {
         let path = path.unwrap_or(Path::new(TOOL)).to_owned();
         let tool = Self { path };
         tool.run(&["--help"]).map(|_| tool)
     }
 
-    fn run(&self, arguments: &[&str]) -> Result<Output, CallError> {
+    fn run(&self, arguments: &[&str]) -> Result<Output, CheckpointError> {
         let mut command = Command::new(&self.path);
         let ran = command.args(arguments).stdin(Stdio::null()).output();
         ran.map_err(|e| {
             let path = self.path.display();
-            CallError::Unsupported(format!("{path} cannot be run: {e}"))
+            CheckpointError::Unsupported(format!("{path} cannot be run: {e}"))
         })
     }
 
-    fn toggle(&self, pid: u32) -> Result<(), CallError> {
+    fn toggle(&self, pid: u32) -> Result<(), CheckpointError> {
         let ran = self.run(&["--toggle", "--pid", &pid.to_string()])?;
         if ran.status.success() {
             return Ok(());
         }
         let words = String::from_utf8_lossy(&ran.stderr);
         let words = &words[..words.floor_char_boundary(MAX_WORDS_BYTES)];
-        Err(CallError::Refused(format!(
+        Err(CheckpointError::Refused(format!(
             "{} does not move process {pid}: {}",
             self.path.display(),
             words.trim().escape_debug()
@@ -55,33 +55,33 @@ impl Tool {
 }
 
 impl Checkpointing for Tool {
-    fn state(&self, pid: u32) -> Result<Option<State>, CallError> {
+    fn state(&self, pid: u32) -> Result<Option<CheckpointState>, CheckpointError> {
         let ran = self.run(&["--get-state", "--pid", &pid.to_string()])?;
         if !ran.status.success() {
             return Ok(None);
         }
         Ok(match String::from_utf8_lossy(&ran.stdout).trim() {
-            "running" => Some(State::Running),
-            "locked" => Some(State::Locked),
-            "checkpointed" => Some(State::Checkpointed),
-            "failed" => Some(State::Failed),
+            "running" => Some(CheckpointState::Running),
+            "locked" => Some(CheckpointState::Locked),
+            "checkpointed" => Some(CheckpointState::Checkpointed),
+            "failed" => Some(CheckpointState::Failed),
             _ => None,
         })
     }
 
-    fn lock(&self, _: u32) -> Result<(), CallError> {
+    fn lock(&self, _: u32) -> Result<(), CheckpointError> {
         Ok(())
     }
 
-    fn checkpoint(&self, pid: u32) -> Result<(), CallError> {
+    fn checkpoint(&self, pid: u32) -> Result<(), CheckpointError> {
         self.toggle(pid)
     }
 
-    fn restore(&self, pid: u32) -> Result<(), CallError> {
+    fn restore(&self, pid: u32) -> Result<(), CheckpointError> {
         self.toggle(pid)
     }
 
-    fn unlock(&self, _: u32) -> Result<(), CallError> {
+    fn unlock(&self, _: u32) -> Result<(), CheckpointError> {
         Ok(())
     }
 }
@@ -108,7 +108,7 @@ mod tests {
         let calls = dir.path().join("calls");
         let script = format!("echo $* >> {}; echo locked", calls.display());
         let tool = tool(dir.path(), &script);
-        assert_eq!(tool.state(7), Ok(Some(State::Locked)));
+        assert_eq!(tool.state(7), Ok(Some(CheckpointState::Locked)));
         tool.lock(7).unwrap();
         tool.checkpoint(7).unwrap();
         tool.restore(7).unwrap();
@@ -124,12 +124,12 @@ mod tests {
         let tool = tool(dir.path(), "echo 'no CUDA process' >&2; exit 1");
         assert_eq!(tool.state(7), Ok(None), "an older one cannot tell");
         let why = tool.checkpoint(7).unwrap_err();
-        assert!(matches!(why, CallError::Refused(_)), "{why:?}");
+        assert!(matches!(why, CheckpointError::Refused(_)), "{why:?}");
         assert!(
             why.to_string().contains("process 7: no CUDA process"),
             "{why}"
         );
         let missing = Tool::find(Some(&dir.path().join("missing")));
-        assert!(matches!(missing, Err(CallError::Unsupported(_))));
+        assert!(matches!(missing, Err(CheckpointError::Unsupported(_))));
     }
 }

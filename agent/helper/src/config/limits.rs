@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use sluice_common::amount::parse_memory;
-use sluice_common::supervisor_config::ConfigMistake;
+use sluice_common::supervisor_config::ConfigFileError;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -30,7 +30,7 @@ enum Bound {
 
 impl RawLimits {
     /// The limits that are given, by key; `u64::MAX` is no limit.
-    pub(super) fn check(self) -> Result<Vec<(String, u64)>, ConfigMistake> {
+    pub(super) fn check(self) -> Result<Vec<(String, u64)>, ConfigFileError> {
         let bounds = [
             ("cpu_seconds", self.cpu_seconds),
             ("nofile", self.nofile),
@@ -54,8 +54,8 @@ impl RawLimits {
 /// Limits that are no bytes.
 const COUNTED: [&str; 3] = ["cpu_seconds", "nofile", "nproc"];
 
-fn most(name: &str, bound: Bound) -> Result<u64, ConfigMistake> {
-    let wrong = |message| ConfigMistake::value(&format!("limits.{name}"), message);
+fn most(name: &str, bound: Bound) -> Result<u64, ConfigFileError> {
+    let wrong = |message| ConfigFileError::value(&format!("limits.{name}"), message);
     match bound {
         Bound::Number(most) => Ok(most),
         Bound::Text(text) if text == "unlimited" => Ok(u64::MAX),

@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use sluice_common::supervisor_config::{
-    AsSubmitter, Checked, OtherSubmitters, SupervisorConfig, UidRange, UserRef,
+    CheckedConfig, OtherSubmitters, SubmitterUsers, SupervisorConfig, UidRangeSetting, UserRef,
 };
 
 use super::NO_RANGE;
 
 /// One line for each key that is not as it would be without a config.
-pub(super) fn shown(checked: &Checked) -> String {
-    let Checked { config, warnings } = checked;
+pub(super) fn shown(checked: &CheckedConfig) -> String {
+    let CheckedConfig { config, warnings } = checked;
     let file = config.steps.file.as_ref();
     let file = file.map_or("none".to_owned(), |file| format!("{file:?}"));
     let mut lines = vec![("# config".to_owned(), file)];
@@ -90,9 +90,9 @@ fn output(config: &SupervisorConfig) -> Vec<Pair> {
 fn users(config: &SupervisorConfig) -> Vec<Pair> {
     let steps = &config.steps;
     let range = match &steps.uid_range {
-        UidRange::Default => None,
-        UidRange::Given(bounds) => Some(format!("{bounds:?}")),
-        UidRange::Nothing => Some(format!("{NO_RANGE:?}")),
+        UidRangeSetting::Default => None,
+        UidRangeSetting::Given(bounds) => Some(format!("{bounds:?}")),
+        UidRangeSetting::Nothing => Some(format!("{NO_RANGE:?}")),
     };
     let shared: Vec<String> = steps.shared_users.iter().map(user).collect();
     let shared = (!shared.is_empty()).then(|| format!("[{}]", shared.join(", ")));
@@ -108,7 +108,7 @@ fn given<const N: usize>(pairs: [(&'static str, Option<String>); N]) -> Vec<Pair
         .collect()
 }
 
-fn submitters(listed: &AsSubmitter) -> Vec<Pair> {
+fn submitters(listed: &SubmitterUsers) -> Vec<Pair> {
     let users = listed.users.iter();
     let users = users.map(|(name, named)| format!("{:?} = {}", name.as_str(), user(named)));
     let users: Vec<String> = users.collect();

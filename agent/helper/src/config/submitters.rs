@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use sluice_common::id::UserName;
-use sluice_common::supervisor_config::{AsSubmitter, ConfigMistake, OtherSubmitters, UserRef};
+use sluice_common::supervisor_config::{ConfigFileError, OtherSubmitters, SubmitterUsers, UserRef};
 
 use super::RawUser;
 
@@ -27,11 +27,11 @@ pub(super) enum RawSubmitters {
 pub(super) fn check(
     written: Option<RawSubmitters>,
     others: Option<OtherSubmitters>,
-) -> Result<Option<AsSubmitter>, ConfigMistake> {
+) -> Result<Option<SubmitterUsers>, ConfigFileError> {
     let Some(written) = written else {
         let needless = "without as_submitter it says nothing: add that, or take it out";
         return others.map_or(Ok(None), |_| {
-            Err(ConfigMistake::value("other_submitters", needless))
+            Err(ConfigFileError::value("other_submitters", needless))
         });
     };
     let entries: Vec<(String, UserRef)> = match written {
@@ -47,24 +47,24 @@ pub(super) fn check(
     };
     let mut users = BTreeMap::new();
     for (name, user) in entries {
-        let wrong = |message: String| ConfigMistake::value(KEY, message);
+        let wrong = |message: String| ConfigFileError::value(KEY, message);
         let name = UserName::new(name).map_err(|e| wrong(e.to_string()))?;
         if users.insert(name.clone(), user).is_some() {
             return Err(wrong(format!("`{name}` is listed twice: keep one")));
         }
     }
     let others = others.unwrap_or_default();
-    Ok(Some(AsSubmitter { users, others }))
+    Ok(Some(SubmitterUsers { users, others }))
 }
 
 /// Refuses a default user who would run nothing.
 pub(super) fn check_default(
-    listed: Option<&AsSubmitter>,
+    listed: Option<&SubmitterUsers>,
     has_default: bool,
-) -> Result<(), ConfigMistake> {
+) -> Result<(), ConfigFileError> {
     match listed {
         Some(listed) if has_default && listed.others == OtherSubmitters::Refuse => {
-            Err(ConfigMistake::value(
+            Err(ConfigFileError::value(
                 "default_user",
                 "it would run no step, since as_submitter refuses those whom it does not list: say `other_submitters = \
              \"as_usual\"` if it shall run theirs, or take it out",
@@ -79,7 +79,7 @@ mod tests {
     use super::super::tests::read;
     use super::*;
 
-    fn read_list(text: &str) -> Result<Option<AsSubmitter>, String> {
+    fn read_list(text: &str) -> Result<Option<SubmitterUsers>, String> {
         Ok(read(text)?.as_submitter)
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use nix::unistd::{Gid, Group, Uid, User};
-use sluice_common::uid_range::{RangeError, Uids};
+use sluice_common::uid_range::{UidRange, UidRangeError};
 
 /// How many ids of a range the user database is asked for. It may be asked over a network, and directory services give
 /// out ids in long runs.
@@ -16,13 +16,13 @@ const PROBES: u32 = 16;
 pub(super) enum HostError {
     /// Somebody has one.
     #[error(transparent)]
-    Range(#[from] RangeError),
+    Range(#[from] UidRangeError),
     /// The supervisor cannot become them.
     #[error(
         "this user namespace does not have the ids from {} to {} (/proc/self/uid_map, gid_map): choose a range that it has",
         .0.first, .0.last
     )]
-    NotMapped(Uids),
+    NotMapped(UidRange),
     /// A file of the host cannot be read.
     #[error("cannot read {path}")]
     Read {
@@ -36,7 +36,7 @@ pub(super) enum HostError {
 ///
 /// # Errors
 /// Where somebody has one, or they cannot be become.
-pub(super) fn check(range: Uids) -> Result<(), HostError> {
+pub(super) fn check(range: UidRange) -> Result<(), HostError> {
     for map in ["/proc/self/uid_map", "/proc/self/gid_map"] {
         // Without user namespaces in the kernel there is no such file, and every id.
         if let Some(map) = read(map)? {
@@ -53,7 +53,7 @@ pub(super) fn check(range: Uids) -> Result<(), HostError> {
 }
 
 /// `first outside length` in each line.
-fn check_mapped(range: Uids, map: &str) -> Result<(), HostError> {
+fn check_mapped(range: UidRange, map: &str) -> Result<(), HostError> {
     let mut next = range.first;
     let mut runs: Vec<(u32, u32)> = map.lines().filter_map(numbers).collect();
     runs.sort_unstable();
@@ -70,7 +70,7 @@ fn check_mapped(range: Uids, map: &str) -> Result<(), HostError> {
 }
 
 /// `name:x:id:...` in each line.
-fn check_names(range: Uids, text: &str, what: &str) -> Result<(), HostError> {
+fn check_names(range: UidRange, text: &str, what: &str) -> Result<(), HostError> {
     for line in text.lines() {
         let mut fields = line.split(':');
         let name = fields.next().unwrap_or_default();
@@ -87,7 +87,7 @@ fn check_names(range: Uids, text: &str, what: &str) -> Result<(), HostError> {
 }
 
 /// `name:first:count` in each line.
-fn check_subordinate(range: Uids, text: &str) -> Result<(), HostError> {
+fn check_subordinate(range: UidRange, text: &str) -> Result<(), HostError> {
     for line in text.lines() {
         let mut fields = line.split(':');
         let name = fields.next().unwrap_or_default();
@@ -96,7 +96,7 @@ fn check_subordinate(range: Uids, text: &str) -> Result<(), HostError> {
             continue;
         };
         let last = first.saturating_add(count - 1);
-        if range.meets(first, last) {
+        if range.overlaps(first, last) {
             let name = name.escape_debug();
             return Err(given_out(
                 first,
@@ -109,7 +109,7 @@ fn check_subordinate(range: Uids, text: &str) -> Result<(), HostError> {
 }
 
 /// A database that does not answer knows nobody, as for every other program of this host.
-fn check_database(range: Uids) -> Result<(), HostError> {
+fn check_database(range: UidRange) -> Result<(), HostError> {
     let step = ((range.count() - 1) / PROBES).max(1);
     let probes = (range.first..=range.last).step_by(step as usize);
     for id in probes.chain([range.last]) {
@@ -126,7 +126,7 @@ fn check_database(range: Uids) -> Result<(), HostError> {
 
 fn given_out(first: u32, last: u32, to: &str) -> HostError {
     let to = to.to_owned();
-    RangeError::GivenOut { first, last, to }.into()
+    UidRangeError::GivenOut { first, last, to }.into()
 }
 
 /// A line of a map: the first id inside, and how many.
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn whoever_has_an_id_of_the_range_is_named() {
-        let range = Uids {
+        let range = UidRange {
             first: 70_000,
             last: 70_099,
         };
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_namespace_must_have_all_of_them() {
-        let range = Uids {
+        let range = UidRange {
             first: 10,
             last: 19,
         };
@@ -196,8 +196,8 @@ mod tests {
 
     #[test]
     fn the_default_is_free_here_and_the_user_database_is_asked() {
-        check(Uids::DEFAULT).unwrap();
-        let taken = Uids { first: 0, last: 0 };
+        check(UidRange::DEFAULT).unwrap();
+        let taken = UidRange { first: 0, last: 0 };
         assert!(told(check_database(taken)).contains("user `root`"));
     }
 }

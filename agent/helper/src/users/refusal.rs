@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use nix::unistd::Uid;
 use sluice_common::id::UserName;
 use sluice_common::supervisor_config::UserRef;
-use sluice_common::uid_range::Uids;
+use sluice_common::uid_range::UidRange;
 
 use super::range::HostError;
 
@@ -107,6 +107,6 @@ pub(super) enum IdentityError {
         /// The user's id.
         uid: Uid,
         /// The range.
-        range: Uids,
+        range: UidRange,
     },
 }

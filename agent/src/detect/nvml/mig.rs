@@ -1,7 +1,7 @@
 //! What of a GPU can be granted: all of it, or where MIG is on the instances that it is cut into.
 
 use nvml_wrapper::Device;
-use sluice_common::inventory::{Gpu, Mig};
+use sluice_common::inventory::{Gpu, MigInstance};
 
 use super::answer::{line, optional};
 use super::{Report, memory, nodes, reading};
@@ -68,7 +68,7 @@ fn add(instance: &Device<'_>, uuid: &str, whole: &Gpu, report: &mut Report) {
     report.gpus.push(Gpu {
         uuid: uuid.to_owned(),
         memory_bytes: memory.map_or(0, |memory| memory.total),
-        mig: Some(Mig {
+        mig: Some(MigInstance {
             profile: profile.unwrap_or_else(|| "unknown".to_owned()),
             parent: whole.uuid.clone(),
         }),

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use sluice_cgroups::devices::gpus::{self, GpuDevices};
 use sluice_cgroups::devices::{DeviceFilter, DeviceFilterError, Loaded};
-use sluice_common::chain::chain;
+use sluice_common::error_chain::error_chain;
 use sluice_common::inventory::Mechanism;
-use sluice_common::supervision::Devices;
-use sluice_common::supervisor_config::FilterChoice;
+use sluice_common::supervision::DeviceAccess;
+use sluice_common::supervisor_config::DeviceFilterChoice;
 use tracing::warn;
 
 /// The group in which it is tried out.
@@ -20,15 +20,15 @@ const TRIAL: &str = "trial";
 const MOST_LOADED: usize = 17;
 
 /// Whether the config admits a mechanism and it works below `root`, where there is one.
-pub(super) fn has(choice: FilterChoice, mechanism: Mechanism, root: Option<&Path>) -> bool {
-    choice.admits(mechanism) && root.is_some_and(|root| works(mechanism, root))
+pub(super) fn has(choice: DeviceFilterChoice, mechanism: Mechanism, root: Option<&Path>) -> bool {
+    choice.allows(mechanism) && root.is_some_and(|root| works(mechanism, root))
 }
 
 /// The config of fences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceOptions {
     /// Which mechanism.
-    pub filter: FilterChoice,
+    pub filter: DeviceFilterChoice,
     /// Nodes of devices that are GPUs beside those of the driver.
     pub gpus: Vec<PathBuf>,
 }
@@ -53,7 +53,7 @@ impl DeviceFilters {
     }
 
     pub(super) fn new(mechanism: Mechanism, options: &DeviceOptions) -> Self {
-        if mechanism == Mechanism::None && options.filter != FilterChoice::None {
+        if mechanism == Mechanism::None && options.filter != DeviceFilterChoice::None {
             warn!(
                 "no step is kept from the GPUs of others: this host offers no device filter that may be used; pools that \
                  require the capability `devices` give it no work"
@@ -74,7 +74,7 @@ impl DeviceFilters {
         // The one for steps without GPUs; where it cannot be loaded the first of them says why.
         let host = GpuDevices::look(Path::new("/"), &filters.gpus);
         if mechanism == Mechanism::Cgroup2
-            && let Ok(filter) = DeviceFilter::new(&host, &Devices::default())
+            && let Ok(filter) = DeviceFilter::new(&host, &DeviceAccess::default())
             && let Ok(loaded) = filter.load()
         {
             filters.loaded.push((filter, loaded));
@@ -85,7 +85,7 @@ impl DeviceFilters {
     /// DeviceFilters a group by the mechanism in use: `unified` and `legacy` are its directories.
     pub(super) fn apply(
         &mut self,
-        devices: &Devices,
+        devices: &DeviceAccess,
         unified: Option<&Path>,
         legacy: Option<&Path>,
     ) -> Result<(), DeviceFilterError> {
@@ -126,7 +126,7 @@ fn works(mechanism: Mechanism, root: &Path) -> bool {
     if let Err(e) = &tried {
         warn!(
             "devices cannot be filtered by {mechanism} here: {}",
-            chain(e)
+            error_chain(e)
         );
     }
     tried.is_ok()
@@ -144,7 +144,7 @@ fn try_out(mechanism: Mechanism, group: &Path) -> Result<(), DeviceFilterError> 
         gpus: Vec::new(),
         loaded: Vec::new(),
     };
-    filters.apply(&Devices::default(), Some(group), Some(group))
+    filters.apply(&DeviceAccess::default(), Some(group), Some(group))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use sluice_common::chain::chain;
+use sluice_common::error_chain::error_chain;
 use tracing::{info, warn};
 
 use crate::whole_file::{self, FileError};
@@ -47,7 +47,7 @@ pub fn settle(state_dir: &Path, run: bool) -> Result<String, FileError> {
     draw(state_dir).or_else(|e| {
         warn!(
             "the groups have the name that earlier supervisors gave them: {}",
-            chain(&e)
+            error_chain(&e)
         );
         by_number(state_dir)
     })

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use sluice_common::id::UserName;
-use sluice_common::supervisor_config::{AsSubmitter, OtherSubmitters, StepUser, UserRef};
+use sluice_common::supervisor_config::{OtherSubmitters, StepUser, SubmitterUsers, UserRef};
 
 use super::{Identity, Nobody};
 
@@ -34,7 +34,7 @@ pub struct Place {
 impl Submitters {
     /// Those of the list, by what the helper has found of each.
     pub(super) fn new(
-        listed: &AsSubmitter,
+        listed: &SubmitterUsers,
         file: String,
         mut found: BTreeMap<UserName, Option<StepUser>>,
     ) -> Self {

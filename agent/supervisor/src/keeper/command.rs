@@ -123,7 +123,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Option<&'static s
         return Ok(Some(HELP));
     };
     let format = Format::from_environment()?.unwrap_or_default();
-    sluice_log::start(format, &Filter::asked(None)?)?;
+    sluice_log::start(format, &Filter::from_env_or(None)?)?;
     oom::protect(oom::LEAST);
     let boot_id = process::boot_id()?;
     // Who may write a record says whom the keeper signals.

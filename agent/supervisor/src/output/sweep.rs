@@ -26,7 +26,7 @@ use nix::sys::time::TimeSpec;
 use sluice_common::attempt_dir::{ENV_FILE, OWN_WORKDIR, STEP_DIR};
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::BootMillis;
-use sluice_common::supervisor_config::OutputRules;
+use sluice_common::supervisor_config::OutputRetention;
 use sluice_common::time::Span;
 use tracing::{info, warn};
 
@@ -52,7 +52,7 @@ const MAX_NAMES_BYTES: usize = 60 * 1024;
 #[derive(Debug)]
 pub struct Sweep {
     attempts_dir: PathBuf,
-    rules: OutputRules,
+    rules: OutputRetention,
     next_at: BootMillis,
     looking: Option<Looking>,
     /// When this began and how many went into the bin since: names there do not repeat, though a supervisor that upgrades
@@ -70,7 +70,7 @@ struct Looking {
 
 impl Sweep {
     /// For the attempts below `attempts_dir`; looks as soon as it may.
-    pub fn new(attempts_dir: PathBuf, rules: OutputRules) -> Self {
+    pub fn new(attempts_dir: PathBuf, rules: OutputRetention) -> Self {
         Self {
             attempts_dir,
             rules,
@@ -257,7 +257,7 @@ impl Sweep {
 fn overdue(
     attempts_dir: &Path,
     known: &BTreeSet<String>,
-    rules: OutputRules,
+    rules: OutputRetention,
     now: SystemTime,
 ) -> io::Result<Vec<String>> {
     let keep_for = Duration::from_millis(rules.keep_for.millis());
@@ -315,11 +315,11 @@ fn room_of(top: &Path) -> u64 {
 mod tests {
     use super::*;
 
-    fn rules(keep_secs: u64, total_bytes: u64) -> OutputRules {
-        OutputRules {
+    fn rules(keep_secs: u64, total_bytes: u64) -> OutputRetention {
+        OutputRetention {
             keep_for: Span::from_secs(keep_secs),
             total_bytes,
-            ..OutputRules::default()
+            ..OutputRetention::default()
         }
     }
 
@@ -368,7 +368,7 @@ mod tests {
             let made = fs::File::open(dir.path().join(name)).unwrap();
             made.set_modified(since).unwrap();
         }
-        let rules = OutputRules {
+        let rules = OutputRetention {
             keep_work: Span::from_secs(15),
             ..rules(25, u64::MAX)
         };

@@ -35,7 +35,7 @@ use nix::unistd::{Pid, Uid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, setsid}
 use sluice_common::helper::kind::{
     BEGIN, DROPPED, END, FLUSH, FLUSHED, LOST, NOT_DROPPED, STALLED, WRITTEN,
 };
-use sluice_common::helper::{JOB_FDS, MESSAGE_BYTES, Message, WRITE_OUTPUT};
+use sluice_common::helper::{JOB_FDS, MESSAGE_BYTES, WRITE_OUTPUT, WriterMessage};
 use sluice_common::id::AttemptId;
 use sluice_common::output::STREAMS;
 use sluice_common::supervision::BootMillis;
@@ -247,7 +247,7 @@ impl Writer {
     }
 
     fn on_answer(&mut self, bytes: &[u8]) -> Option<AttemptId> {
-        let said = Message::from_bytes(bytes)?;
+        let said = WriterMessage::from_bytes(bytes)?;
         let mut jobs = self.jobs.iter_mut();
         let (attempt, job) = jobs.find(|(_, job)| job.number == said.job)?;
         let attempt = attempt.clone();
@@ -375,7 +375,7 @@ impl Writer {
 }
 
 /// What the writer says of a job beside what it was asked.
-fn log_trouble(attempt: &AttemptId, said: Message) {
+fn log_trouble(attempt: &AttemptId, said: WriterMessage) {
     let (step, attempt) = (&attempt.step, attempt.number);
     let stream = STREAMS.get(usize::from(said.stream));
     let name = stream.map_or("output", |stream| stream.file_name());
@@ -408,14 +408,14 @@ impl Unsent {
         let (message, fds) = match self {
             Unsent::Begin(job, ends) => {
                 let value = max_bytes;
-                let begin = Message {
+                let begin = WriterMessage {
                     value,
-                    ..Message::of(BEGIN, *job)
+                    ..WriterMessage::new(BEGIN, *job)
                 };
                 (begin, ends.fds())
             }
-            Unsent::Flush(job) => (Message::of(FLUSH, *job), Vec::new()),
-            Unsent::End(job) => (Message::of(END, *job), Vec::new()),
+            Unsent::Flush(job) => (WriterMessage::new(FLUSH, *job), Vec::new()),
+            Unsent::End(job) => (WriterMessage::new(END, *job), Vec::new()),
         };
         let bytes = message.to_bytes();
         let passed = [ControlMessage::ScmRights(&fds)];

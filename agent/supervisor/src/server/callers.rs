@@ -6,7 +6,7 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
 
-use sluice_common::chain::chain;
+use sluice_common::error_chain::error_chain;
 use sluice_common::supervision::{BootMillis, PROBE_NAME};
 use sluice_common::time::Span;
 use tracing::{debug, info, warn};
@@ -74,7 +74,7 @@ impl Server {
     fn answer_probe(&self, mut connection: Connection) {
         let hello = self.table.hello_to_probe();
         if let Err(e) = connection.send(&hello) {
-            debug!("a probe was not answered: {}", chain(&e));
+            debug!("a probe was not answered: {}", error_chain(&e));
         }
     }
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sluice_common::chain::chain;
+use sluice_common::error_chain::error_chain;
 use sluice_common::host_health::HostHealth;
 use sluice_common::id::BootId;
 use sluice_common::limit::{KEEPER_LIMIT, KEEPER_PERIOD};
@@ -124,7 +124,7 @@ impl Keeping {
     }
 
     fn spawn(&self) -> io::Result<u32> {
-        places::make_directory(&self.state_dir).map_err(|e| io::Error::other(chain(&e)))?;
+        places::make_directory(&self.state_dir).map_err(|e| io::Error::other(error_chain(&e)))?;
         let log = OpenOptions::new()
             .append(true)
             .create(true)

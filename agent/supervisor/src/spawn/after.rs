@@ -15,7 +15,7 @@ use sluice_cgroups::entrance::Entrance;
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::Exit;
 use sluice_common::supervisor_config::StepRules;
-use sluice_common::template::launch::Bound;
+use sluice_common::template::launch::ProcessLimit;
 
 use super::around::{self, Hook};
 use super::environment::environment;
@@ -79,7 +79,7 @@ struct Child<'a> {
     identity: &'a Identity,
     rules: &'a StepRules,
     workdir: &'a Path,
-    limits: &'a [(Resource, &'a Bound)],
+    limits: &'a [(Resource, &'a ProcessLimit)],
     hooks: &'a [Hook<'a>],
 }
 

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, setpgid};
 use sluice_common::template::check::PROCESSES;
-use sluice_common::template::launch::{Bound, HookRun};
+use sluice_common::template::launch::{HookRun, ProcessLimit};
 
 use super::child::Program;
 use super::{SpawnError, arguments};
@@ -27,14 +27,14 @@ pub const HOOK: &str = "hook `";
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// How many processes a step may have at once, where its templates say it.
-pub fn processes(limits: &[Bound]) -> Option<u32> {
+pub fn processes(limits: &[ProcessLimit]) -> Option<u32> {
     let said = limits.iter().filter(|limit| limit.name == PROCESSES);
-    let least = said.map(|limit| limit.most).min()?;
+    let least = said.map(|limit| limit.max).min()?;
     Some(u32::try_from(least).unwrap_or(u32::MAX))
 }
 
 /// Limits of each process, as the kernel knows them. What this host does not know limits nothing.
-pub(super) fn rlimits(limits: &[Bound]) -> Vec<(Resource, &Bound)> {
+pub(super) fn rlimits(limits: &[ProcessLimit]) -> Vec<(Resource, &ProcessLimit)> {
     let known = limits
         .iter()
         .filter_map(|limit| Some((rlimit(&limit.name)?, limit)));
@@ -42,12 +42,12 @@ pub(super) fn rlimits(limits: &[Bound]) -> Vec<(Resource, &Bound)> {
 }
 
 /// Lowers the limits of this process: none is ever raised above what the host has set.
-pub(super) fn lower(limits: &[(Resource, &Bound)]) -> Result<(), String> {
+pub(super) fn lower(limits: &[(Resource, &ProcessLimit)]) -> Result<(), String> {
     for (resource, limit) in limits {
         let failed =
             |e: Errno| format!("the host could not set limit {}: {}", limit.name, e.desc());
         let (_, hard) = getrlimit(*resource).map_err(failed)?;
-        let most = limit.most.min(hard);
+        let most = limit.max.min(hard);
         setrlimit(*resource, most, most).map_err(failed)?;
     }
     Ok(())
@@ -135,9 +135,9 @@ mod tests {
     use super::*;
     use sluice_common::time::Span;
 
-    fn bound(name: &str, most: u64) -> Bound {
+    fn bound(name: &str, most: u64) -> ProcessLimit {
         let name = name.to_owned();
-        Bound { name, most }
+        ProcessLimit { name, max: most }
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
         ];
         let known: Vec<_> = rlimits(&limits)
             .into_iter()
-            .map(|(of, it)| (of, it.most))
+            .map(|(of, it)| (of, it.max))
             .collect();
         assert_eq!(known, [(Resource::RLIMIT_NOFILE, 9)]);
         assert_eq!(processes(&limits), Some(7));

@@ -60,8 +60,8 @@ impl Spawner {
         argv.extend_from_slice(command);
         Ok(Program {
             argv: arguments(&argv)?,
-            envp: environment(&spec.around_env, identity, dir)?,
-            path: spec.around_env.get("PATH").cloned(),
+            envp: environment(&spec.hook_env, identity, dir)?,
+            path: spec.hook_env.get("PATH").cloned(),
         })
     }
 

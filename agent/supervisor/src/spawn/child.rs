@@ -14,7 +14,7 @@ use nix::unistd::{chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, setsid};
 use sluice_cgroups::entrance::Entrance;
 use sluice_common::limit::MAX_SENTENCE_BYTES;
 use sluice_common::supervisor_config::StepRules;
-use sluice_common::template::launch::Bound;
+use sluice_common::template::launch::ProcessLimit;
 
 use super::around::{self, Hook};
 use super::{confine, lookup};
@@ -53,7 +53,7 @@ pub(super) struct Child<'a> {
     pub(super) own_workdir: bool,
     pub(super) program: &'a Program,
     /// Limits of each of its processes that its templates say.
-    pub(super) limits: &'a [(Resource, &'a Bound)],
+    pub(super) limits: &'a [(Resource, &'a ProcessLimit)],
     /// What runs before it, as the step's user.
     pub(super) before: &'a [Hook<'a>],
     /// What runs before it becomes the step's user and enters the step's groups.

@@ -10,7 +10,9 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, Uid, chdir, getpid, getppid};
 use sluice_cgroups::entrance::Entrance;
-use sluice_common::helper::{Action, CHECKPOINT, LIBRARY, LOCK_TIMEOUT, Line, TOOL};
+use sluice_common::helper::{
+    CHECKPOINT, CheckpointAction, CheckpointResult, LIBRARY, LOCK_TIMEOUT, TOOL,
+};
 
 use super::{SpawnError, Spawner, child, confine, host, kill_child, nonblocking, pipe};
 use crate::config::Cuda;
@@ -27,7 +29,7 @@ const MAX_WORDS_BYTES: u64 = 64 * 1024;
 #[derive(Debug)]
 pub struct HelperTask<'a> {
     /// What.
-    pub action: Action,
+    pub action: CheckpointAction,
     /// To which processes.
     pub pids: &'a [u32],
     /// How long each may take to come to rest.
@@ -46,7 +48,7 @@ pub struct Helper {
 
 impl Helper {
     /// What it has said of each process, once it has ended.
-    pub fn lines(&self) -> Option<Vec<Line>> {
+    pub fn lines(&self) -> Option<Vec<CheckpointResult>> {
         let mut text = String::new();
         let mut words = (&self.words).take(MAX_WORDS_BYTES);
         words.read_to_string(&mut text).ok()?;
@@ -60,7 +62,7 @@ impl Helper {
 }
 
 /// Of each process; none where one line is not understood.
-pub(crate) fn lines_in(text: &str) -> Option<Vec<Line>> {
+pub(crate) fn lines_in(text: &str) -> Option<Vec<CheckpointResult>> {
     let lines = text.lines().map(|line| serde_json::from_str(line).ok());
     lines.collect()
 }

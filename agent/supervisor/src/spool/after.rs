@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sluice_common::environment::Environment;
 use sluice_common::id::{AttemptId, Subject, UserName};
 use sluice_common::supervision::SpawnSpec;
-use sluice_common::template::launch::{Bound, HookRun};
+use sluice_common::template::launch::{HookRun, ProcessLimit};
 
 use super::{Spool, SpoolError, failed, read_json};
 use crate::identity::Behalf;
@@ -32,7 +32,7 @@ pub struct After {
     pub workdir: Option<String>,
     /// Limits of each process.
     #[serde(default)]
-    pub limits: Vec<Bound>,
+    pub limits: Vec<ProcessLimit>,
     /// In their order; one at least.
     pub hooks: Vec<HookRun>,
 }
@@ -40,13 +40,13 @@ pub struct After {
 impl After {
     /// What runs after an attempt, where anything does.
     pub fn of(spec: &SpawnSpec, behalf: &Behalf) -> Option<Self> {
-        let hooks = spec.around.after.clone();
+        let hooks = spec.hooks.after.clone();
         (!hooks.is_empty()).then(|| Self {
             subject: behalf.subject.clone(),
             submitter: behalf.submitter.clone(),
-            env: spec.around_env.clone(),
+            env: spec.hook_env.clone(),
             workdir: spec.workdir.clone(),
-            limits: spec.around.limits.clone(),
+            limits: spec.hooks.limits.clone(),
             hooks,
         })
     }

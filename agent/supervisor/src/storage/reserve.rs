@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use nix::sys::statvfs::statvfs;
-use sluice_common::amount::show_memory;
+use sluice_common::amount::format_memory;
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::{BootMillis, StorageBound, StorageExceeded};
 use tracing::{info, warn};
@@ -127,8 +127,8 @@ impl Reserve {
             true => format!(
                 "its disk is nearly full: {} are free at {dir}, and {} are kept free (`min_free`): remove what is not \
                  needed there",
-                show_memory(free.bytes),
-                show_memory(kept.bytes)
+                format_memory(free.bytes),
+                format_memory(kept.bytes)
             ),
             false => format!(
                 "its disk is nearly full: {} more files can be made at {dir}, and {} are kept free: remove what is not \

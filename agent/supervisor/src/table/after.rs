@@ -16,7 +16,7 @@ use sluice_common::id::AttemptId;
 use sluice_common::supervision::{FreezerState, SpawnSpec, StopSignal};
 use tracing::{error, info, warn};
 
-use super::{Attempt, EndedChild, Phase, SpawnError, Table, chain, no_group};
+use super::{Attempt, EndedChild, Phase, SpawnError, Table, error_chain, no_group};
 use crate::attempt::After;
 use crate::handover::Epilog;
 use crate::identity::Behalf;
@@ -67,14 +67,14 @@ impl Table {
         let kept = self.spool.save_after(&spec.attempt, &after);
         kept.map(|()| After::Ahead).map_err(|e| SpawnError::Host {
             action: "keep what runs after the step".to_owned(),
-            why: io::Error::other(chain(&e)),
+            why: io::Error::other(error_chain(&e)),
         })
     }
 
     /// Nothing of an attempt is left, so nobody needs it any more.
     pub(super) fn drop_after(&self, id: &AttemptId) {
         if let Err(e) = self.spool.remove_after(id) {
-            error!(step = %id.step, attempt = id.number, "{}", chain(&e));
+            error!(step = %id.step, attempt = id.number, "{}", error_chain(&e));
         }
     }
 
@@ -110,7 +110,7 @@ impl Table {
         if attempt.lease.is_some_and(|lease| lease.has_passed()) {
             return Err("its lease has passed, so it may run elsewhere soon".to_owned());
         }
-        let after = self.spool.load_after(id).map_err(|e| chain(&e))?;
+        let after = self.spool.load_after(id).map_err(|e| error_chain(&e))?;
         // One that was killed while it was frozen has left a group in which nothing runs.
         if attempt.freezer != FreezerState::Thawed {
             let _it_may_have_no_freezer = self.groups.thaw(id);

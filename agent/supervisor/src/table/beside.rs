@@ -147,7 +147,7 @@ fn may_run_beside(freezer: &FreezerState) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_common::supervision::{FreezeRefusal, Moved};
+    use sluice_common::supervision::{FreezeRefusal, MovedMemory};
 
     #[test]
     fn nothing_begins_beside_a_step_that_does_not_run_or_whose_gpus_are_in_between() {
@@ -158,7 +158,7 @@ mod tests {
             (FreezerState::Freezing, false),
             (FreezerState::Frozen, false),
             (FreezerState::Moving, false),
-            (FreezerState::Moved(Moved::default()), false),
+            (FreezerState::Moved(MovedMemory::default()), false),
             (FreezerState::Restoring, false),
         ] {
             assert_eq!(may_run_beside(&freezer).is_ok(), may, "{freezer:?}");

@@ -1,7 +1,7 @@
 //! Freezing and thawing on the agent's word. Each word is answered by a view, also where nothing changes; where the
 //! kernel takes its time, a second view follows when it is done.
 
-use sluice_common::helper::Action;
+use sluice_common::helper::CheckpointAction;
 use sluice_common::supervision::{BootMillis, FreezerState};
 
 use super::{AttemptId, Phase, Table, clock, info, warn};
@@ -67,7 +67,7 @@ impl Table {
         };
         attempt.on_freezer(found, clock::boot_now());
         self.changed.insert(id.clone());
-        self.bring_back(id, Action::Resume, now);
+        self.bring_back(id, CheckpointAction::Resume, now);
     }
 
     /// Groups have changed: some may be empty now, some frozen.

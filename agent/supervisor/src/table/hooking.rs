@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use sluice_common::id::{AttemptId, StepId};
 use sluice_common::supervision::Exit;
-use sluice_common::supervisor_config::Hooks;
+use sluice_common::supervisor_config::HostHooks;
 use tracing::error;
 
 use crate::attempt::{Attempt, Epilog};
@@ -19,7 +19,7 @@ const MAX_FAILED_STEPS: usize = 1024;
 /// Hooks, and those that run.
 #[derive(Debug)]
 pub(super) struct Hooking {
-    hooks: Hooks,
+    hooks: HostHooks,
     words_in: PathBuf,
     /// Prologs that failed since one went well.
     failed_prologs: u32,
@@ -31,7 +31,7 @@ pub(super) struct Hooking {
 
 impl Hooking {
     /// What hooks write goes into files without a name in `words_in`.
-    pub(super) fn new(hooks: Hooks, words_in: PathBuf) -> Self {
+    pub(super) fn new(hooks: HostHooks, words_in: PathBuf) -> Self {
         Self {
             hooks,
             words_in,
@@ -127,9 +127,9 @@ mod tests {
 
     #[test]
     fn prologs_that_fail_one_after_the_other_are_the_host_s() {
-        let hooks = Hooks {
+        let hooks = HostHooks {
             failures_max: 2,
-            ..Hooks::default()
+            ..HostHooks::default()
         };
         let mut hooking = Hooking::new(hooks, PathBuf::new());
         let failed = || Exit::PrologFailed("no disk".to_owned());
@@ -151,9 +151,9 @@ mod tests {
 
     #[test]
     fn no_more_steps_are_counted_than_may_be() {
-        let hooks = Hooks {
+        let hooks = HostHooks {
             failures_max: u32::MAX,
-            ..Hooks::default()
+            ..HostHooks::default()
         };
         let mut hooking = Hooking::new(hooks, PathBuf::new());
         for n in 0..=MAX_FAILED_STEPS {

@@ -6,8 +6,8 @@ use sluice_common::lease::SealedLease;
 use sluice_common::supervision::{Exit, SpawnSpec};
 
 use super::{
-    AttemptId, BootMillis, FromSupervisor, Notice, Stage, StopSignal, Table, chain, clock, error,
-    info, warn,
+    AttemptId, BootMillis, FromSupervisor, Notice, Stage, StopSignal, Table, clock, error,
+    error_chain, info, warn,
 };
 use crate::lease::Lease;
 use crate::seal::Distrust;
@@ -35,7 +35,7 @@ impl Table {
             }
             // An answer that was overtaken by a later one, or by a restart.
             Err(Distrust::Unknown) => return,
-            Err(why) => chain(&why),
+            Err(why) => error_chain(&why),
         };
         if self.distrusted.as_ref() != Some(&why) {
             error!("a lease does not count: {why}");
@@ -59,7 +59,7 @@ impl Table {
             // Once, and not at each heartbeat for as long as a disk is full.
             Err(e) if !was_unsaved => error!(
                 "renewals of leases would not outlive this supervisor until it can write again: {}",
-                chain(&e)
+                error_chain(&e)
             ),
             Ok(()) if was_unsaved => info!("renewals of leases outlive this supervisor again"),
             Ok(()) | Err(_) => {}

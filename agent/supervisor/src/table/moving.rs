@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use sluice_common::chain::chain;
-use sluice_common::helper::{Action, CallError, Line, State};
+use sluice_common::error_chain::error_chain;
+use sluice_common::helper::{CheckpointAction, CheckpointError, CheckpointResult, CheckpointState};
 use sluice_common::supervision::{BootMillis, FreezeRefusal, FreezerState};
 use sluice_common::time::Span;
 use tracing::{info, warn};
@@ -68,7 +68,7 @@ impl Table {
         };
         self.record_away(id, Some(away))?;
         let begun = self.make_room(id).and_then(|()| {
-            let sent = self.send(id, Action::Suspend, now)?;
+            let sent = self.send(id, CheckpointAction::Suspend, now)?;
             self.enter(id, Stage::Leaving(sent));
             Ok(())
         });
@@ -91,7 +91,9 @@ impl Table {
         attempt.moving.away = away;
         self.spool
             .save(&attempt.record(id, &self.boot_id))
-            .map_err(|e| FreezeRefusal::Failed(format!("it cannot be recorded: {}", chain(&e))))
+            .map_err(|e| {
+                FreezeRefusal::Failed(format!("it cannot be recorded: {}", error_chain(&e)))
+            })
             .inspect_err(|_| attempt.moving.away = None)
     }
 
@@ -105,7 +107,12 @@ impl Table {
         set.map_err(|e| FreezeRefusal::Failed(e.sentence()))
     }
 
-    fn send(&self, id: &AttemptId, action: Action, now: BootMillis) -> Result<Sent, FreezeRefusal> {
+    fn send(
+        &self,
+        id: &AttemptId,
+        action: CheckpointAction,
+        now: BootMillis,
+    ) -> Result<Sent, FreezeRefusal> {
         let failed = FreezeRefusal::Failed;
         let attempt = self.attempts.get(id);
         let away = attempt.and_then(|attempt| attempt.moving.away.as_ref());
@@ -123,7 +130,7 @@ impl Table {
             cuda: &self.cuda,
         };
         let helper = self.spawner.send_helper(&behalf, own, &entrance, &task);
-        let helper = helper.map_err(|e| failed(chain(&e).to_string()))?;
+        let helper = helper.map_err(|e| failed(error_chain(&e).to_string()))?;
         info!(step = %id.step, attempt = id.number, pid = helper.pid, %action, "a helper is sent to its GPUs");
         let until = clock::after(now, away.limit);
         Ok(Sent { helper, until })
@@ -191,38 +198,42 @@ impl Table {
             .as_ref()
             .map_or(0, |away| away.pids.len());
         match stage {
-            Stage::Leaving(sent) => match judge(sent.helper.lines(), State::Checkpointed, pids) {
-                Verdict::Done => {
-                    self.enter(id, Stage::Away);
-                    self.freeze_moved(id, now);
+            Stage::Leaving(sent) => {
+                match judge(sent.helper.lines(), CheckpointState::Checkpointed, pids) {
+                    Verdict::Done => {
+                        self.enter(id, Stage::Away);
+                        self.freeze_moved(id, now);
+                    }
+                    Verdict::Refused(why) => {
+                        self.settle_down(id);
+                        self.refuse(id, refusal(why, pids));
+                    }
+                    Verdict::Silent => {
+                        let why = "the helper that moves it ended without a word".to_owned();
+                        self.undo(id, FreezeRefusal::Failed(why), now);
+                    }
                 }
-                Verdict::Refused(why) => {
-                    self.settle_down(id);
-                    self.refuse(id, refusal(why, pids));
-                }
-                Verdict::Silent => {
-                    let why = "the helper that moves it ended without a word".to_owned();
-                    self.undo(id, FreezeRefusal::Failed(why), now);
-                }
-            },
+            }
             Stage::Undoing(sent, why) => {
-                let undone = judge(sent.helper.lines(), State::Running, pids);
+                let undone = judge(sent.helper.lines(), CheckpointState::Running, pids);
                 if undone != Verdict::Done {
                     warn!(step = %id.step, attempt = id.number, ?undone, "what was moved from its GPUs may be there still");
                 }
                 self.settle_down(id);
                 self.refuse(id, why);
             }
-            Stage::Returning(sent) => match judge(sent.helper.lines(), State::Running, pids) {
-                Verdict::Done => self.settle_down(id),
-                Verdict::Refused(why) => self.strand(id, why.to_string()),
-                Verdict::Silent => {
-                    self.strand(
-                        id,
-                        "the helper that moves it ended without a word".to_owned(),
-                    );
+            Stage::Returning(sent) => {
+                match judge(sent.helper.lines(), CheckpointState::Running, pids) {
+                    Verdict::Done => self.settle_down(id),
+                    Verdict::Refused(why) => self.strand(id, why.to_string()),
+                    Verdict::Silent => {
+                        self.strand(
+                            id,
+                            "the helper that moves it ended without a word".to_owned(),
+                        );
+                    }
                 }
-            },
+            }
             Stage::Home | Stage::Away => {}
         }
     }
@@ -246,7 +257,7 @@ impl Table {
 
     /// Nobody knows how far it has come: another helper finds out.
     fn undo(&mut self, id: &AttemptId, why: FreezeRefusal, now: BootMillis) {
-        match self.send(id, Action::Undo, now) {
+        match self.send(id, CheckpointAction::Undo, now) {
             Ok(sent) => self.enter(id, Stage::Undoing(sent, why)),
             Err(also) => {
                 warn!(step = %id.step, attempt = id.number, ?also, "what was moved from its GPUs may be there still");
@@ -271,7 +282,7 @@ impl Table {
     }
 
     /// It was thawed, so what was moved can be brought back.
-    pub(super) fn bring_back(&mut self, id: &AttemptId, action: Action, now: BootMillis) {
+    pub(super) fn bring_back(&mut self, id: &AttemptId, action: CheckpointAction, now: BootMillis) {
         let attempt = self.attempts.get(id);
         if !attempt.is_some_and(|a| a.is_led() && a.moving.away.is_some()) {
             return;
@@ -351,7 +362,7 @@ impl Table {
         for id in &ids {
             match self.groups.freezer(id) {
                 FreezerState::Frozen | FreezerState::Freezing => self.enter(id, Stage::Away),
-                _ => self.bring_back(id, Action::Undo, now),
+                _ => self.bring_back(id, CheckpointAction::Undo, now),
             }
         }
     }
@@ -366,12 +377,12 @@ impl Table {
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Done,
-    Refused(CallError),
+    Refused(CheckpointError),
     /// It said less than it should have.
     Silent,
 }
 
-fn judge(lines: Option<Vec<Line>>, wanted: State, count: usize) -> Verdict {
+fn judge(lines: Option<Vec<CheckpointResult>>, wanted: CheckpointState, count: usize) -> Verdict {
     let lines = lines.unwrap_or_default();
     if let Some(why) = lines.iter().find_map(|line| line.failed.clone()) {
         return Verdict::Refused(why);
@@ -380,15 +391,15 @@ fn judge(lines: Option<Vec<Line>>, wanted: State, count: usize) -> Verdict {
     if all { Verdict::Done } else { Verdict::Silent }
 }
 
-fn refusal(why: CallError, count: usize) -> FreezeRefusal {
+fn refusal(why: CheckpointError, count: usize) -> FreezeRefusal {
     match why {
-        CallError::Unsupported(sentence) => {
+        CheckpointError::Unsupported(sentence) => {
             warn!("this host cannot move what is on GPUs: {sentence}");
             FreezeRefusal::NoCheckpoint
         }
-        CallError::TimedOut(_) => FreezeRefusal::TimedOut,
+        CheckpointError::TimedOut(_) => FreezeRefusal::TimedOut,
         // Most likely for their links to each other.
-        CallError::Refused(_) if count > 1 => FreezeRefusal::SeveralProcesses,
-        CallError::Refused(sentence) => FreezeRefusal::Failed(sentence),
+        CheckpointError::Refused(_) if count > 1 => FreezeRefusal::SeveralProcesses,
+        CheckpointError::Refused(sentence) => FreezeRefusal::Failed(sentence),
     }
 }

@@ -3,7 +3,7 @@
 
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::processors::{CpuMode, CpuSet};
-use sluice_common::supervision::{MAX_SUPERVISION_FRAME_BYTES, Memo, SpawnSpec};
+use sluice_common::supervision::{LaunchRecord, MAX_SUPERVISION_FRAME_BYTES, SpawnSpec};
 
 use super::{AttemptId, Table, warn};
 use crate::spawn::SpawnError;
@@ -30,7 +30,7 @@ impl Table {
         if pinned.is_none_or(|a| a.memo.processors.is_empty()) || processors.is_empty() {
             return;
         }
-        let memo = Memo {
+        let memo = LaunchRecord {
             timeout: None,
             grace: sluice_common::time::Span::ZERO,
             gpus: Vec::new(),
@@ -50,14 +50,14 @@ impl Table {
     }
 
     /// Whether one more memo leaves the list of all attempts within one frame.
-    pub(super) fn can_list(&self, memo: &Memo) -> bool {
+    pub(super) fn can_list(&self, memo: &LaunchRecord) -> bool {
         let named = self.attempts.values().map(|attempt| &attempt.memo);
         let bytes: usize = named.chain([memo]).map(named_bytes).sum();
         bytes <= MAX_NAMED_BYTES
     }
 }
 
-fn named_bytes(memo: &Memo) -> usize {
+fn named_bytes(memo: &LaunchRecord) -> usize {
     let bytes = |name: &String| name.len() + size_of::<u64>();
     let processors = match memo.processors.is_empty() {
         true => 0,

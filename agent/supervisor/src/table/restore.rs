@@ -8,17 +8,17 @@ use nix::sys::signal::{self, Signal};
 use nix::unistd::{Pid, Uid};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::limit::DEFAULT_GRACE;
-use sluice_common::supervision::{Exit, FreezerState, HostEnd, HostPhase, Process};
-use sluice_common::supervisor_config::{Hooks, LeaseTerms, OutputRules};
+use sluice_common::supervision::{Exit, FreezerState, HostPhase, Process, ProcessEnd};
+use sluice_common::supervisor_config::{HostHooks, LeaseRules, OutputRetention};
 use sluice_common::time::Time;
-use sluice_common::uid_range::Uids;
+use sluice_common::uid_range::UidRange;
 use sluice_common::usage::Usage;
 
 use super::after::Afters;
 use super::hooking::Hooking;
 use super::{
     Attempt, AttemptId, BTreeMap, BTreeSet, BootId, BootMillis, Left, Owners, Path, Phase, Spawner,
-    Spool, Table, TableError, chain, clock, info, process, warn,
+    Spool, Table, TableError, clock, error_chain, info, process, warn,
 };
 use crate::attempt::{After, Origin};
 use crate::config::Cuda;
@@ -51,13 +51,13 @@ pub struct Setup<'a> {
     /// Who their steps run as.
     pub identities: Identities,
     /// How much of their output is kept.
-    pub output: OutputRules,
+    pub output: OutputRetention,
     /// What runs around them.
-    pub hooks: Hooks,
+    pub hooks: HostHooks,
     /// What moves the memory of GPUs.
     pub cuda: Cuda,
     /// What the config says of leases.
-    pub leases: LeaseTerms,
+    pub leases: LeaseRules,
     /// What an earlier program of this very process knew.
     pub left: Left,
 }
@@ -102,7 +102,7 @@ impl Table {
         if let Err(e) = places::write(state_dir, &boot_id, groups.roots()) {
             warn!(
                 "a keeper of leases does not know the groups of attempts: {}",
-                chain(&e)
+                error_chain(&e)
             );
         }
         groups.take_over(|id| attempts.get(id).is_some_and(|attempt| !attempt.is_gone()));
@@ -173,7 +173,7 @@ fn open_uids(
     helper: &HelperProgram,
     state_dir: &Path,
     attempts_dir: &Path,
-    range: Option<Uids>,
+    range: Option<UidRange>,
     attempts: &BTreeMap<AttemptId, Attempt>,
 ) -> Result<Allocator, UidError> {
     let held = attempts.iter();
@@ -387,8 +387,8 @@ fn find(process: Process) -> Option<Phase> {
     lives().then_some(Phase::Running(process, watch))
 }
 
-fn end_of(process: Process, exit: Exit, now: Time) -> HostEnd {
-    HostEnd {
+fn end_of(process: Process, exit: Exit, now: Time) -> ProcessEnd {
+    ProcessEnd {
         process: Some(process),
         exit,
         ended_at: now.max(process.started_at),
@@ -410,7 +410,7 @@ fn warn_of_marks(groups: &Groups) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_common::supervision::Memo;
+    use sluice_common::supervision::LaunchRecord;
     use sluice_common::time::Span;
 
     /// A process that is gone.
@@ -433,7 +433,7 @@ mod tests {
         let boot_id = BootId::new("boot-1").unwrap();
         let attempt: AttemptId = "a.1".parse().unwrap();
         fs::create_dir(dir.path().join("a.1")).unwrap();
-        let memo = Memo {
+        let memo = LaunchRecord {
             timeout: None,
             grace: Span::ZERO,
             gpus: Vec::new(),

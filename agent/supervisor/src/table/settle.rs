@@ -9,8 +9,8 @@ use sluice_common::time::Span;
 use sluice_common::usage::Usage;
 
 use super::{
-    Attempt, AttemptId, AttemptView, BTreeSet, BootMillis, Exit, Phase, StopSignal, Table, chain,
-    clock, error, io, process,
+    Attempt, AttemptId, AttemptView, BTreeSet, BootMillis, Exit, Phase, StopSignal, Table, clock,
+    error, error_chain, io, process,
 };
 use crate::attempt::{After, Epilog, Origin};
 use crate::owner::{Census, Leaders};
@@ -250,7 +250,7 @@ impl Table {
                 Ok(()) => (attempt.unsaved, attempt.lag_told) = (false, false),
                 Err(e) => {
                     if !attempt.lag_told {
-                        error!(step = %id.step, attempt = id.number, "its record is out of date, trying again: {}", chain(&e));
+                        error!(step = %id.step, attempt = id.number, "its record is out of date, trying again: {}", error_chain(&e));
                     }
                     attempt.lag_told = true;
                 }

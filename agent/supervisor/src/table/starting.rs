@@ -3,11 +3,11 @@
 use std::io;
 
 use nix::unistd::Uid;
-use sluice_common::chain::chain;
+use sluice_common::error_chain::error_chain;
 use sluice_common::id::AttemptId;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::processors::CpuSet;
-use sluice_common::supervision::{AttemptView, BootMillis, Exit, Memo, SpawnSpec};
+use sluice_common::supervision::{AttemptView, BootMillis, Exit, LaunchRecord, SpawnSpec};
 use tracing::warn;
 
 use super::{Table, no_group, restore};
@@ -34,7 +34,7 @@ impl Table {
             );
             return refused(spec, why);
         }
-        if !self.can_list(&spec.memo) {
+        if !self.can_list(&spec.launch_record) {
             let why = "the names of its GPUs and of those of all other attempts are too long to be \
                  listed: forget attempts that are gone";
             return refused(spec, why.to_owned());
@@ -65,7 +65,7 @@ impl Table {
             forked.map_err(|error| error.into_exit())
         });
         made.unwrap_or_else(|exit| {
-            let mut refused = Attempt::refused(exit, clock::wall_now(), spec.memo.clone());
+            let mut refused = Attempt::refused(exit, clock::wall_now(), spec.launch_record.clone());
             refused.unsaved = true;
             refused
         })
@@ -81,7 +81,7 @@ impl Table {
         let id = &spec.attempt;
         self.has_room_to_write()?;
         let after = self.keep_after(spec, &behalf)?;
-        let processes = around::processes(&spec.around.limits);
+        let processes = around::processes(&spec.hooks.limits);
         let made = self
             .groups
             .make(id, &spec.limits, &spec.processors, processes);
@@ -89,8 +89,12 @@ impl Table {
         let forked = self.filter_devices(spec);
         let forked = forked.and_then(|()| self.fork_into_group(spec, &behalf, own));
         let forked = forked.inspect_err(|_| self.groups.remove(id))?;
-        let mut attempt =
-            Attempt::starting(forked.process, forked.report, spec.memo.clone(), lease);
+        let mut attempt = Attempt::starting(
+            forked.process,
+            forked.report,
+            spec.launch_record.clone(),
+            lease,
+        );
         attempt.hook_words = hooks::told(spec);
         attempt.uid = own;
         attempt.submitter = behalf.submitter;
@@ -102,7 +106,7 @@ impl Table {
             self.storage.release(&mut attempt.storage);
             return Err(SpawnError::Host {
                 action: "record the attempt".to_owned(),
-                why: io::Error::other(chain(&e)),
+                why: io::Error::other(error_chain(&e)),
             });
         }
         self.by_pid.insert(forked.process.pid, spec.attempt.clone());
@@ -125,7 +129,7 @@ impl Table {
         let filtered = self.groups.filter_devices(&spec.attempt, &spec.devices);
         filtered.map_err(|e| SpawnError::Host {
             action: "keep the attempt from the GPUs of others".to_owned(),
-            why: io::Error::other(chain(&e)),
+            why: io::Error::other(error_chain(&e)),
         })
     }
 
@@ -145,10 +149,10 @@ impl Table {
 fn refused(spec: &SpawnSpec, why: String) -> Option<AttemptView> {
     let id = &spec.attempt;
     warn!(step = %id.step, attempt = id.number, "refused: {why}");
-    let memo = Memo {
+    let memo = LaunchRecord {
         gpus: Vec::new(),
         processors: CpuSet::default(),
-        ..spec.memo.clone()
+        ..spec.launch_record.clone()
     };
     Attempt::refused(Exit::StartFailed(why), clock::wall_now(), memo).view(id)
 }

@@ -6,7 +6,7 @@ use std::io;
 use nix::unistd::Uid;
 use sluice_common::supervision::SpawnSpec;
 
-use super::{Attempt, SpawnError, Table, chain, clock};
+use super::{Attempt, SpawnError, Table, clock, error_chain};
 use crate::identity::Behalf;
 use crate::lease::Lease;
 
@@ -47,7 +47,7 @@ impl Table {
         let claimed = self.uids.claim(&spec.attempt);
         claimed.map(Some).map_err(|e| SpawnError::Host {
             action: "give the attempt a user id".to_owned(),
-            why: io::Error::other(chain(&e)),
+            why: io::Error::other(error_chain(&e)),
         })
     }
 }

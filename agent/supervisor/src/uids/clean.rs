@@ -18,7 +18,7 @@ use nix::unistd::{
     Gid, Pid, Uid, alarm, dup2_stderr, dup2_stdin, dup2_stdout, fchownat, geteuid, getpid, getppid,
 };
 use sluice_codec::frame;
-use sluice_common::helper::{IpcKind, Leftovers, MAX_LEFTOVERS_BYTES, REMOVE_LEFT};
+use sluice_common::helper::{IpcKind, Leftovers, MAX_LEFTOVERS_BYTES, REMOVE_LEFTOVERS};
 
 use super::ipc;
 use crate::helper_program::{HelperProgram, give_up_rights, in_memory};
@@ -138,7 +138,7 @@ fn remove_as(helper: &HelperProgram, uid: u32, left: &Left) -> io::Result<()> {
         leftovers.push(0);
     }
     let leftovers = in_memory(&leftovers)?;
-    let argv = HelperProgram::arguments([REMOVE_LEFT])?;
+    let argv = HelperProgram::arguments([REMOVE_LEFTOVERS])?;
     let parent = getpid();
     let pid = sys::fork_into(|| {
         if become_it(uid, &leftovers, parent).is_err() {

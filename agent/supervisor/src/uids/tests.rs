@@ -15,7 +15,7 @@ impl Rig {
     }
 
     fn open(&self, state_dir: &str, held: &[(u32, &AttemptId, bool)]) -> Allocator {
-        let range = Uids::new(2_100_100_000, 2_100_100_003).ok();
+        let range = UidRange::new(2_100_100_000, 2_100_100_003).ok();
         let at = |name: &str| self.dir.path().join(name);
         Allocator::open(
             no_helper(),

@@ -23,7 +23,7 @@ fn followed(id: &str, script: &str, hooks: &[&str]) -> SpawnSpec {
         command: ["sh", "-c", hook].map(str::to_owned).into(),
         timeout: Span::from_secs(600),
     });
-    spec.around.after = hooks.collect();
+    spec.hooks.after = hooks.collect();
     spec
 }
 
@@ -89,7 +89,7 @@ fn the_reason_of_a_failed_hook_ends_with_its_last_words() {
         ),
     ] {
         let mut spec = followed(id, "echo never", &[script]);
-        spec.around.before = std::mem::take(&mut spec.around.after);
+        spec.hooks.before = std::mem::take(&mut spec.hooks.after);
         client.spawn(&spec);
         let failed = Exit::StartFailed(why.to_owned());
         assert_eq!(gone(&mut client, &spec), failed);
@@ -126,7 +126,7 @@ fn signals_for_the_step_do_not_reach_them_and_their_own_time_does() {
         "trap '' TERM; while :; do sleep 0.01; done",
         &[hook, "echo next"],
     );
-    spec.around.after[0].timeout = Span::from_secs(2);
+    spec.hooks.after[0].timeout = Span::from_secs(2);
     client.spawn(&spec);
     client.wait_running(&spec.attempt);
     client.signal(&spec.attempt, StopSignal::Kill);

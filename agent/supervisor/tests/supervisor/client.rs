@@ -13,9 +13,9 @@ use sluice_common::id::{AttemptId, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::lease::Challenge;
 use sluice_common::supervision::{
-    AttemptView, Devices, Exit, FreezerState, FromSupervisor, HostEnd, HostPhase, Limits,
-    MAX_SUPERVISION_FRAME_BYTES, Memo, Process, SUPERVISION_VERSION, SpawnSpec, StopSignal,
-    ToSupervisor,
+    AttemptView, DeviceAccess, Exit, FreezerState, FromSupervisor, HostPhase, LaunchRecord,
+    MAX_SUPERVISION_FRAME_BYTES, Process, ProcessEnd, ResourceLimits, SUPERVISION_VERSION,
+    SpawnSpec, StopSignal, ToSupervisor,
 };
 use sluice_common::time::Span;
 
@@ -112,14 +112,14 @@ impl Client {
         })
     }
 
-    pub(crate) fn wait_ended(&mut self, id: &AttemptId) -> HostEnd {
+    pub(crate) fn wait_ended(&mut self, id: &AttemptId) -> ProcessEnd {
         self.wait("end", |c| match &c.views.get(id)?.phase {
             HostPhase::Running(_) => None,
             HostPhase::Ended(end) | HostPhase::Gone(end) => Some(end.clone()),
         })
     }
 
-    pub(crate) fn wait_gone(&mut self, id: &AttemptId) -> HostEnd {
+    pub(crate) fn wait_gone(&mut self, id: &AttemptId) -> ProcessEnd {
         self.wait("gone", |c| match &c.views.get(id)?.phase {
             HostPhase::Running(_) | HostPhase::Ended(_) => None,
             HostPhase::Gone(end) => Some(end.clone()),
@@ -244,7 +244,7 @@ pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
         workdir: None,
         lease_until: None,
         lease_grace: Span::from_secs(1),
-        memo: Memo {
+        launch_record: LaunchRecord {
             timeout: Some(Span::from_secs(77)),
             grace: Span::from_secs(7),
             gpus: vec!["GPU-a".to_owned()],
@@ -252,11 +252,11 @@ pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
         },
         subject: Subject::new("s").unwrap(),
         submitter: None,
-        limits: Limits::default(),
-        devices: Devices::default(),
+        limits: ResourceLimits::default(),
+        devices: DeviceAccess::default(),
         processors: Default::default(),
-        around: sluice_common::template::launch::Around::default(),
-        around_env: env.into(),
+        hooks: sluice_common::template::launch::HooksAndLimits::default(),
+        hook_env: env.into(),
         wrapper: 0,
         env_file: false,
     }

@@ -234,7 +234,7 @@ fn no_agent_leaves_a_list_that_the_next_one_cannot_be_told() {
     let mut client = host.client();
     for n in 1..=3 {
         let mut greedy = sh(&format!("greedy.{n}"), "exit 3");
-        greedy.memo.gpus = vec!["x".repeat(MAX_SUPERVISION_FRAME_BYTES * 2 / 3)];
+        greedy.launch_record.gpus = vec!["x".repeat(MAX_SUPERVISION_FRAME_BYTES * 2 / 3)];
         client.spawn(&greedy);
         match client.wait_gone(&greedy.attempt).exit {
             Exit::StartFailed(why) => assert!(why.contains("names of its GPUs"), "{why}"),

@@ -39,7 +39,10 @@ fn a_view_gives_back_memo_process_and_times() {
     client.spawn(&spec);
     let process = client.wait_running(&spec.attempt);
     assert_eq!(host.number_in("view.1", "stdout"), process.pid);
-    assert_eq!(client.views[&spec.attempt].memo, spec.memo);
+    assert_eq!(
+        client.views[&spec.attempt].launch_record,
+        spec.launch_record
+    );
     client.signal(&spec.attempt, StopSignal::Terminate);
     let end = client.wait_gone(&spec.attempt);
     assert_eq!(end.exit, Exit::Signal(15));

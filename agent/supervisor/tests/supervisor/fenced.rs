@@ -5,7 +5,7 @@ use std::path::Path;
 
 use sluice_common::device::DeviceNumber;
 use sluice_common::inventory::{Capability, Mechanism};
-use sluice_common::supervision::{Devices, Exit, SpawnSpec};
+use sluice_common::supervision::{DeviceAccess, Exit, SpawnSpec};
 
 use crate::client::sh;
 use crate::fences::{FIRST, SECOND, nodes};
@@ -23,9 +23,9 @@ fn host(filter: &str, gpus: &[&Path]) -> Host {
 
 fn granted(id: &str, script: &str, granted: &[DeviceNumber], fenced: &[DeviceNumber]) -> SpawnSpec {
     SpawnSpec {
-        devices: Devices {
+        devices: DeviceAccess {
             granted: granted.to_vec(),
-            fenced: fenced.to_vec(),
+            all_gpus: fenced.to_vec(),
         },
         ..sh(id, script)
     }

@@ -14,7 +14,7 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use sluice_cgroups::devices::DeviceFilter;
 use sluice_cgroups::devices::gpus::GpuDevices;
 use sluice_common::device::DeviceNumber;
-use sluice_common::supervision::Devices;
+use sluice_common::supervision::DeviceAccess;
 
 /// `/dev/zero` and `/dev/full`.
 pub(crate) const FIRST: DeviceNumber = DeviceNumber::new(1, 5);
@@ -137,9 +137,9 @@ pub(crate) fn node(path: &Path, number: DeviceNumber) {
 
 fn fence(granted: &[DeviceNumber]) -> DeviceFilter {
     let host = GpuDevices::look(Path::new("/"), &["/dev/zero".into(), "/dev/full".into()]);
-    let devices = Devices {
+    let devices = DeviceAccess {
         granted: granted.to_vec(),
-        ..Devices::default()
+        ..DeviceAccess::default()
     };
     DeviceFilter::new(&host, &devices).unwrap()
 }
@@ -260,9 +260,9 @@ fn the_largest_fence_is_taken_by_the_kernel() {
     let fenced = (0..4096)
         .map(|n| DeviceNumber::new(300 + n % 7, n))
         .collect();
-    let devices = Devices {
-        fenced,
-        ..Devices::default()
+    let devices = DeviceAccess {
+        all_gpus: fenced,
+        ..DeviceAccess::default()
     };
     let fence = DeviceFilter::new(&host, &devices).unwrap();
     for version in [Version::Unified, Version::Legacy] {
@@ -285,9 +285,9 @@ fn a_major_of_which_nothing_is_closed_or_nothing_open_is_no_trouble() {
         }
         let host = GpuDevices::look(Path::new("/"), &[]);
         let drivers = [254, 255].map(|minor| DeviceNumber::new(195, minor));
-        let devices = Devices {
-            fenced: drivers.to_vec(),
-            ..Devices::default()
+        let devices = DeviceAccess {
+            all_gpus: drivers.to_vec(),
+            ..DeviceAccess::default()
         };
         let group = Group::new(group.version);
         group.fence(&DeviceFilter::new(&host, &devices).unwrap());

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use sluice_cgroups::Hierarchies;
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::{Capability, Mechanism};
-use sluice_common::supervision::{FreezerState, Limits};
+use sluice_common::supervision::{FreezerState, ResourceLimits};
 use sluice_supervisor::groups::{Groups, choice::GroupOptions, name};
 use sluice_supervisor::process;
 
@@ -94,7 +94,7 @@ fn version_1_limits_freezes_and_kills() {
         return;
     }
     let attempt: AttemptId = "old.1".parse().unwrap();
-    let limits = Limits {
+    let limits = ResourceLimits {
         mcpu: Some(500),
         memory_bytes: None,
         storage_bytes: None,
@@ -138,7 +138,12 @@ fn version_1_is_killed_while_it_is_frozen() {
     }
     let attempt: AttemptId = "old.2".parse().unwrap();
     groups
-        .make(&attempt, &Limits::default(), &Default::default(), None)
+        .make(
+            &attempt,
+            &ResourceLimits::default(),
+            &Default::default(),
+            None,
+        )
         .unwrap();
     let mut main = shell(&host.directories(&attempt), "exec sleep 1000");
     groups.freeze(&attempt).unwrap();
@@ -172,7 +177,12 @@ fn where_version_2_cannot_kill_what_version_1_holds_frozen_dies() {
     assert_eq!(groups.capabilities()[&Capability::Kill], Mechanism::Cgroup1);
     let attempt: AttemptId = "a.1".parse().unwrap();
     groups
-        .make(&attempt, &Limits::default(), &Default::default(), None)
+        .make(
+            &attempt,
+            &ResourceLimits::default(),
+            &Default::default(),
+            None,
+        )
         .unwrap();
     let mut child = Command::new("sleep")
         .arg("60")

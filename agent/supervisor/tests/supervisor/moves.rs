@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{
-    Exit, FreezeRefusal, FreezerState, Moved, StopSignal, ToSupervisor,
+    Exit, FreezeRefusal, FreezerState, MovedMemory, StopSignal, ToSupervisor,
 };
 use sluice_common::time::Span;
 
@@ -119,7 +119,7 @@ fn counts_on(host: &Host, id: &AttemptId) {
 }
 
 fn moved(pid: u32) -> FreezerState {
-    FreezerState::Moved(Moved {
+    FreezerState::Moved(MovedMemory {
         pids: vec![pid],
         bytes: 1 << 30,
     })

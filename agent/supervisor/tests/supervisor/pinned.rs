@@ -4,7 +4,7 @@ use std::fs;
 
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::processors::{CpuMode, CpuSet};
-use sluice_common::supervision::{Exit, Processors, SpawnSpec, StopSignal, ToSupervisor};
+use sluice_common::supervision::{CpuAllocation, Exit, SpawnSpec, StopSignal, ToSupervisor};
 
 use crate::client::{Client, sh};
 use crate::host::{Host, until};
@@ -31,8 +31,8 @@ fn set(number: u32) -> CpuSet {
 
 fn pinned(id: &str, script: &str, own: CpuSet) -> SpawnSpec {
     let mut spec = sh(id, script);
-    spec.memo.processors = own.clone();
-    spec.processors = Processors {
+    spec.launch_record.processors = own.clone();
+    spec.processors = CpuAllocation {
         mode: CpuMode::Pinned,
         own,
     };
@@ -78,7 +78,10 @@ fn a_pinned_step_runs_on_its_own_processors_whatever_it_asks_for() {
         attempt: free.attempt.clone(),
         processors: set(second),
     });
-    let known = client.list()[&spec.attempt].memo.processors.clone();
+    let known = client.list()[&spec.attempt]
+        .launch_record
+        .processors
+        .clone();
     assert_eq!(known, set(second), "the next agent is told");
     assert_eq!(allowed(beside), allowed(std::process::id()));
 
@@ -102,7 +105,10 @@ fn what_is_pinned_stays_so_over_a_death_of_the_supervisor() {
     host.kill();
     host.restart();
     let mut client = host.client();
-    assert_eq!(client.list()[&spec.attempt].memo.processors, set(second));
+    assert_eq!(
+        client.list()[&spec.attempt].launch_record.processors,
+        set(second)
+    );
     assert_eq!(allowed(pid), set(second));
     client.signal(&spec.attempt, StopSignal::Kill);
     client.wait_gone(&spec.attempt);

@@ -24,7 +24,10 @@ fn a_step_runs_on_and_is_taken_over() {
         host.restart();
         let mut client = host.client();
         assert_eq!(client.wait_running(&spec.attempt), process);
-        assert_eq!(client.views[&spec.attempt].memo, spec.memo);
+        assert_eq!(
+            client.views[&spec.attempt].launch_record,
+            spec.launch_record
+        );
     }
     let mut client = host.client();
     fs::write(&gate, b"").unwrap();

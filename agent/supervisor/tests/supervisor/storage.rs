@@ -3,7 +3,7 @@
 use std::fs;
 
 use sluice_common::host_health::HostHealth;
-use sluice_common::supervision::{Exit, Limits, SpawnSpec, StorageBound, StorageExceeded};
+use sluice_common::supervision::{Exit, ResourceLimits, SpawnSpec, StorageBound, StorageExceeded};
 
 use crate::client::{Client, sh};
 use crate::host::{Host, until};
@@ -13,9 +13,9 @@ const AS_ROOT: &str = "default_user = 0\nallow_root = true\n";
 
 pub(crate) fn granted(id: &str, mib: u64, script: &str) -> SpawnSpec {
     SpawnSpec {
-        limits: Limits {
+        limits: ResourceLimits {
             storage_bytes: Some(mib * MIB),
-            ..Limits::default()
+            ..ResourceLimits::default()
         },
         ..sh(id, script)
     }

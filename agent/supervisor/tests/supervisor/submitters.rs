@@ -98,12 +98,12 @@ fn what_runs_beside_and_after_a_step_is_its_submitter_over_a_restart_and_an_upgr
     )
     .unwrap();
     let mut spec = by("games", sh("stays.1", "exec sleep 1000"));
-    spec.around.after = vec![HookRun {
+    spec.hooks.after = vec![HookRun {
         name: "late".to_owned(),
         command: ["touch", made.to_str().unwrap()].map(str::to_owned).into(),
         timeout: Span::from_secs(60),
     }];
-    spec.around_env = spec.env.clone();
+    spec.hook_env = spec.env.clone();
     let mut client = host.client();
     client.spawn(&spec);
     client.wait_running(&spec.attempt);

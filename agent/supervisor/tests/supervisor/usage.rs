@@ -1,6 +1,6 @@
 //! What an attempt has used, as the supervisor tells it at the end.
 
-use sluice_common::supervision::HostEnd;
+use sluice_common::supervision::ProcessEnd;
 use sluice_common::usage::Usage;
 
 use crate::client::sh;
@@ -14,7 +14,7 @@ fn used(args: &[&str], script: &str) -> (Usage, bool) {
     let mut client = host.client();
     let spec = sh("worker.1", script);
     client.spawn(&spec);
-    let HostEnd { usage, .. } = client.wait_gone(&spec.attempt);
+    let ProcessEnd { usage, .. } = client.wait_gone(&spec.attempt);
     (usage, !host.groups().is_empty())
 }
 

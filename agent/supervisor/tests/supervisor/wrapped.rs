@@ -31,7 +31,7 @@ fn hostile(id: &str, dir: &Path, command: &[&str]) -> SpawnSpec {
         "echo \"hook: ${LD_PRELOAD-none} ${SECRET-none}\"",
     );
     let mut spec = spec(id, command);
-    spec.around_env
+    spec.hook_env
         .insert("PATH".to_owned(), format!("{host}:/usr/bin:/bin"));
     for (name, value) in [
         ("PATH", format!("{own}:/usr/bin:/bin")),
@@ -40,7 +40,7 @@ fn hostile(id: &str, dir: &Path, command: &[&str]) -> SpawnSpec {
     ] {
         spec.env.insert(name.to_owned(), value);
     }
-    spec.around.before = vec![HookRun {
+    spec.hooks.before = vec![HookRun {
         name: "stage".to_owned(),
         command: vec!["stage".to_owned()],
         timeout: Span::from_secs(60),
@@ -73,7 +73,7 @@ fn a_wrapper_that_takes_a_file_of_variables_gets_one_for_its_user_alone() {
     let file = file.to_str().unwrap();
     let script = format!("grep SECRET {file}; stat -c %a {file}");
     let mut spec = hostile("a.1", dir.path(), &["wrap", "sh", "-c", &script]);
-    spec.around.before.clear();
+    spec.hooks.before.clear();
     (spec.wrapper, spec.env_file) = (1, true);
     let exit = client.run(&spec);
     assert!(
@@ -93,7 +93,7 @@ fn what_cannot_be_run_behind_a_wrapper_says_so() {
     let (host, dir) = (Host::start(), tempfile::tempdir().unwrap());
     let mut client = host.client();
     let mut spec = hostile("a.1", dir.path(), &["wrap", "no-such-program"]);
-    spec.around.before.clear();
+    spec.hooks.before.clear();
     spec.env.remove("LD_PRELOAD");
     spec.wrapper = 1;
     assert_eq!(client.run(&spec), Exit::Code(127));

@@ -46,7 +46,7 @@ trait Labelled {
     /// Whether they are like those that are wanted.
     fn has_labels(&self, args: &GetArgs) -> bool {
         let selector = args.selector.as_ref();
-        selector.is_none_or(|selector| facts::is_meant(selector, self.labels()))
+        selector.is_none_or(|selector| facts::selector_matches(selector, self.labels()))
     }
 }
 
@@ -146,10 +146,10 @@ impl Labelled for NodeView {
         let with = |facts: &BTreeMap<String, String>| {
             let own = self.labels.clone().into_iter();
             let all = own.chain(facts.clone()).collect();
-            facts::is_meant(selector, &all)
+            facts::selector_matches(selector, &all)
         };
         match self.facts.is_empty() {
-            true => facts::is_meant(selector, &self.labels),
+            true => facts::selector_matches(selector, &self.labels),
             false => self.facts.iter().any(with),
         }
     }

@@ -5,11 +5,11 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sluice_codec::{CodecError, FrameBuffer, PREFIX_BYTES, decode, encode, frame};
-use sluice_common::exec::{FrameKind, Frames};
-use sluice_common::join::{CertificateRequest, CertificateWord, JoinReply, JoinRequest};
+use sluice_common::exec::{FrameDecoder, FrameKind};
+use sluice_common::join::{CertificateMessage, CertificateRequest, JoinReply, JoinRequest};
 use sluice_common::limit::MAX_FRAME_BYTES;
 use sluice_common::supervision::{FromSupervisor, MAX_SUPERVISION_FRAME_BYTES, ToSupervisor};
-use sluice_common::wire::{Command, FromNode, Greeting, Hello, LogReply, LogRequest, StreamKind};
+use sluice_common::wire::{Command, FromNode, Hello, HelloReply, LogReply, LogRequest, StreamKind};
 use sluice_fuzz::Fuzz;
 
 /// Decoding takes room for a list before it has read it, up to a bound of serde's; lists lie in lists.
@@ -44,7 +44,7 @@ fn messages_of_the_link() {
         match kind % 11 {
             0 => comes_back::<StreamKind>(bytes, max),
             1 => comes_back::<Hello>(bytes, max),
-            2 => comes_back::<Greeting>(bytes, max),
+            2 => comes_back::<HelloReply>(bytes, max),
             3 => comes_back::<FromNode>(bytes, max),
             4 => comes_back::<Command>(bytes, max),
             5 => comes_back::<LogRequest>(bytes, max),
@@ -52,7 +52,7 @@ fn messages_of_the_link() {
             7 => comes_back::<JoinRequest>(bytes, max),
             8 => comes_back::<JoinReply>(bytes, max),
             9 => comes_back::<CertificateRequest>(bytes, max),
-            _ => comes_back::<CertificateWord>(bytes, max),
+            _ => comes_back::<CertificateMessage>(bytes, max),
         }
     });
 }
@@ -109,12 +109,12 @@ fn frames_however_they_are_cut() {
 }
 
 fn exec_frames(stream: &[u8], size: usize) -> (Vec<(FrameKind, Vec<u8>)>, bool) {
-    let mut frames = Frames::default();
+    let mut frames = FrameDecoder::default();
     let mut found = Vec::new();
     for piece in stream.chunks(size) {
         frames.push(piece);
         loop {
-            match frames.take() {
+            match frames.next_frame() {
                 Ok(Some(frame)) => found.push(frame),
                 Ok(None) => break,
                 Err(_) => return (found, true),
@@ -135,7 +135,7 @@ fn frames_of_exec_however_they_are_cut() {
         assert_eq!((&cut, cut_refused), (&whole, refused));
         let written: Vec<u8> = whole
             .iter()
-            .flat_map(|(kind, bytes)| sluice_common::exec::frame(*kind, bytes))
+            .flat_map(|(kind, bytes)| sluice_common::exec::encode_frame(*kind, bytes))
             .collect();
         assert!(stream.starts_with(&written), "what is taken is what came");
     });

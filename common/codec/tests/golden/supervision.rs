@@ -11,14 +11,15 @@ use sluice_common::lease::{Challenge, LeaseGrant, LeaseKey, SealedLease};
 use sluice_common::processors::CpuMode;
 use sluice_common::submitter::{Submitter, SubmitterSeal};
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Devices, Exit, FreezeRefusal, FreezerState, FromSupervisor,
-    FrozenTime, HostEnd, HostPhase, Limits, Memo, Moved, OutOfMemory, Process, Processors,
-    SUPERVISION_VERSION, SpawnSpec, StopSignal, StorageBound, StorageExceeded, ToSupervisor,
+    AttemptView, BootMillis, CpuAllocation, DeviceAccess, Exit, FreezeRefusal, FreezerState,
+    FromSupervisor, FrozenTime, HostPhase, LaunchRecord, MovedMemory, OutOfMemory, Process,
+    ProcessEnd, ResourceLimits, SUPERVISION_VERSION, SpawnSpec, StopSignal, StorageBound,
+    StorageExceeded, ToSupervisor,
 };
-use sluice_common::template::launch::{Around, Bound, HookRun};
+use sluice_common::template::launch::{HookRun, HooksAndLimits, ProcessLimit};
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
-use sluice_common::wire::StopWhy;
+use sluice_common::wire::StopReason;
 
 /// The version that the bytes below belong to.
 #[test]
@@ -32,8 +33,8 @@ fn attempt() -> AttemptId {
 
 const ATTEMPT: &str = "0400000000000000 'ab.2'";
 
-fn memo() -> Memo {
-    Memo {
+fn memo() -> LaunchRecord {
+    LaunchRecord {
         timeout: Some(Span::from_millis(500)),
         grace: Span::from_millis(7),
         gpus: vec!["GPU-8".into()],
@@ -62,7 +63,7 @@ fn spawns() {
         workdir: Some("/w".into()),
         lease_until: Some(BootMillis(259)),
         lease_grace: Span::from_millis(8),
-        memo: memo(),
+        launch_record: memo(),
         subject: Subject::new("s").unwrap(),
         submitter: Some(Submitter {
             user: UserName::new("u").unwrap(),
@@ -71,23 +72,23 @@ fn spawns() {
                 signature: [[3; 32], [4; 32]],
             }),
         }),
-        limits: Limits {
+        limits: ResourceLimits {
             mcpu: Some(1500),
             memory_bytes: Some(1 << 30),
             storage_bytes: Some(1 << 31),
         },
-        devices: Devices {
+        devices: DeviceAccess {
             granted: vec![DeviceNumber::new(195, 0)],
-            fenced: vec![DeviceNumber::new(195, 0), DeviceNumber::new(195, 1)],
+            all_gpus: vec![DeviceNumber::new(195, 0), DeviceNumber::new(195, 1)],
         },
-        processors: Processors {
+        processors: CpuAllocation {
             mode: CpuMode::Pinned,
             own: "0-1".parse().unwrap(),
         },
-        around: Around {
-            limits: vec![Bound {
+        hooks: HooksAndLimits {
+            limits: vec![ProcessLimit {
                 name: "core".into(),
-                most: 258,
+                max: 258,
             }],
             before: vec![],
             after: vec![HookRun {
@@ -96,7 +97,7 @@ fn spawns() {
                 timeout: Span::from_millis(9),
             }],
         },
-        around_env: [("P".into(), "2".into())].into(),
+        hook_env: [("P".into(), "2".into())].into(),
         wrapper: 1,
         env_file: true,
     };
@@ -141,18 +142,18 @@ fn spawns() {
         env: Default::default(),
         workdir: None,
         lease_until: None,
-        memo: Memo {
+        launch_record: LaunchRecord {
             timeout: None,
             gpus: vec![],
             processors: Default::default(),
             ..memo()
         },
         submitter: None,
-        limits: Limits::default(),
-        devices: Devices::default(),
-        processors: Processors::default(),
-        around: Around::default(),
-        around_env: Default::default(),
+        limits: ResourceLimits::default(),
+        devices: DeviceAccess::default(),
+        processors: CpuAllocation::default(),
+        hooks: HooksAndLimits::default(),
+        hook_env: Default::default(),
         wrapper: 0,
         env_file: false,
         ..full
@@ -197,7 +198,7 @@ fn other_orders() {
     check(&thaw, &format!("06000000 {ATTEMPT}"));
     let notice = ToSupervisor::Notice {
         attempt: attempt(),
-        why: StopWhy::Preempted,
+        why: StopReason::Preempted,
         kill_at: BootMillis(258),
     };
     let golden = format!("07000000 {ATTEMPT} 03000000 0201000000000000");
@@ -221,7 +222,7 @@ fn view(phase: HostPhase) -> AttemptView {
     AttemptView {
         attempt: attempt(),
         phase,
-        memo: memo(),
+        launch_record: memo(),
         freezer: FreezerState::Thawed,
         frozen: Default::default(),
     }
@@ -235,8 +236,8 @@ fn usage() -> Usage {
     }
 }
 
-fn end(process: Option<Process>, exit: Exit) -> HostEnd {
-    HostEnd {
+fn end(process: Option<Process>, exit: Exit) -> ProcessEnd {
+    ProcessEnd {
         process,
         exit,
         ended_at: Time::from_unix_millis(1_001),
@@ -372,7 +373,7 @@ fn freezer_states() {
     let not_restored = FreezeRefusal::NotRestored("no".into());
     check(&not_restored, "05000000 0200000000000000 6e6f");
     check(&FreezerState::Moving, "04000000");
-    let moved = Moved {
+    let moved = MovedMemory {
         pids: vec![7],
         bytes: 258,
     };

@@ -13,27 +13,27 @@ use sluice_common::id::{
     AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject, UserName,
 };
 use sluice_common::inventory::{
-    Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory, Machine, Mechanism, Mig,
-    Readings, Reserve,
+    Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory, MachineIdentity, Mechanism,
+    MigInstance, Readings, Reserve,
 };
 use sluice_common::lease::Challenge;
 use sluice_common::processors::CpuMode;
 use sluice_common::submitter::Submitter;
 use sluice_common::supervision::{BootMillis, Exit};
-use sluice_common::template::launch::{Around, Bound, HookRun, Launch};
+use sluice_common::template::launch::{HookRun, HooksAndLimits, Launch, ProcessLimit};
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{
-    Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, Gang, Greeting,
-    Heartbeat, HeartbeatAck, Hello, LogReply, LogRequest, LogStream, PROTOCOL_VERSION, Room,
-    Started, StopWhy, StreamKind, SuspendFailure, ToNode, Welcome,
+    Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, Gang, Heartbeat,
+    HeartbeatAck, Hello, HelloReply, LogReply, LogRequest, LogStream, MemoryShortage,
+    PROTOCOL_VERSION, StartedProcess, StopReason, StreamKind, SuspendFailure, ToNode, Welcome,
 };
 
+use sluice_common::credential::Fingerprint;
 use sluice_common::join::{
-    CertificateRequest, CertificateWord, Credentials, JoinReply, JoinRequest, Secret,
+    CertificateMessage, CertificateRequest, Credentials, JoinReply, JoinRequest, JoinSecret,
 };
-use sluice_common::proof::Fingerprint;
 
 fn credentials() -> Credentials {
     Credentials {
@@ -49,7 +49,7 @@ fn joining_and_renewing() {
     check(&StreamKind::Certificates, "02000000");
     let request = JoinRequest {
         version: "1".into(),
-        secret: Secret([7; 32]),
+        secret: JoinSecret([7; 32]),
         node: NodeName::new("n1").unwrap(),
         pool: None,
         request: vec![1, 2],
@@ -71,7 +71,7 @@ fn joining_and_renewing() {
     check(&refused, "01000000 0200000000000000 'no' 01");
     let request = CertificateRequest { request: vec![3] };
     check(&request, "0100000000000000 03");
-    let authorities = CertificateWord::Authorities {
+    let authorities = CertificateMessage::Authorities {
         pem: "AB".into(),
         issuing: Some(Fingerprint::new([9; 32])),
     };
@@ -81,10 +81,10 @@ fn joining_and_renewing() {
         &format!("00000000 0200000000000000 'AB' 01 4000000000000000 '{hash}'"),
     );
     check(
-        &CertificateWord::Certificate(credentials()),
+        &CertificateMessage::Certificate(credentials()),
         &format!("01000000 {CREDENTIALS}"),
     );
-    let refused = CertificateWord::Refused {
+    let refused = CertificateMessage::Refused {
         message: "no".into(),
     };
     check(&refused, "02000000 0200000000000000 'no'");
@@ -120,8 +120,8 @@ fn sealed_epoch() -> SealedEpoch {
 
 const SEAL: &str = "01 5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a";
 
-fn started() -> Started {
-    Started {
+fn started() -> StartedProcess {
+    StartedProcess {
         pid: 77,
         at: Time::from_unix_millis(1_000),
     }
@@ -149,7 +149,7 @@ fn inventory() -> Inventory {
             model: "H100".into(),
             platform: "h100".into(),
             memory_bytes: 85_520_809_984,
-            mig: Some(Mig {
+            mig: Some(MigInstance {
                 profile: "1g".into(),
                 parent: "GPU-7".into(),
             }),
@@ -166,7 +166,7 @@ fn inventory() -> Inventory {
             cpus: 2,
             memory_bytes: 1 << 33,
         },
-        machine: Machine {
+        machine: MachineIdentity {
             id: "m1".into(),
             addresses: BTreeSet::from(["a1".into()]),
         },
@@ -265,8 +265,8 @@ fn hello() {
         inventory: inventory(),
         attempts: vec![status],
         gpu_states: gpu_states(),
-        said_at: BootMillis(258),
-        supervisor: SupervisorState::Away("no".into()),
+        sent_at: BootMillis(258),
+        supervisor: SupervisorState::Unresponsive("no".into()),
         challenge: Some(Challenge([1; 16])),
     };
     let golden = format!(
@@ -306,8 +306,8 @@ fn hello_of_a_new_host() {
         inventory: Inventory::default(),
         attempts: vec![],
         gpu_states: GpuStates::default(),
-        said_at: BootMillis(1),
-        supervisor: SupervisorState::Answers,
+        sent_at: BootMillis(1),
+        supervisor: SupervisorState::Responding,
         challenge: None,
     };
     let golden = "
@@ -355,8 +355,8 @@ fn greetings() {
          1027000000000000 # order_limit
          00               # seal"
     );
-    check(&Greeting::Welcome(welcome), &golden);
-    let refused = Greeting::Refused {
+    check(&HelloReply::Welcome(welcome), &golden);
+    let refused = HelloReply::Refused {
         message: "no".into(),
     };
     check(&refused, "01000000 0200000000000000 'no'");
@@ -456,8 +456,8 @@ fn labels() {
 #[test]
 fn whether_a_supervisor_answers() {
     let golden = "08000000 00000000";
-    check(&FromNode::Supervisor(SupervisorState::Answers), golden);
-    let unheard = SupervisorState::Unheard("no".into());
+    check(&FromNode::Supervisor(SupervisorState::Responding), golden);
+    let unheard = SupervisorState::NeverSeen("no".into());
     let golden = "08000000 02000000 0200000000000000 'no'";
     check(&FromNode::Supervisor(unheard), golden);
 }
@@ -466,7 +466,7 @@ fn command(order: ToNode) -> Command {
     Command {
         epoch: epoch(),
         number: 1,
-        heard: BootMillis(2),
+        last_heard: BootMillis(2),
         order,
     }
 }
@@ -495,15 +495,15 @@ fn assignments() {
             user: UserName::new("u").unwrap(),
             seal: None,
         }),
-        units: Amounts::new().with("gpu", 1),
+        resources: Amounts::new().with("gpu", 1),
         cpu_mode: CpuMode::Weight,
         launch: Launch {
             wrapper: vec!["nice".into()],
             env: [("T".into(), "1".into())].into(),
-            around: Around {
-                limits: vec![Bound {
+            hooks: HooksAndLimits {
+                limits: vec![ProcessLimit {
                     name: "core".into(),
-                    most: 258,
+                    max: 258,
                 }],
                 before: vec![HookRun {
                     name: "a".into(),
@@ -552,9 +552,9 @@ fn assignments() {
         workdir: None,
         gpus: vec![],
         timeout: None,
-        gang: Gang::alone("a"),
+        gang: Gang::single("a"),
         submitter: None,
-        units: Amounts::new(),
+        resources: Amounts::new(),
         cpu_mode: CpuMode::Limit,
         launch: Launch::default(),
         warrant: SealedWarrant::default(),
@@ -578,7 +578,7 @@ fn assignments() {
 fn orders_to_stop_and_to_forget() {
     let stop = ToNode::Stop {
         attempt: attempt(),
-        why: StopWhy::Drained,
+        why: StopReason::Drained,
         grace: Span::from_millis(7),
     };
     let golden = format!("{HEAD} 01000000 {ATTEMPT} 02000000 0700000000000000");
@@ -598,22 +598,22 @@ fn orders_to_stop_and_to_forget() {
     };
     let golden = format!("{HEAD} 05000000 0100000000000000 0300000000000000 475055");
     check(&command(restore), &golden);
-    let show = ToNode::Show { attempt: attempt() };
+    let show = ToNode::ShowWarrant { attempt: attempt() };
     check(&command(show), &format!("{HEAD} 06000000 {ATTEMPT}"));
 }
 
 #[test]
 fn reasons_to_stop() {
-    check(&StopWhy::Cancelled, "00000000");
-    check(&StopWhy::TimedOut, "01000000");
-    check(&StopWhy::Drained, "02000000");
-    check(&StopWhy::Preempted, "03000000");
-    check(&StopWhy::Superseded, "04000000");
-    check(&StopWhy::PeerEnded, "05000000");
-    check(&StopWhy::GpuLost, "06000000");
-    check(&StopWhy::Requeued, "07000000");
-    check(&StopWhy::NotSuspended, "08000000");
-    check(&StopWhy::SuspendedTooLong, "09000000");
+    check(&StopReason::Cancelled, "00000000");
+    check(&StopReason::TimedOut, "01000000");
+    check(&StopReason::Drained, "02000000");
+    check(&StopReason::Preempted, "03000000");
+    check(&StopReason::Superseded, "04000000");
+    check(&StopReason::PeerEnded, "05000000");
+    check(&StopReason::GpuLost, "06000000");
+    check(&StopReason::Requeued, "07000000");
+    check(&StopReason::NotSuspended, "08000000");
+    check(&StopReason::SuspendedTooLong, "09000000");
 }
 
 #[test]
@@ -623,7 +623,7 @@ fn phases_on_the_way() {
     check(&running, &format!("01000000 {STARTED}"));
     let stopping = |started| AttemptPhase::Stopping {
         started,
-        why: StopWhy::TimedOut,
+        why: StopReason::TimedOut,
     };
     let golden = format!("02000000 01 {STARTED} 01000000");
     check(&stopping(Some(started())), &golden);
@@ -635,7 +635,7 @@ fn phases_at_the_end() {
     let end = AttemptEnd {
         started: Some(started()),
         exit: Exit::Code(7),
-        stopped: Some(StopWhy::Preempted),
+        stopped: Some(StopReason::Preempted),
         at: Time::from_unix_millis(1_001),
         usage: Usage {
             cpu_us: Some(258),
@@ -683,7 +683,7 @@ fn phases_of_what_is_frozen() {
 fn reasons_not_to_freeze() {
     check(&SuspendFailure::NoCheckpoint, "01000000");
     check(&SuspendFailure::SeveralProcesses, "02000000");
-    let no_room = SuspendFailure::NoRoom(Room {
+    let no_room = SuspendFailure::NoRoom(MemoryShortage {
         wanted_mb: 2,
         room_mb: 1,
     });
@@ -700,9 +700,9 @@ fn reasons_not_to_freeze() {
 fn heartbeats() {
     let beat = Heartbeat {
         number: 258,
-        said_at: BootMillis(3),
-        answered: BootMillis(2),
-        orders: 1,
+        sent_at: BootMillis(3),
+        last_acknowledged: BootMillis(2),
+        last_order: 1,
         challenge: None,
     };
     let golden = "0201000000000000 0300000000000000 0200000000000000 0100000000000000 00";

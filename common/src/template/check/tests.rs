@@ -113,7 +113,7 @@ fn forbidden(template: &str, step: &str) -> Option<(&'static str, String, String
         Variable::Subject => Some("ann".to_owned()),
         _ => None,
     };
-    let found = template.forbids(&step.check().unwrap(), known)?;
+    let found = template.violation(&step.check().unwrap(), known)?;
     Some((found.code.as_str(), found.field, found.message))
 }
 

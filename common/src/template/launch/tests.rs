@@ -43,7 +43,7 @@ fn a_wrapper_becomes_arguments_with_all_that_is_known() {
         r#"{"command":["x"],"privileged":true,"host_network":true,
             "mounts":[{"name":"data","source":"/mine/{{node}}"},{"name":"new","source":"/new","target":"/n"}]}"#,
     );
-    asks.settle("/w", "/env");
+    asks.fill_paths("/w", "/env");
     let expected = [
         "run",
         "--privileged",
@@ -67,7 +67,7 @@ fn a_wrapper_is_told_of_the_file_of_variables() {
         r#"{"command":["x"]}"#,
     );
     assert!(named.has_env_file());
-    named.settle("/w", "/a/env");
+    named.fill_paths("/w", "/a/env");
     assert_eq!(named.wrapper, ["run", "--env-file=/a/env"]);
     assert!(!launched(RUNTIME, r#"{"command":["x"]}"#).has_env_file());
 }
@@ -96,18 +96,18 @@ fn a_template_s_variables_stay_and_the_step_s_own_directory_goes_before_its() {
         Some("/own")
     );
     let limits: Vec<_> = found
-        .around
+        .hooks
         .limits
         .iter()
-        .map(|it| (it.name.as_str(), it.most))
+        .map(|it| (it.name.as_str(), it.max))
         .collect();
     assert_eq!(limits, [("core", 0), ("stack", 8192)]);
     let hooks: Vec<_> = found
-        .around
+        .hooks
         .before
         .iter()
         .map(|it| (it.name.as_str(), it.command.join(" ")))
         .collect();
     assert_eq!(hooks, [("1", "a 0".to_owned()), ("n", "b".to_owned())]);
-    assert_eq!(found.around.before[1].timeout, Span::from_secs(5));
+    assert_eq!(found.hooks.before[1].timeout, Span::from_secs(5));
 }

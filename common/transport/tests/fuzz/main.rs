@@ -6,8 +6,8 @@ use data_encoding::BASE64URL_NOPAD;
 use ring::digest::{SHA256, digest};
 use sluice_fuzz::Fuzz;
 use sluice_transport::{
-    CertificateDer, JoinLine, SigningRequest, Validity, certificates_in, cluster_in,
-    fingerprint_of, pem_of,
+    CertificateDer, JoinLine, SigningRequest, Validity, cluster_of, fingerprint_of,
+    parse_certificates, to_pem,
 };
 
 fn line_comes_back(text: &str) {
@@ -52,16 +52,17 @@ fn certificates_and_requests() {
         if let Some(validity) = Validity::of(&der) {
             let _when = validity.renew_at();
         }
-        let _cluster = cluster_in(&der);
-        let pem = pem_of(&der);
-        if let Ok(found) = certificates_in(&pem) {
+        let _cluster = cluster_of(&der);
+        let pem = to_pem(&der);
+        if let Ok(found) = parse_certificates(&pem) {
             assert_eq!(
                 found.iter().map(fingerprint_of).collect::<Vec<_>>(),
                 [fingerprint_of(&der)]
             );
         }
         if let Ok(text) = std::str::from_utf8(input) {
-            let _all = certificates_in(text).map(|all| all.iter().filter_map(Validity::of).count());
+            let _all =
+                parse_certificates(text).map(|all| all.iter().filter_map(Validity::of).count());
         }
     });
 }

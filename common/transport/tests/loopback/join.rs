@@ -3,26 +3,26 @@
 use std::time::Duration;
 
 use rcgen::{ExtendedKeyUsagePurpose, SanType};
+use sluice_common::credential::Fingerprint;
 use sluice_common::join::JOIN_ALPN;
-use sluice_common::proof::Fingerprint;
 use sluice_transport::{
-    Authority, Identity, JoinDialer, Listener, Stranger, TransportError, Visitor,
+    AcceptedPeer, Authority, Identity, JoinDialer, JoiningPeer, Listener, TransportError,
 };
 
 use crate::site::{
     Forge, LOOPBACK, Site, chain, files, identity, raw_client, raw_server_for, soon,
 };
 
-async fn stranger(site: &Site) -> Stranger {
+async fn stranger(site: &Site) -> JoiningPeer {
     let handshake = soon(site.listener.accept()).await.unwrap();
-    match soon(handshake.meet()).await.unwrap() {
-        Visitor::Stranger(stranger) => stranger,
-        Visitor::Node(node) => panic!("{node:?}"),
+    match soon(handshake.finish_any()).await.unwrap() {
+        AcceptedPeer::JoiningPeer(stranger) => stranger,
+        AcceptedPeer::Node(node) => panic!("{node:?}"),
     }
 }
 
 /// Somebody who keeps to no rules, at the door for joining.
-async fn rude(site: &Site) -> (quinn::Connection, Stranger) {
+async fn rude(site: &Site) -> (quinn::Connection, JoiningPeer) {
     let client = raw_client(&site.authority, None, JOIN_ALPN);
     let connecting = client.connect(site.listener.local_addr(), "coordinator.sluice");
     let (connection, stranger) = tokio::join!(soon(connecting.unwrap()), stranger(site));
@@ -56,7 +56,13 @@ async fn whoever_is_not_the_coordinator_under_that_authority_is_told_nothing() {
     let elsewhere = Fingerprint::new([7; 32]);
     let dialer = JoinDialer::new(elsewhere).unwrap();
     let address = site.address();
-    let handshake = async { soon(site.listener.accept()).await.unwrap().meet().await };
+    let handshake = async {
+        soon(site.listener.accept())
+            .await
+            .unwrap()
+            .finish_any()
+            .await
+    };
     let (host, coordinator) = tokio::join!(soon(dialer.dial(&address)), handshake);
     let said = "the other side's certificate is of an authority that is not trusted";
     let text = chain(&host.unwrap_err());
@@ -88,7 +94,7 @@ async fn a_member_of_another_cluster_under_the_same_authority_is_refused() {
         ("key", site.authority.key_pem()),
     ]
     .map(|(name, text)| forge.write(name, &text));
-    let second = Authority::load(&ca, &key).unwrap().of_cluster(other);
+    let second = Authority::load(&ca, &key).unwrap().with_cluster(other);
     let node = second.issue_node("gpu-7").unwrap();
     let dialer = sluice_transport::Dialer::new(&identity(&[&second], &node)).unwrap();
     let address = site.address();
@@ -175,7 +181,7 @@ async fn random_bytes_and_half_a_frame_are_no_message() {
     send.finish().unwrap();
     let (_writer, mut reader) = soon(coordinator.accept()).await.unwrap();
     let error = soon(reader.next::<String>()).await.unwrap_err();
-    assert!(matches!(error, TransportError::HalfFrame), "{error}");
+    assert!(matches!(error, TransportError::TruncatedFrame), "{error}");
 
     let (connection, coordinator) = rude(&site).await;
     let (mut send, _receive) = connection.open_bi().await.unwrap();

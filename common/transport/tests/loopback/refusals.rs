@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rcgen::{ExtendedKeyUsagePurpose, SanType};
-use sluice_transport::{Authority, Dialer, Identity, Issued, Listener, TransportError};
+use sluice_transport::{Authority, Dialer, Identity, IssuedCertificate, Listener, TransportError};
 
 use crate::site::{Forge, LOOPBACK, Site, chain, files, identity, raw_client, raw_server, soon};
 
@@ -19,7 +19,7 @@ async fn a_node_of_another_authority_is_refused() {
     let site = Site::new();
     let other = Authority::create("c2").unwrap();
     // Of the same cluster by its own word, so that the authority alone is what is refused.
-    let other = other.of_cluster(sluice_common::id::ClusterId::new("c1").unwrap());
+    let other = other.with_cluster(sluice_common::id::ClusterId::new("c1").unwrap());
     let issued = other.issue_node("gpu-7").unwrap();
     let dialer = Dialer::new(&identity(&[&other, &site.authority], &issued)).unwrap();
     let (agent, coordinator) = both_say(&site, &dialer).await;
@@ -71,7 +71,7 @@ async fn another_protocol_is_refused() {
 }
 
 /// What an agent says that dials a server with this certificate.
-async fn dialled_into(authority: &Authority, certificate: &Issued) -> String {
+async fn dialled_into(authority: &Authority, certificate: &IssuedCertificate) -> String {
     let server = raw_server(certificate);
     let node = authority.issue_node("gpu-7").unwrap();
     let dialer = Dialer::new(&identity(&[authority], &node)).unwrap();

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use sluice_transport::files::{write_private, write_public};
 use sluice_transport::{
-    Authority, Connection, Dialer, Identity, Issued, Listener, TlsFiles, TransportError,
+    Authority, Connection, Dialer, Identity, IssuedCertificate, Listener, TlsFiles, TransportError,
 };
 use tempfile::TempDir;
 
@@ -40,7 +40,7 @@ pub(crate) fn chain(error: &dyn Error) -> String {
 }
 
 /// Writes an identity's files and gives their paths.
-pub(crate) fn files(dir: &Path, trusted: &[&Authority], issued: &Issued) -> TlsFiles {
+pub(crate) fn files(dir: &Path, trusted: &[&Authority], issued: &IssuedCertificate) -> TlsFiles {
     let files = TlsFiles {
         ca: dir.join("ca.pem"),
         cert: dir.join("cert.pem"),
@@ -52,7 +52,7 @@ pub(crate) fn files(dir: &Path, trusted: &[&Authority], issued: &Issued) -> TlsF
     files
 }
 
-pub(crate) fn identity(trusted: &[&Authority], issued: &Issued) -> Identity {
+pub(crate) fn identity(trusted: &[&Authority], issued: &IssuedCertificate) -> Identity {
     let dir = tempfile::tempdir().unwrap();
     Identity::load(&files(dir.path(), trusted, issued)).unwrap()
 }
@@ -139,12 +139,15 @@ impl Forge {
         }
     }
 
-    pub(crate) fn issue(&self, change: impl FnOnce(&mut rcgen::CertificateParams)) -> Issued {
+    pub(crate) fn issue(
+        &self,
+        change: impl FnOnce(&mut rcgen::CertificateParams),
+    ) -> IssuedCertificate {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
         let mut params = rcgen::CertificateParams::default();
         change(&mut params);
         let cert = params.signed_by(&key, &self.issuer).unwrap();
-        Issued {
+        IssuedCertificate {
             cert_pem: cert.pem(),
             key_pem: key.serialize_pem(),
         }
@@ -171,14 +174,14 @@ fn certificate(pem: &str) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
 }
 
-fn key(issued: &Issued) -> PrivateKeyDer<'static> {
+fn key(issued: &IssuedCertificate) -> PrivateKeyDer<'static> {
     PrivateKeyDer::from_pem_slice(issued.key_pem.as_bytes()).unwrap()
 }
 
 /// A client that shows this certificate, or none, and speaks this protocol.
 pub(crate) fn raw_client(
     authority: &Authority,
-    issued: Option<&Issued>,
+    issued: Option<&IssuedCertificate>,
     alpn: &[u8],
 ) -> quinn::Endpoint {
     let config = ClientConfig::builder_with_provider(provider())
@@ -199,12 +202,16 @@ pub(crate) fn raw_client(
 }
 
 /// A server that shows this certificate, asks for none, and takes whoever comes.
-pub(crate) fn raw_server(issued: &Issued) -> quinn::Endpoint {
+pub(crate) fn raw_server(issued: &IssuedCertificate) -> quinn::Endpoint {
     raw_server_for(issued, &[], b"sluice/1")
 }
 
 /// The same for this protocol, with these certificates behind its own.
-pub(crate) fn raw_server_for(issued: &Issued, behind: &[String], alpn: &[u8]) -> quinn::Endpoint {
+pub(crate) fn raw_server_for(
+    issued: &IssuedCertificate,
+    behind: &[String],
+    alpn: &[u8],
+) -> quinn::Endpoint {
     let pems = [&issued.cert_pem].into_iter().chain(behind);
     let chain = pems.map(|pem| certificate(pem)).collect();
     let mut config = ServerConfig::builder_with_provider(provider())

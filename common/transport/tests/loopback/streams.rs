@@ -123,7 +123,10 @@ async fn half_a_message_is_no_end() {
         writer.send_bytes(&whole[..cut]).await.unwrap();
         writer.finish();
         let error = soon(reader.next::<u16>()).await.unwrap_err();
-        assert!(matches!(error, TransportError::HalfFrame), "{cut}: {error}");
+        assert!(
+            matches!(error, TransportError::TruncatedFrame),
+            "{cut}: {error}"
+        );
     }
 }
 
@@ -149,7 +152,7 @@ async fn a_dropped_writer_is_not_taken_for_an_end() {
         outcome = soon(reader.read_bytes(100)).await;
     }
     assert!(
-        matches!(outcome, Err(TransportError::Abandoned)),
+        matches!(outcome, Err(TransportError::StreamReset)),
         "{outcome:?}"
     );
 }
@@ -213,7 +216,7 @@ async fn a_sending_that_was_given_up_ends_the_stream_and_not_the_link() {
         () = tokio::task::yield_now() => {}
     }
     let error = soon(writer.send(&7u8)).await.unwrap_err();
-    assert!(matches!(error, TransportError::Finished), "{error}");
+    assert!(matches!(error, TransportError::StreamFinished), "{error}");
     writer.finish();
     drop(writer);
     let mut outcome = soon(reader.read_bytes(1 << 20)).await;
@@ -221,7 +224,7 @@ async fn a_sending_that_was_given_up_ends_the_stream_and_not_the_link() {
         outcome = soon(reader.read_bytes(1 << 20)).await;
     }
     assert!(
-        matches!(outcome, Err(TransportError::Abandoned)),
+        matches!(outcome, Err(TransportError::StreamReset)),
         "{outcome:?}"
     );
     one_way(&link).await;
@@ -233,7 +236,7 @@ async fn a_sender_learns_that_nobody_reads() {
     let link = site.link().await;
     let (mut writer, reader) = one_way(&link).await;
     drop(reader);
-    soon(writer.unread()).await;
+    soon(writer.reader_gone()).await;
     let error = soon(async {
         loop {
             if let Err(error) = writer.send(&7u8).await {
@@ -242,7 +245,7 @@ async fn a_sender_learns_that_nobody_reads() {
         }
     })
     .await;
-    assert!(matches!(error, TransportError::Unread), "{error}");
+    assert!(matches!(error, TransportError::ReaderGone), "{error}");
 }
 
 #[tokio::test]

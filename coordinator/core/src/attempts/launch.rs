@@ -6,11 +6,11 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use sluice_common::amount::{BYTES_A_MEGABYTE, GPU, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::amount::{BYTES_PER_MEGABYTE, GPU, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::Gpu;
 use sluice_common::submitter::Submitter;
-use sluice_common::template::origin::Merged;
+use sluice_common::template::origin::MergedTemplate;
 use sluice_common::template::variable::Variable;
 use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{Assignment, Gang};
@@ -34,7 +34,7 @@ pub(crate) fn assignment(
     let node = state.node(&part.node);
     let platforms = state.granted(step, attempt, part);
     let ground = step.grounds.at(&attempt.pool, &platforms);
-    let nothing = Merged::default();
+    let nothing = MergedTemplate::default();
     let template = &ground.unwrap_or(&nothing).template;
     let platform = platforms.first().cloned();
     let platform = platform.or_else(|| node.map(|node| of_model(part, node)));
@@ -61,7 +61,7 @@ pub(crate) fn assignment(
         subject: spec.subject.clone(),
         // Whoever drives the core seals it.
         submitter: spec.submitted_by.clone().map(Submitter::from),
-        units: spec.request.clone(),
+        resources: spec.request.clone(),
         cpu_mode: spec.cpu_mode,
         workdir,
         gang,
@@ -87,7 +87,7 @@ fn value(
     let spec = &step.spec;
     let bytes = |key: &str| {
         let megabytes = spec.request.get(key);
-        megabytes.saturating_mul(BYTES_A_MEGABYTE).to_string()
+        megabytes.saturating_mul(BYTES_PER_MEGABYTE).to_string()
     };
     Some(match variable {
         Variable::Step => id.step.to_string(),

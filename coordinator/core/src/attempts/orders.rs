@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::time::Span;
-use sluice_common::wire::{Gang, StopWhy, ToNode};
+use sluice_common::wire::{Gang, StopReason, ToNode};
 
 use crate::attempts::launch;
 use crate::attempts::live::live_on;
@@ -28,7 +28,7 @@ pub(crate) fn send_stop(
     ctx: &mut Context,
     node: &NodeName,
     id: &AttemptId,
-    why: StopWhy,
+    why: StopReason,
     grace: Span,
 ) {
     let attempt = id.clone();
@@ -41,7 +41,7 @@ pub(crate) fn send_stop(
 }
 
 /// Records that an attempt is to stop and tells every host on which it has not ended.
-pub(crate) fn stop_attempt(ctx: &mut Context, id: &AttemptId, why: StopWhy, by: Option<StepId>) {
+pub(crate) fn stop_attempt(ctx: &mut Context, id: &AttemptId, why: StopReason, by: Option<StepId>) {
     stop_attempt_within(ctx, id, why, by, None);
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn stop_attempt(ctx: &mut Context, id: &AttemptId, why: StopWhy, by: 
 pub(crate) fn stop_attempt_within(
     ctx: &mut Context,
     id: &AttemptId,
-    why: StopWhy,
+    why: StopReason,
     by: Option<StepId>,
     grace: Option<Span>,
 ) {
@@ -63,7 +63,12 @@ pub(crate) fn stop_attempt_within(
 }
 
 /// Tells every host on which an attempt has not ended to stop it, but for the one that knows.
-pub(crate) fn send_stops(ctx: &mut Context, id: &AttemptId, why: StopWhy, but: Option<&NodeName>) {
+pub(crate) fn send_stops(
+    ctx: &mut Context,
+    id: &AttemptId,
+    why: StopReason,
+    but: Option<&NodeName>,
+) {
     let Some(step) = ctx.state().step(&id.step) else {
         return;
     };

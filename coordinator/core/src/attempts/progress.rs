@@ -4,7 +4,7 @@
 use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::supervision::Exit;
 use sluice_common::usage::Usage;
-use sluice_common::wire::{AttemptEnd, Started, StopWhy};
+use sluice_common::wire::{AttemptEnd, StartedProcess, StopReason};
 use sluice_reasons::messages::recorded::closed_for;
 
 use crate::attempts::live::{live_on, phase_on};
@@ -46,7 +46,7 @@ pub(crate) fn at_least_running(
     ctx: &mut Context,
     node: &NodeName,
     id: &AttemptId,
-    process: Started,
+    process: StartedProcess,
 ) {
     at_least_starting(ctx, node, id);
     if phase_on(ctx, node, id) == Some(PartPhase::Starting) {
@@ -62,8 +62,8 @@ pub(crate) fn at_least_stopping(
     ctx: &mut Context,
     node: &NodeName,
     id: &AttemptId,
-    started: Option<Started>,
-    why: StopWhy,
+    started: Option<StartedProcess>,
+    why: StopReason,
 ) {
     match started {
         Some(process) => at_least_running(ctx, node, id, process),
@@ -135,7 +135,7 @@ pub(crate) fn close_failing(ctx: &mut Context, node: &NodeName, step: &StepId, s
 
 /// A gang of which one part failed or was lost is stopped on its other hosts; `stopped` is why the part was being
 /// stopped by its own host, where it was.
-pub(crate) fn end_as_one(ctx: &mut Context, id: &AttemptId, stopped: Option<StopWhy>) {
+pub(crate) fn end_as_one(ctx: &mut Context, id: &AttemptId, stopped: Option<StopReason>) {
     let step = ctx.state().step(&id.step);
     let attempt = step.and_then(|step| step.attempt(id.number));
     let broken = attempt.is_some_and(|attempt| {
@@ -144,7 +144,7 @@ pub(crate) fn end_as_one(ctx: &mut Context, id: &AttemptId, stopped: Option<Stop
             && attempt.unended().next().is_some()
     });
     if broken {
-        let why = stopped.unwrap_or(StopWhy::PeerEnded);
+        let why = stopped.unwrap_or(StopReason::PeerEnded);
         stop_attempt(ctx, id, why, None);
     }
 }
@@ -188,7 +188,11 @@ pub(crate) fn record_released(ctx: &mut Context, node: &NodeName, id: &AttemptId
     note_empty(ctx, node);
 }
 
-pub(crate) fn unseen(ctx: &Context, attempt: &Attempt, started: Option<Started>) -> AttemptEnd {
+pub(crate) fn unseen(
+    ctx: &Context,
+    attempt: &Attempt,
+    started: Option<StartedProcess>,
+) -> AttemptEnd {
     AttemptEnd {
         started,
         exit: Exit::Unknown,

@@ -23,7 +23,7 @@ use sluice_common::id::NodeName;
 use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
-use sluice_common::wire::{AttemptEnd, StopWhy};
+use sluice_common::wire::{AttemptEnd, StopReason};
 use sluice_reasons::Why;
 
 use crate::model::step::{Attempt, Part, Step};
@@ -44,24 +44,26 @@ pub(crate) fn verdict(step: &Step, attempt: &Attempt, drained: Option<&NodeName>
     // What the core decided goes before what the host tells: a cancel that was answered is not taken back because a
     // timeout came in at the same moment.
     let verdict = match attempt.stopping.or(end.stopped) {
-        Some(StopWhy::Cancelled) => Verdict::Over(StepState::Cancelled, Why::Cancelled),
-        Some(StopWhy::TimedOut) => Verdict::Over(StepState::Failed, Why::TimedOut),
-        Some(StopWhy::Drained) => {
+        Some(StopReason::Cancelled) => Verdict::Over(StepState::Cancelled, Why::Cancelled),
+        Some(StopReason::TimedOut) => Verdict::Over(StepState::Failed, Why::TimedOut),
+        Some(StopReason::Drained) => {
             let node = drained.cloned().unwrap_or(node);
             by_choice(step, gave_way(part, end, Why::Drained { node }))
         }
-        Some(StopWhy::Preempted) => by_choice(step, gave_way(part, end, Why::Preempted)),
-        Some(StopWhy::GpuLost) if end.exit == Exit::Code(0) => {
+        Some(StopReason::Preempted) => by_choice(step, gave_way(part, end, Why::Preempted)),
+        Some(StopReason::GpuLost) if end.exit == Exit::Code(0) => {
             over(StepState::Succeeded, part, end)
         }
-        Some(StopWhy::GpuLost) => failed_or_again(step, Why::GpuLost { node }),
-        Some(StopWhy::Requeued) => gave_way(part, end, Why::Requeued),
-        Some(StopWhy::NotSuspended) => by_choice(step, gave_way(part, end, not_suspended(attempt))),
-        Some(StopWhy::SuspendedTooLong) => {
+        Some(StopReason::GpuLost) => failed_or_again(step, Why::GpuLost { node }),
+        Some(StopReason::Requeued) => gave_way(part, end, Why::Requeued),
+        Some(StopReason::NotSuspended) => {
+            by_choice(step, gave_way(part, end, not_suspended(attempt)))
+        }
+        Some(StopReason::SuspendedTooLong) => {
             by_choice(step, gave_way(part, end, Why::SuspendedTooLong))
         }
-        Some(StopWhy::Superseded) => gave_way(part, end, Why::Superseded { node }),
-        Some(StopWhy::PeerEnded) | None => {
+        Some(StopReason::Superseded) => gave_way(part, end, Why::Superseded { node }),
+        Some(StopReason::PeerEnded) | None => {
             let lost = attempt.broken_by.as_ref().is_some_and(|by| by.lost);
             let why = match lost {
                 true => Why::HostLost { node: node.clone() },

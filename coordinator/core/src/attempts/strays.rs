@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::limit::{DEFAULT_GRACE, MAX_ATTEMPTS_PER_NODE};
-use sluice_common::wire::{AttemptPhase, AttemptStatus, StopWhy, ToNode};
+use sluice_common::wire::{AttemptPhase, AttemptStatus, StopReason, ToNode};
 
 use crate::attempts::orders::send_stop;
 use crate::context::Context;
@@ -48,7 +48,7 @@ pub(crate) fn stop_new_stray(ctx: &mut Context, node: &NodeName, id: &AttemptId)
 pub(crate) fn stop_stray(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
     let step = ctx.state().step(&id.step);
     let grace = step.map_or(DEFAULT_GRACE, |step| step.spec.grace);
-    send_stop(ctx, node, id, StopWhy::Superseded, grace);
+    send_stop(ctx, node, id, StopReason::Superseded, grace);
 }
 
 /// Tells every stray again, after a silence in which the first order may have been lost.

@@ -19,7 +19,7 @@ use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::limit::DEFAULT_SUSPEND_TIMEOUT;
 use sluice_common::state::StepState;
 use sluice_common::time::Time;
-use sluice_common::wire::{StopWhy, SuspendFailure, ToNode};
+use sluice_common::wire::{StopReason, SuspendFailure, ToNode};
 
 use crate::attempts::orders::stop_attempt;
 use crate::context::Context;
@@ -176,7 +176,7 @@ pub(crate) fn on_host_not_suspended(
         node: node.clone(),
         why,
     }));
-    stop_attempt(ctx, id, StopWhy::NotSuspended, by);
+    stop_attempt(ctx, id, StopReason::NotSuspended, by);
 }
 
 /// How an attempt that is not being stopped stands with being frozen.

@@ -74,7 +74,7 @@ impl Hearing {
     pub(crate) fn say(&mut self, command: &mut Command) {
         self.orders += 1;
         command.number = self.orders;
-        command.heard = self.said_at;
+        command.last_heard = self.said_at;
         if let ToNode::Assign(assignment) = &command.order
             && self.unseen.len() < MAX_ATTEMPTS_PER_NODE
         {
@@ -85,17 +85,17 @@ impl Hearing {
 
     /// Takes a heartbeat in. What is given back was assigned by orders that have not arrived and are valid no longer.
     pub(crate) fn on_heartbeat(&mut self, beat: &Heartbeat, terms: Terms) -> Vec<AttemptId> {
-        self.said_at = self.said_at.max(beat.said_at);
-        let unanswered = beat.said_at.0.saturating_sub(beat.answered.0);
+        self.said_at = self.said_at.max(beat.sent_at);
+        let unanswered = beat.sent_at.0.saturating_sub(beat.last_acknowledged.0);
         // Two heartbeats may be late before the third says so.
         self.deaf = unanswered.saturating_mul(2) > terms.heartbeat.millis().saturating_mul(5);
         let runs_out = |heard: BootMillis| heard.0.saturating_add(terms.order_limit.millis());
         let (mut void, mut unseen) = (Vec::new(), BTreeMap::new());
         for (number, (attempt, heard)) in core::mem::take(&mut self.unseen) {
-            if number <= beat.orders {
+            if number <= beat.last_order {
                 continue;
             }
-            match runs_out(heard) <= beat.said_at.0 {
+            match runs_out(heard) <= beat.sent_at.0 {
                 true => void.push(attempt),
                 false => drop(unseen.insert(number, (attempt, heard))),
             }

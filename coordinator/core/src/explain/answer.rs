@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::time::Time;
-use sluice_common::wire::StopWhy;
+use sluice_common::wire::StopReason;
 use sluice_reasons::{Barred, Standing, Wait, Why};
 use sluice_scheduler::{Exposure, Inspection, Remedy, Request};
 
@@ -63,7 +63,7 @@ pub struct Awaited<'a> {
     /// Whose.
     pub subject: Option<&'a Subject>,
     /// Why it is being stopped; `None` where it is left to end by itself.
-    pub stopping: Option<StopWhy>,
+    pub stopping: Option<StopReason>,
     /// Since when.
     pub since: Option<Time>,
     /// When its grace ends: what is left of it then is killed.

@@ -1,7 +1,7 @@
 //! Whether a node's certificate opens anything, and how its access ends.
 
+use sluice_common::credential::NodeClaim;
 use sluice_common::id::NodeName;
-use sluice_common::proof::Claim;
 use sluice_common::wire::Hello;
 use sluice_reasons::HelloRefusal;
 
@@ -10,7 +10,11 @@ use crate::hosts::link::cut;
 use crate::record::Record;
 
 /// Whether a node's certificate opens anything.
-pub(crate) fn check_claim(ctx: &Context, hello: &Hello, claim: &Claim) -> Result<(), HelloRefusal> {
+pub(crate) fn check_claim(
+    ctx: &Context,
+    hello: &Hello,
+    claim: &NodeClaim,
+) -> Result<(), HelloRefusal> {
     let wanted = ctx.state().admission().generation(&hello.node);
     if claim.generation < wanted {
         let node = hello.node.clone();

@@ -78,7 +78,7 @@ pub(crate) fn tell_held_back(ctx: &mut Context, name: &NodeName) {
 fn apart(node: &Node, change: HostChange) -> (Option<HostChange>, Option<HostChange>) {
     let is_urgent = match &change {
         HostChange::Supervisor(supervisor) => {
-            supervisor.why_away().is_some() && node.state != NodeState::Unsupervised
+            supervisor.unresponsive_reason().is_some() && node.state != NodeState::Unsupervised
         }
         HostChange::Health(HostHealth::Unfit(_)) => node.cordon.is_none(),
         HostChange::Health(HostHealth::Fit) | HostChange::Labels(_) => false,

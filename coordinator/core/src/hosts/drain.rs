@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::time::Span;
-use sluice_common::wire::StopWhy;
+use sluice_common::wire::StopReason;
 
 use crate::attempts::orders::stop_attempt;
 use crate::context::Context;
@@ -66,7 +66,7 @@ pub(crate) fn empty(ctx: &mut Context, name: &NodeName, all: bool) {
     let held = ctx.state().attempts_on(name).cloned();
     let stays: Vec<AttemptId> = held.filter(|id| may_stop(ctx, id, all)).collect();
     for attempt in stays {
-        stop_attempt(ctx, &attempt, StopWhy::Drained, None);
+        stop_attempt(ctx, &attempt, StopReason::Drained, None);
     }
 }
 

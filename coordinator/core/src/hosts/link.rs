@@ -46,7 +46,7 @@ pub(crate) fn settle_node(ctx: &mut Context, node: &NodeName) {
     if contact.is_some_and(|contact| contact.hearing.is_deaf()) {
         return;
     }
-    if let Some(why) = contact.and_then(|contact| contact.supervisor.why_away()) {
+    if let Some(why) = contact.and_then(|contact| contact.supervisor.unresponsive_reason()) {
         let why = String::from(why);
         return call_unsupervised(ctx, node, why);
     }

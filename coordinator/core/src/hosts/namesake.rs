@@ -28,7 +28,7 @@ pub(crate) fn check_namesake(ctx: &Context, hello: &Hello) -> Result<(), HelloRe
         return Err(HelloRefusal::LinkedFromOtherDirectory { node });
     }
     let (machine, before) = (&hello.inventory.machine, &known.inventory.machine);
-    if !same_boot && machine.is_other_than(before) && known.state != NodeState::Lost {
+    if !same_boot && machine.differs_from(before) && known.state != NodeState::Lost {
         return Err(HelloRefusal::OtherMachine {
             node: node.clone(),
             lost_after: ctx.settings().lost_after,

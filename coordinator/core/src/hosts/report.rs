@@ -34,7 +34,7 @@ pub(crate) fn report_node(
         inventory,
         attempts,
         gpu_states,
-        said_at: _,
+        sent_at: _,
         supervisor: _,
         challenge: _,
     } = hello;

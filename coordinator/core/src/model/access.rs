@@ -6,7 +6,7 @@ use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
-use sluice_common::access::{ApiToken, BindingTerms, Grant, RoleTerms, built_in};
+use sluice_common::access::{ApiToken, BindingSpec, RoleGrant, RoleSpec, built_in_role};
 use sluice_common::id::{BindingName, RoleName, TokenName};
 use sluice_common::time::Time;
 
@@ -15,9 +15,9 @@ use sluice_common::time::Time;
 #[serde(default)]
 pub struct Access {
     /// Roles that somebody wrote, by name.
-    pub roles: BTreeMap<RoleName, Written<RoleTerms>>,
+    pub roles: BTreeMap<RoleName, Written<RoleSpec>>,
     /// Bindings, by name.
-    pub bindings: BTreeMap<BindingName, Written<BindingTerms>>,
+    pub bindings: BTreeMap<BindingName, Written<BindingSpec>>,
     /// API tokens, by name; those that have expired too, until somebody revokes them.
     pub tokens: BTreeMap<TokenName, KeptToken>,
 }
@@ -51,7 +51,7 @@ pub enum AccessChange {
         /// Its name.
         role: RoleName,
         /// What it is.
-        terms: RoleTerms,
+        terms: RoleSpec,
     },
     /// There is no such role.
     RoleDeleted {
@@ -63,7 +63,7 @@ pub enum AccessChange {
         /// Its name.
         binding: BindingName,
         /// What it is.
-        terms: BindingTerms,
+        terms: BindingSpec,
     },
     /// There is no such binding.
     BindingDeleted {
@@ -107,9 +107,9 @@ impl Access {
     }
 
     /// What a role is: one that somebody wrote, or one that is always there.
-    pub fn role(&self, role: &RoleName, there: impl FnOnce(&str) -> bool) -> Option<RoleTerms> {
+    pub fn role(&self, role: &RoleName, there: impl FnOnce(&str) -> bool) -> Option<RoleSpec> {
         let written = self.roles.get(role).map(|it| it.terms.clone());
-        written.or_else(|| built_in(role, there))
+        written.or_else(|| built_in_role(role, there))
     }
 
     /// Makes a fact of a change; `false` where it does not fit.
@@ -139,7 +139,7 @@ impl Access {
 
     /// Who gives the role to somebody: the first token or binding that names it.
     pub(crate) fn giver_of(&self, role: &RoleName) -> Option<String> {
-        let names = |grants: &[Grant]| grants.iter().any(|grant| grant.role == *role);
+        let names = |grants: &[RoleGrant]| grants.iter().any(|grant| grant.role == *role);
         let token = self.tokens.iter().find(|(_, it)| names(&it.token.grants));
         let binding = || {
             let mut all = self.bindings.iter();

@@ -4,9 +4,9 @@
 use alloc::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
+use sluice_common::credential::{Fingerprint, Generation, SecretHash};
 use sluice_common::id::{JoinTokenId, NodeName, PoolName};
 use sluice_common::label::{LabelKey, LabelValue};
-use sluice_common::proof::{Fingerprint, Generation, SecretHash};
 use sluice_common::time::Time;
 
 /// Most tokens that are remembered. Beyond them those that let nobody in any more are dropped, the oldest first.

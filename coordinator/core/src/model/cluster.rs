@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use sluice_common::cluster::ClusterTerms;
+use sluice_common::cluster::ClusterSpec;
 use sluice_common::id::{PoolName, Subject};
 use sluice_scheduler::Request;
 
@@ -10,7 +10,7 @@ use sluice_scheduler::Request;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cluster {
     /// The terms.
-    pub terms: ClusterTerms,
+    pub terms: ClusterSpec,
     /// The number of the record that set them last; 0 where none did.
     pub version: u64,
 }

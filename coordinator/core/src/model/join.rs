@@ -1,7 +1,7 @@
 //! What a host shows to be let in, and what its certificate is to say.
 
+use sluice_common::credential::{Fingerprint, NodeClaim, SecretHash};
 use sluice_common::id::{NodeName, PoolName};
-use sluice_common::proof::{Claim, Fingerprint, SecretHash};
 
 /// A host that shows the secret of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,5 +22,5 @@ pub struct Joined {
     /// Its name.
     pub node: NodeName,
     /// What else.
-    pub claim: Claim,
+    pub claim: NodeClaim,
 }

@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use serde::{Deserialize, Serialize};
 
 use sluice_common::amount::Amounts;
-use sluice_common::facts::{Host, Labels};
+use sluice_common::facts::{HostLabels, Labels};
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{BootId, NodeName, PoolName};
 use sluice_common::inventory::Inventory;
@@ -148,8 +148,8 @@ impl Node {
     }
 
     /// What selectors look at; `labels` are those in force.
-    pub fn as_host<'a>(&'a self, labels: &'a Labels) -> Host<'a> {
-        Host {
+    pub fn as_host<'a>(&'a self, labels: &'a Labels) -> HostLabels<'a> {
+        HostLabels {
             name: &self.name,
             pool: &self.pool,
             inventory: &self.inventory,

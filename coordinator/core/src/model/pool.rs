@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{PlatformName, PoolName, Subject};
 use sluice_common::platform;
-use sluice_common::platform::terms::{Declared, PlatformSpec, UnmatchedPlatform};
+use sluice_common::platform::spec::{PlatformSpec, PlatformSpecs, UnmatchedPlatform};
 use sluice_common::pool::{PolicySpec, PoolSpec};
-use sluice_common::rules::PoolStatus;
+use sluice_common::pool_rules::PoolStatus;
 use sluice_common::state::NodeState;
 use sluice_scheduler::PoolTerms;
 
@@ -58,7 +58,7 @@ pub struct Binding {
 
 impl Pool {
     /// The platforms that it declares.
-    pub fn declared(&self) -> Declared {
+    pub fn declared(&self) -> PlatformSpecs {
         let platforms = self.platforms.iter();
         let terms = platforms.map(|(name, platform)| (name.clone(), platform.terms.clone()));
         terms.collect()

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use sluice_common::id::PoolName;
 use sluice_common::step::StepSpec;
 use sluice_common::time::Time;
-use sluice_common::wire::Started;
+use sluice_common::wire::StartedProcess;
 
 use crate::model::cluster::Home;
 use crate::model::placement::Placement;
@@ -103,7 +103,7 @@ impl Warrant {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FrozenOnHost {
     /// Its process.
-    pub process: Started,
+    pub process: StartedProcess,
     /// What was moved from its GPUs to the host's memory.
     pub moved_mb: u64,
 }

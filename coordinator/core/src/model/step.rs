@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::state::StepState;
-use sluice_common::step::{StepSpec, without_values};
+use sluice_common::step::{StepSpec, serialize_without_env_values};
 use sluice_common::time::{Span, Time};
-use sluice_common::wire::{AttemptEnd, Started, StopWhy, SuspendFailure};
+use sluice_common::wire::{AttemptEnd, StartedProcess, StopReason, SuspendFailure};
 use sluice_reasons::Why;
 
 use crate::model::cluster::Home;
@@ -33,7 +33,7 @@ pub struct Step {
     /// [`State::give_environments`].
     ///
     /// [`State::give_environments`]: crate::State::give_environments
-    #[serde(serialize_with = "without_values")]
+    #[serde(serialize_with = "serialize_without_env_values")]
     pub spec: StepSpec,
     /// Its place in every queue: the number of the record that accepted it. A requeued step keeps it.
     pub place: u64,
@@ -98,7 +98,7 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved_at: Option<Time>,
     /// Why it is being stopped, or was when it ended.
-    pub stopping: Option<StopWhy>,
+    pub stopping: Option<StopReason>,
     /// When it was told to stop, by the coordinator's clock.
     #[serde(default)]
     pub stopping_at: Option<Time>,
@@ -169,7 +169,7 @@ pub struct Part {
     /// How far it has come.
     pub phase: PartPhase,
     /// Its process, once one was seen; `at` is by the host's clock.
-    pub started: Option<Started>,
+    pub started: Option<StartedProcess>,
     /// How it ended, once it has; `at` is by the host's clock, or the coordinator's where no host told.
     pub end: Option<AttemptEnd>,
     /// When its units were free again, by the coordinator's clock.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{PlatformName, PoolName};
 use sluice_common::template::Template;
-use sluice_common::template::origin::{Merged, Origins};
+use sluice_common::template::origin::{MergedTemplate, Origins};
 use sluice_scheduler::Guard;
 
 /// A template, and since when.
@@ -25,7 +25,7 @@ pub struct KeptTemplate {
 #[serde(default)]
 pub struct Grounds {
     /// Each distinct merge once.
-    merges: Vec<Merged>,
+    merges: Vec<MergedTemplate>,
     /// Which of them lies where.
     places: Vec<Place>,
     /// Where the settings came from that were filled in from the pool that it prefers, by the field.
@@ -58,7 +58,7 @@ impl Grounds {
 
     /// What lies under the step where this pool grants it hardware of these platforms: that of the first of them which
     /// overrides something, else that of the pool.
-    pub fn at(&self, pool: &PoolName, platforms: &[PlatformName]) -> Option<&Merged> {
+    pub fn at(&self, pool: &PoolName, platforms: &[PlatformName]) -> Option<&MergedTemplate> {
         let here = |platform: Option<&PlatformName>| {
             let mut places = self.places.iter();
             places.find(|place| place.pool == *pool && place.platform.as_ref() == platform)
@@ -68,7 +68,12 @@ impl Grounds {
         self.merges.get(place.merge)
     }
 
-    pub(crate) fn put(&mut self, pool: &PoolName, platform: Option<PlatformName>, merged: Merged) {
+    pub(crate) fn put(
+        &mut self,
+        pool: &PoolName,
+        platform: Option<PlatformName>,
+        merged: MergedTemplate,
+    ) {
         let known = self.merges.iter().position(|it| *it == merged);
         let merge = known.unwrap_or(self.merges.len());
         if known.is_none() {

@@ -11,7 +11,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::amount::{GPU, Key};
+use sluice_common::amount::{GPU, ResourceKey};
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::pool::PolicySpec;
 use sluice_common::state::StepState;
@@ -186,7 +186,7 @@ fn is_so(ctx: &Context, wanted: &Wanted) -> bool {
 /// The subject whom a change of a pool concerns alone. What one policy names of what hosts have, all of the pool are
 /// held to.
 fn alone_concerned<'a>(ctx: &Context, wanted: &'a Wanted) -> Option<&'a Subject> {
-    let named = |policy: &PolicySpec| -> BTreeSet<Key> {
+    let named = |policy: &PolicySpec| -> BTreeSet<ResourceKey> {
         let keys = policy.keys().filter(|key| counted_by_hosts(key.as_str()));
         keys.cloned().collect()
     };

@@ -5,7 +5,7 @@
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_common::time::Span;
-use sluice_common::wire::StopWhy;
+use sluice_common::wire::StopReason;
 use sluice_reasons::Why;
 
 use crate::attempts::orders::stop_attempt_within;
@@ -58,7 +58,7 @@ fn cancel_attempt(ctx: &mut Context, id: &StepId, grace: Option<Span>) {
     };
     let why = match attempt.stopping {
         // It is on its way out, and how it ends is settled.
-        Some(why @ (StopWhy::Cancelled | StopWhy::TimedOut)) => {
+        Some(why @ (StopReason::Cancelled | StopReason::TimedOut)) => {
             let ends = attempt.grace_ends(step);
             let sooner = |grace| ends.is_none_or(|ends| ctx.now() + grace < ends);
             if !grace.is_some_and(sooner) {
@@ -67,16 +67,16 @@ fn cancel_attempt(ctx: &mut Context, id: &StepId, grace: Option<Span>) {
             why
         }
         Some(
-            StopWhy::Drained
-            | StopWhy::Preempted
-            | StopWhy::Superseded
-            | StopWhy::PeerEnded
-            | StopWhy::GpuLost
-            | StopWhy::Requeued
-            | StopWhy::NotSuspended
-            | StopWhy::SuspendedTooLong,
+            StopReason::Drained
+            | StopReason::Preempted
+            | StopReason::Superseded
+            | StopReason::PeerEnded
+            | StopReason::GpuLost
+            | StopReason::Requeued
+            | StopReason::NotSuspended
+            | StopReason::SuspendedTooLong,
         )
-        | None => StopWhy::Cancelled,
+        | None => StopReason::Cancelled,
     };
     let attempt = step.attempt_id(attempt.number);
     stop_attempt_within(ctx, &attempt, why, None, grace);

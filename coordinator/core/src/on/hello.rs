@@ -14,12 +14,12 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use sluice_common::credential::NodeClaim;
 use sluice_common::epoch::{MAX_EPOCH, SealedEpoch};
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{Epoch, NodeName, PoolName};
-use sluice_common::proof::Claim;
 use sluice_common::supervision::BootMillis;
-use sluice_common::wire::{Greeting, Hello, PROTOCOL_VERSION, Welcome};
+use sluice_common::wire::{Hello, HelloReply, PROTOCOL_VERSION, Welcome};
 use sluice_reasons::{HelloRefusal, NearPools};
 
 use crate::contact::Contact;
@@ -45,27 +45,27 @@ pub(crate) fn on_node_hello(
     ctx: &mut Context,
     session: SessionId,
     hello: Hello,
-    claim: &Claim,
+    claim: &NodeClaim,
     proven: bool,
 ) {
     let checked = check_claim(ctx, &hello, claim);
     if let Err(why) = checked.and_then(|()| check_hello(ctx, &hello, claim, proven)) {
         let message = why.to_string();
         note_refusal(ctx, &hello.node, &message);
-        return ctx.greet(session, Greeting::Refused { message });
+        return ctx.greet(session, HelloReply::Refused { message });
     }
     let pool = pool_of(ctx, &hello, claim).clone();
     go_above(ctx, &hello);
     let known = ctx.state().node(&hello.node);
     let rebooted = known.is_some_and(|node| node.boot_id != hello.boot_id);
-    let unheard = matches!(hello.supervisor, SupervisorState::Unheard(_));
+    let unheard = matches!(hello.supervisor, SupervisorState::NeverSeen(_));
     let node = hello.node.clone();
     let state_dir = hello.state_dir.clone();
     link(
         ctx,
         session,
         &node,
-        hello.said_at,
+        hello.sent_at,
         hello.supervisor.clone(),
         state_dir,
     );
@@ -76,7 +76,7 @@ pub(crate) fn on_node_hello(
         label_as_joined(ctx, &node);
     }
     take_gpu_states(ctx, &node, gpu_states);
-    ctx.greet(session, Greeting::Welcome(welcome(ctx)));
+    ctx.greet(session, HelloReply::Welcome(welcome(ctx)));
     // What a host does not know yet it cannot list, and what it had in an earlier boot is over.
     if rebooted || !unheard {
         reconcile(ctx, &node, attempts, rebooted);
@@ -89,7 +89,7 @@ pub(crate) fn on_node_hello(
 
 /// The pool of a host: where it is once it is known, and else where its certificate lets it in. What its config names
 /// is the wish of a host that comes for the first time with a certificate that names none.
-fn pool_of<'a>(ctx: &'a Context, hello: &'a Hello, claim: &'a Claim) -> &'a PoolName {
+fn pool_of<'a>(ctx: &'a Context, hello: &'a Hello, claim: &'a NodeClaim) -> &'a PoolName {
     let known = ctx.state().node(&hello.node).map(|node| &node.pool);
     known.or(claim.pool.as_ref()).unwrap_or(&hello.pool)
 }
@@ -97,7 +97,7 @@ fn pool_of<'a>(ctx: &'a Context, hello: &'a Hello, claim: &'a Claim) -> &'a Pool
 fn check_hello(
     ctx: &Context,
     hello: &Hello,
-    claim: &Claim,
+    claim: &NodeClaim,
     proven: bool,
 ) -> Result<(), HelloRefusal> {
     if hello.protocol != PROTOCOL_VERSION {

@@ -6,8 +6,8 @@
 
 use alloc::string::ToString;
 
+use sluice_common::credential::{Generation, NodeClaim};
 use sluice_common::id::{JoinTokenId, NodeName, PoolName};
-use sluice_common::proof::{Claim, Generation};
 use sluice_reasons::{JoinRefusal, NearPools};
 
 use crate::context::Context;
@@ -97,7 +97,7 @@ fn join(ctx: &mut Context, ask: &JoinAsk) -> Result<Joined, JoinRefusal> {
         Known::Repeat => ctx.state().admission().generation(&ask.node),
         Known::New => let_in(ctx, id, ask),
     };
-    let claim = Claim {
+    let claim = NodeClaim {
         pool: Some(pool),
         generation,
     };

@@ -2,7 +2,7 @@
 
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
-use sluice_common::wire::StopWhy;
+use sluice_common::wire::StopReason;
 
 use crate::attempts::orders::stop_attempt;
 use crate::attempts::queue_timeout::await_units;
@@ -50,7 +50,7 @@ pub(crate) fn hold_step(ctx: &mut Context, id: &StepId) {
         StepState::Running => suspend_attempt(ctx, &attempt, None),
         // Nothing is lost by starting it later.
         StepState::Allocated | StepState::Starting => {
-            stop_attempt(ctx, &attempt, StopWhy::Requeued, None);
+            stop_attempt(ctx, &attempt, StopReason::Requeued, None);
         }
         // It is frozen when it has come back.
         StepState::Resuming
@@ -99,6 +99,6 @@ pub(crate) fn start_anew(ctx: &mut Context, id: &StepId) {
     };
     let stays = step.live().is_some_and(|live| live.stopping.is_none());
     if let Some(attempt) = latest_id(step).filter(|_| stays) {
-        stop_attempt(ctx, &attempt, StopWhy::Requeued, None);
+        stop_attempt(ctx, &attempt, StopReason::Requeued, None);
     }
 }

@@ -1,7 +1,7 @@
 //! A frozen attempt may have been so for too long.
 
 use sluice_common::id::AttemptId;
-use sluice_common::wire::StopWhy;
+use sluice_common::wire::StopReason;
 
 use crate::attempts::orders::stop_attempt;
 use crate::attempts::suspension::{latest_id, overdue_at};
@@ -14,7 +14,7 @@ pub(crate) fn on_suspension_timer(ctx: &mut Context, id: &AttemptId) {
     let same = step.filter(|step| latest_id(step).as_ref() == Some(id));
     match same.and_then(overdue_at) {
         Some(at) if at <= ctx.now() => {
-            stop_attempt(ctx, id, StopWhy::SuspendedTooLong, None);
+            stop_attempt(ctx, id, StopReason::SuspendedTooLong, None);
         }
         Some(at) => ctx.set_timer(TimerKey::Suspension(id.clone()), at),
         None => {}

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 use sluice_common::time::Span;
 use sluice_common::wire;
-use sluice_common::wire::{AttemptEnd, StopWhy, SuspendFailure};
+use sluice_common::wire::{AttemptEnd, StopReason, SuspendFailure};
 
 use crate::model::placement::Placement;
 use crate::model::recovery::{FrozenOnHost, Warrant};
@@ -41,7 +41,7 @@ pub struct Started {
     /// The host.
     pub node: NodeName,
     /// The process.
-    pub process: wire::Started,
+    pub process: wire::StartedProcess,
 }
 
 /// An attempt is to stop.
@@ -51,7 +51,7 @@ pub struct Stopping {
     /// The attempt.
     pub attempt: AttemptId,
     /// Why.
-    pub why: StopWhy,
+    pub why: StopReason,
     /// The step that it gives way to, where it does.
     #[serde(default)]
     pub by: Option<StepId>,

@@ -5,9 +5,9 @@ use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
+use sluice_common::credential::{Fingerprint, Generation, SecretHash};
 use sluice_common::id::{JoinTokenId, NodeName, PoolName};
 use sluice_common::label::{LabelKey, LabelValue};
-use sluice_common::proof::{Fingerprint, Generation, SecretHash};
 use sluice_common::time::Time;
 
 /// What an admin gave out.

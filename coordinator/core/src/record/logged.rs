@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{PlatformName, TemplateName, ValidationName};
 use sluice_common::inventory::Capability;
-use sluice_common::platform::terms::UnmatchedPlatform;
-use sluice_common::pool::{PoolSpec, Table};
+use sluice_common::platform::spec::UnmatchedPlatform;
+use sluice_common::pool::{PoolSpec, ResourceTable};
+use sluice_common::pool_rules::{StepDefaults, StepMaxima};
 use sluice_common::processors::CpuMode;
-use sluice_common::rules::{StepDefaults, StepMaxima};
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Span;
 
@@ -25,7 +25,7 @@ pub(crate) struct Logged {
     description: String,
     /// Capacity by key, where it is declared; what is not is what its nodes report.
     #[serde(default)]
-    capacity: Table,
+    capacity: ResourceTable,
     /// For how long after its start a run is spared by others' priority and reclaim.
     #[serde(default)]
     min_runtime: Span,

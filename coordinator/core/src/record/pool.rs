@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{PlatformName, PoolName, Subject};
-use sluice_common::platform::terms::PlatformSpec;
+use sluice_common::platform::spec::PlatformSpec;
 use sluice_common::pool::{PolicySpec, PoolSpec};
 
 use super::logged::Logged;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{PoolName, StepId};
 use sluice_common::state::StepState;
-use sluice_common::step::{StepSpec, without_values};
+use sluice_common::step::{StepSpec, serialize_without_env_values};
 use sluice_reasons::Why;
 
 use crate::model::cluster::Home;
@@ -19,7 +19,7 @@ pub struct StepQueued {
     /// Its id.
     pub step: StepId,
     /// What to run. The values of its variables are never written with it: they are kept apart.
-    #[serde(serialize_with = "without_values")]
+    #[serde(serialize_with = "serialize_without_env_values")]
     pub spec: StepSpec,
     /// Pools whose rules did not let it in.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -39,7 +39,7 @@ pub struct StepRejected {
     /// Its id.
     pub step: StepId,
     /// What it asked for, written like that of [`StepQueued`].
-    #[serde(serialize_with = "without_values")]
+    #[serde(serialize_with = "serialize_without_env_values")]
     pub spec: StepSpec,
     /// Why, with the numbers.
     #[cfg_attr(feature = "schema", schemars(with = "sluice_common::reason::Reason"))]

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::state::{NodeState, StepState};
-use sluice_common::wire::{AttemptPhase, AttemptStatus, StopWhy};
+use sluice_common::wire::{AttemptPhase, AttemptStatus, StopReason};
 
 use crate::attempts::orders::stop_attempt;
 use crate::attempts::progress::{at_least_ended, unseen};
@@ -144,7 +144,7 @@ fn make_way(ctx: &mut Context, id: &AttemptId) -> bool {
 fn end_earlier(ctx: &mut Context, id: &AttemptId) {
     let attempt = |ctx: &Context| ctx.state().step(&id.step)?.attempt(id.number).cloned();
     if attempt(ctx).is_some_and(|attempt| attempt.stopping.is_none()) {
-        stop_attempt(ctx, id, StopWhy::Superseded, None);
+        stop_attempt(ctx, id, StopReason::Superseded, None);
     }
     let Some(attempt) = attempt(ctx) else { return };
     for part in attempt.unended() {

@@ -41,7 +41,7 @@ pub(crate) fn ask_for_warrant(ctx: &mut Context, node: &NodeName, status: Attemp
     contact.asked.insert(status.attempt.clone(), asked);
     ctx.send(
         node,
-        ToNode::Show {
+        ToNode::ShowWarrant {
             attempt: status.attempt,
         },
     );

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use sluice_common::access::RoleTerms;
+use sluice_common::access::RoleSpec;
 use sluice_common::id::{PoolName, RoleName};
 
 use super::State;
@@ -37,7 +37,7 @@ impl Book {
     }
 
     /// What a role is.
-    pub fn role(&self, role: &RoleName) -> Option<RoleTerms> {
+    pub fn role(&self, role: &RoleName) -> Option<RoleSpec> {
         let there = |pool: &str| self.pools.iter().any(|known| known.as_str() == pool);
         self.access.role(role, there)
     }

@@ -29,7 +29,7 @@ impl State {
         let pool = self.pool(&attempt.pool);
         let declared = |kind: &PlatformName| pool.and_then(|pool| pool.platforms.get(kind));
         let is_of = |kind: &&PlatformName| {
-            declared(kind).is_none_or(|it| it.terms.may_be_any(!part.gpus.is_empty()))
+            declared(kind).is_none_or(|it| it.terms.is_candidate_for_any(!part.gpus.is_empty()))
         };
         let first = Some(&own).filter(|own| kinds.is_empty() || kinds.contains(*own));
         let others = kinds.iter().copied().filter(|kind| **kind != own);
@@ -53,5 +53,5 @@ pub(crate) fn of_model(part: &Part, node: &Node) -> PlatformName {
     let gpus = &node.inventory.gpus;
     let own = gpus.iter().find(|gpu| part.gpus.contains(&gpu.uuid));
     let gpu = own.or_else(|| gpus.first());
-    gpu.map_or_else(platform::cpu, |gpu| platform::of_slug(&gpu.platform))
+    gpu.map_or_else(platform::cpu, |gpu| platform::from_slug(&gpu.platform))
 }

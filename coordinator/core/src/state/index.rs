@@ -10,7 +10,7 @@ use sluice_common::amount::{Amounts, MEMORY_MB};
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 use sluice_common::inventory::{Capability, Gpu};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
-use sluice_common::platform::terms::{self, Declared};
+use sluice_common::platform::spec::{self, PlatformSpecs};
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_scheduler::{Frozen, Hardware, HostUnits, Nomination, Request, Run, Scheduler, Size};
@@ -36,7 +36,7 @@ pub(crate) struct Index {
     /// What pools require of their nodes.
     required: BTreeMap<PoolName, BTreeSet<Capability>>,
     /// The platforms that pools declare.
-    platforms: BTreeMap<PoolName, Declared>,
+    platforms: BTreeMap<PoolName, PlatformSpecs>,
     /// Of which platforms each node and its GPUs are.
     hardware: BTreeMap<NodeName, Hardware>,
 }
@@ -142,7 +142,9 @@ impl Index {
     /// What its pool requires of a node and it does not have.
     pub(crate) fn lacking(&self, node: &Node) -> BTreeSet<Capability> {
         let required = self.required.get(&node.pool);
-        required.map_or_else(BTreeSet::new, |required| node.inventory.lacks(required))
+        required.map_or_else(BTreeSet::new, |required| {
+            node.inventory.missing_capabilities(required)
+        })
     }
 
     pub(super) fn market_mut(&mut self) -> &mut Scheduler {
@@ -349,7 +351,8 @@ impl Index {
         let declared = self.platforms.get(&node.pool);
         let labels = node.labels_in_force();
         let host = node.as_host(&labels);
-        let kind = |gpu: Option<&Gpu>| terms::of(declared.into_iter().flatten(), &host, gpu);
+        let kind =
+            |gpu: Option<&Gpu>| spec::platforms_of(declared.into_iter().flatten(), &host, gpu);
         let gpus = node.inventory.gpus.iter();
         let hardware = match node.inventory.gpus.is_empty() {
             true => Hardware::uniform(kind(None), 0),

@@ -1,7 +1,7 @@
 //! Whether two submits under one id are the same.
 
+use sluice_common::pool_rules::Setting;
 use sluice_common::request::ResourceSettings;
-use sluice_common::rules::Setting;
 use sluice_common::step::StepSpec;
 
 /// The first field in which two specs differ, by the name that users write. What was computed from other fields
@@ -32,7 +32,7 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         suspend_timeout,
         work,
         queue_timeout,
-        unsaid,
+        unset,
         labels,
         cpu_mode,
         mounts,
@@ -43,7 +43,7 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
     } = old;
     // What neither says is the same, whatever their pools have said since.
     let same = |setting: Setting, values_are: bool| {
-        values_are || unsaid.contains(&setting) && new.unsaid.contains(&setting)
+        values_are || unset.contains(&setting) && new.unset.contains(&setting)
     };
     let fields = [
         ("subject", *subject == new.subject),

@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use core::slice;
 
 use sluice_common::id::{PlatformName, PoolName, StepId};
-use sluice_common::rules::Setting;
+use sluice_common::pool_rules::Setting;
 use sluice_common::step::StepSpec;
-use sluice_common::template::origin::{Merged, Origin, Origins};
+use sluice_common::template::origin::{MergedTemplate, Origin, Origins};
 use sluice_common::template::{DefaultResources, Template};
 use sluice_scheduler::Request;
 
@@ -79,7 +79,7 @@ pub(crate) fn nobody() -> StepId {
 
 fn merged(
     spec: &StepSpec,
-    ground: Option<&Merged>,
+    ground: Option<&MergedTemplate>,
     grounds: &Grounds,
     platform: Option<PlatformName>,
 ) -> MergedStep {
@@ -154,7 +154,7 @@ fn fill_resources(resources: &mut DefaultResources, grounds: &Grounds) {
 /// Said by the step, else built in; what a pool said is noted over it.
 fn note_settings(origins: &mut Origins, spec: &StepSpec) {
     for setting in Setting::ALL {
-        let origin = match spec.unsaid.contains(&setting) {
+        let origin = match spec.unset.contains(&setting) {
             true => Origin::BuiltIn,
             false => Origin::Step,
         };

@@ -2,16 +2,16 @@
 
 use sluice_common::amount::MCPU;
 use sluice_common::pool::PoolSpec;
+use sluice_common::pool_rules::Setting;
 use sluice_common::processors::CpuMode;
-use sluice_common::rules::Setting;
-use sluice_common::step::{OnPreempt, StepSpec, Work};
+use sluice_common::step::{OnPreempt, StepSpec, WorkKind};
 use sluice_common::time::Span;
 
 /// Fills in what a step does not say: as its kind of work has it, else as the pool has it, else as it is anywhere; and
 /// never more than the pool allows.
 pub(crate) fn fill(rules: &PoolSpec, spec: &mut StepSpec) {
     let PoolSpec { defaults, max, .. } = rules;
-    let unsaid = spec.unsaid.clone();
+    let unsaid = spec.unset.clone();
     let unsaid = |setting| unsaid.contains(&setting);
     if unsaid(Setting::Timeout) {
         let its = defaults.timeout.filter(|_| !is_open_ended(spec.work));
@@ -58,9 +58,9 @@ pub(crate) fn mode(rules: &PoolSpec, usual: OnPreempt) -> OnPreempt {
 }
 
 /// Work that goes on for as long as somebody wants it.
-pub(crate) fn is_open_ended(work: Option<Work>) -> bool {
+pub(crate) fn is_open_ended(work: Option<WorkKind>) -> bool {
     match work {
-        Some(Work::Inference | Work::Notebook) => true,
-        Some(Work::Training | Work::Compute) | None => false,
+        Some(WorkKind::Inference | WorkKind::Notebook) => true,
+        Some(WorkKind::Training | WorkKind::Compute) | None => false,
     }
 }

@@ -9,8 +9,8 @@ use sluice_common::id::{PlatformName, PoolName};
 use sluice_common::limit::MAX_SPEC_BYTES;
 use sluice_common::reason::ReasonCode;
 use sluice_common::step::StepSpec;
-use sluice_common::template::check::Forbidden;
-use sluice_common::template::origin::{Merged, Origin};
+use sluice_common::template::check::TemplateViolation;
+use sluice_common::template::origin::{MergedTemplate, Origin};
 use sluice_common::template::variable::Variable;
 use sluice_scheduler::{Guard, Request};
 
@@ -23,12 +23,12 @@ use crate::state::State;
 /// What a pool lays under a step.
 pub(crate) struct Layers {
     /// On hardware that nothing is overridden for.
-    pool: Merged,
+    pool: MergedTemplate,
     /// On platforms that override something, of those that it may be granted.
-    platforms: Vec<(PlatformName, Merged)>,
+    platforms: Vec<(PlatformName, MergedTemplate)>,
     /// On the other platforms that override something, on whose hosts it may run all the same: a host may be of several,
     /// and a step without GPUs that names none runs on hosts of any kind.
-    others: Vec<(PlatformName, Merged)>,
+    others: Vec<(PlatformName, MergedTemplate)>,
     /// The platforms that the step asks for there, the one that it likes best first; none where it takes any.
     asked: Vec<PlatformName>,
 }
@@ -42,7 +42,7 @@ impl State {
 
     /// What a pool lays under a step that is submitted now.
     pub(crate) fn layers_of(&self, pool: &Pool, request: &Request) -> Layers {
-        let mut merged = Merged::default();
+        let mut merged = MergedTemplate::default();
         for name in &pool.spec.templates {
             if let Some(kept) = self.templates().get(name) {
                 let origin = Origin::Template {
@@ -66,11 +66,11 @@ impl State {
             merged.put(template, &origin);
             Some((name.clone(), merged))
         });
-        let may_be_granted = |(name, _): &(PlatformName, Merged)| match asked.is_empty() {
+        let may_be_granted = |(name, _): &(PlatformName, MergedTemplate)| match asked.is_empty() {
             true => pool
                 .platforms
                 .get(name)
-                .is_some_and(|it| it.terms.may_be_any(gpus)),
+                .is_some_and(|it| it.terms.is_candidate_for_any(gpus)),
             false => asked.contains(name),
         };
         let (platforms, others): (Vec<_>, Vec<_>) = overriding.partition(may_be_granted);
@@ -85,7 +85,7 @@ impl State {
 
 impl Layers {
     /// On the hardware that the step asks for first; where it takes any, nothing is overridden.
-    pub(crate) fn first(&self) -> &Merged {
+    pub(crate) fn first(&self) -> &MergedTemplate {
         let overridden = self
             .asked
             .first()
@@ -94,7 +94,7 @@ impl Layers {
     }
 
     /// On all hardware that the step may be granted.
-    fn all(&self) -> impl Iterator<Item = (Option<&PlatformName>, &Merged)> {
+    fn all(&self) -> impl Iterator<Item = (Option<&PlatformName>, &MergedTemplate)> {
         let overridden = self.platforms.iter();
         let overridden = overridden.map(|(name, merged)| (Some(name), merged));
         // Nothing else is left where each that it asks for is overridden.
@@ -106,16 +106,16 @@ impl Layers {
     }
 
     /// The first thing of a step that they do not let be, wherever it may be granted.
-    pub(crate) fn forbid(&self, pool: &PoolName, spec: &StepSpec) -> Option<Forbidden> {
+    pub(crate) fn forbid(&self, pool: &PoolName, spec: &StepSpec) -> Option<TemplateViolation> {
         let known = known_of(pool, spec);
         let granted = self.all().find_map(|(platform, merged)| {
-            let found = merged.template.forbids(spec, &known);
+            let found = merged.template.violation(spec, &known);
             let found = found.or_else(|| too_large(merged, spec))?;
             let message = match platform {
                 Some(platform) => format!("{} on platform `{platform}`", found.message),
                 None => found.message,
             };
-            Some(Forbidden { message, ..found })
+            Some(TemplateViolation { message, ..found })
         });
         granted.or_else(|| self.forbid_by_host(spec, &known))
     }
@@ -126,16 +126,16 @@ impl Layers {
         &self,
         spec: &StepSpec,
         known: impl Fn(Variable) -> Option<String>,
-    ) -> Option<Forbidden> {
+    ) -> Option<TemplateViolation> {
         let mut others = self.others.iter().filter(|_| self.asked.is_empty());
         others.find_map(|(platform, merged)| {
-            let found = merged.template.forbids(spec, &known)?;
+            let found = merged.template.violation(spec, &known)?;
             let message = format!(
                 "{} on hosts of platform `{platform}`, where it may run because it names no platform: name one that \
                  allows it",
                 found.message
             );
-            Some(Forbidden { message, ..found })
+            Some(TemplateViolation { message, ..found })
         })
     }
 
@@ -144,16 +144,16 @@ impl Layers {
         let mut guard = Guard::default();
         let overriding = || self.platforms.iter().chain(&self.others);
         for permission in Permission::ALL {
-            let says = |(name, _): &&(PlatformName, Merged)| {
+            let says = |(name, _): &&(PlatformName, MergedTemplate)| {
                 let platform = pool.platforms.get(name);
                 let own = platform.and_then(|it| it.terms.overrides.as_deref());
                 own.is_some_and(|own| permission.is_said_by(own))
             };
             // What lies under the step is that of what it is granted, and what it may ask for there is up to all.
-            let forbidden = |other: &Merged| {
+            let forbidden = |other: &MergedTemplate| {
                 self.all().find_map(|(_, merged)| {
                     let judged = permission.taken_from(&other.template, &merged.template);
-                    judged.forbids(spec, known_of(&pool.name, spec))
+                    judged.violation(spec, known_of(&pool.name, spec))
                 })
             };
             let saying: Vec<_> = overriding().filter(says).collect();
@@ -186,7 +186,7 @@ pub(crate) fn known_of(pool: &PoolName, spec: &StepSpec) -> impl Fn(Variable) ->
     }
 }
 
-pub(crate) fn too_large(merged: &Merged, spec: &StepSpec) -> Option<Forbidden> {
+pub(crate) fn too_large(merged: &MergedTemplate, spec: &StepSpec) -> Option<TemplateViolation> {
     if merged.template.is_empty() {
         return None;
     }
@@ -197,7 +197,7 @@ pub(crate) fn too_large(merged: &Merged, spec: &StepSpec) -> Option<Forbidden> {
             .map(|(k, v)| k.len() + v.len())
             .sum::<usize>();
     let bytes = own + merged.template.launch(spec, |_| None).bytes();
-    (bytes > MAX_SPEC_BYTES).then(|| Forbidden {
+    (bytes > MAX_SPEC_BYTES).then(|| TemplateViolation {
         code: ReasonCode::MergeTooLarge,
         field: String::from("command"),
         message: format!(
@@ -207,13 +207,13 @@ pub(crate) fn too_large(merged: &Merged, spec: &StepSpec) -> Option<Forbidden> {
 }
 
 /// A step with the amounts that it takes where these layers lie under it.
-pub(crate) fn standing_on<'a>(merged: &Merged, spec: &'a StepSpec) -> Cow<'a, StepSpec> {
+pub(crate) fn standing_on<'a>(merged: &MergedTemplate, spec: &'a StepSpec) -> Cow<'a, StepSpec> {
     let below = &merged.template.resources;
     if below.is_empty() {
         return Cow::Borrowed(spec);
     }
     // What was stored and what was submitted were each checked.
-    match below.under(&spec.resources).demand() {
+    match below.fill_unset(&spec.resources).demand() {
         Ok(request) => Cow::Owned(StepSpec {
             request,
             ..spec.clone()

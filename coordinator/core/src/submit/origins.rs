@@ -3,8 +3,8 @@
 
 use alloc::string::String;
 
-use sluice_common::rules::Setting;
-use sluice_common::step::{StepSpec, Work};
+use sluice_common::pool_rules::Setting;
+use sluice_common::step::{StepSpec, WorkKind};
 use sluice_common::template::origin::{Origin, Origins};
 use sluice_scheduler::Request;
 
@@ -23,7 +23,7 @@ pub(crate) fn of_settings(
     let layers = state.layers_of(pool, request);
     let below = layers.first();
     let there = standing_on(below, spec);
-    let unsaid = spec.unsaid.iter();
+    let unsaid = spec.unset.iter();
     let settings = unsaid.filter_map(|setting| {
         let origin = of_setting(pool, &there, *setting)?;
         Some((String::from(setting.as_str()), origin))
@@ -70,6 +70,6 @@ fn of_setting(pool: &Pool, spec: &StepSpec, setting: Setting) -> Option<Origin> 
 }
 
 /// Whether that many are not what holds anywhere.
-fn has_retries(work: Work) -> bool {
+fn has_retries(work: WorkKind) -> bool {
     work.retries() != 0
 }

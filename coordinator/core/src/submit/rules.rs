@@ -13,10 +13,10 @@ use alloc::vec::Vec;
 
 use sluice_common::id::PoolName;
 use sluice_common::inventory::Capability;
+use sluice_common::pool_rules::Setting;
 use sluice_common::processors::CpuMode;
-use sluice_common::rules::Setting;
 use sluice_common::step::StepSpec;
-use sluice_common::template::check::Forbidden;
+use sluice_common::template::check::TemplateViolation;
 use sluice_common::time::Span;
 use sluice_reasons::rejection::{Breach, Extent};
 use sluice_reasons::{Barred, Rejection, Why};
@@ -160,7 +160,7 @@ fn queued_under(
     let settings = of_settings(preferred, ctx.state(), request, &spec);
     fill(&preferred.spec, &mut spec);
     let as_said = StepSpec {
-        unsaid: BTreeSet::new(),
+        unset: BTreeSet::new(),
         ..spec.clone()
     };
     let others = ctx.state().pools().values();
@@ -195,7 +195,7 @@ fn queued_under(
 /// submitted; what held then holds for it.
 pub(crate) fn barred_from(ctx: &Context, step: &Step) -> Vec<(PoolName, Barred)> {
     let as_said = StepSpec {
-        unsaid: BTreeSet::new(),
+        unset: BTreeSet::new(),
         ..step.spec.clone()
     };
     let request = request(step);
@@ -262,7 +262,7 @@ fn breaks_rule(pool: &PoolName, breach: Breach) -> Rejection {
     Rejection::BreaksRule { pool, breach }
 }
 
-fn by_template(forbidden: Forbidden) -> Breach {
+fn by_template(forbidden: TemplateViolation) -> Breach {
     Breach::Template {
         code: forbidden.code,
         field: forbidden.field,
@@ -273,7 +273,7 @@ fn by_template(forbidden: Forbidden) -> Breach {
 /// The first rule that a step breaks by what it says. What it does not say breaks none: that is filled in.
 fn breach(pool: &Pool, spec: &StepSpec) -> Option<Breach> {
     let rules = &pool.spec;
-    let says = |setting| !spec.unsaid.contains(&setting);
+    let says = |setting| !spec.unset.contains(&setting);
     let max = &rules.max;
     // Without a bound it would run, or wait, for ever.
     let spans = [

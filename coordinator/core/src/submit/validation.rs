@@ -12,9 +12,11 @@ use alloc::vec::Vec;
 use sluice_common::amount::MCPU;
 use sluice_common::id::{PlatformName, PoolName, ValidationName};
 use sluice_common::inventory::Gpu;
-use sluice_common::platform::{self, terms};
+use sluice_common::platform::{self, spec};
 use sluice_common::step::StepSpec;
-use sluice_common::validation::{Asserted, Failure, NodeFacts, On, StepFacts, Verdict};
+use sluice_common::validation::{
+    NodeFacts, ParsedAssertion, RuleFailure, RuleResult, StepFacts, StepOnNode,
+};
 use sluice_reasons::Rejection;
 use sluice_reasons::check::{Check, Outcome};
 use sluice_reasons::rejection::{BreakingHost, Judge, Unkept};
@@ -30,7 +32,7 @@ pub(crate) const TOLD_HOSTS: usize = 10;
 /// An assertion, the document that it is of, and who names that.
 pub(crate) struct Rule {
     document: ValidationName,
-    asserted: Asserted,
+    asserted: ParsedAssertion,
     /// The platform that names it; `None` where its pool does.
     platform: Option<PlatformName>,
 }
@@ -48,7 +50,7 @@ pub(crate) struct Court<'a> {
 pub(crate) struct Short<'a> {
     node: &'a str,
     /// Each that it does not keep.
-    broken: Vec<(&'a Rule, Failure)>,
+    broken: Vec<(&'a Rule, RuleFailure)>,
 }
 
 /// Why the documents of a pool do not let a step in; `None` where they do. `spec` is the step with everything
@@ -83,10 +85,10 @@ pub(crate) fn invalid_before(
         .partition(|rule| rule.asserted.is_about_hosts());
     let broken = about_step
         .iter()
-        .find_map(|rule| Some((rule, failure(rule.asserted.judge(&step))?)));
+        .find_map(|rule| Some((rule, failure(rule.asserted.evaluate(&step))?)));
     if let Some((rule, failure)) = broken {
-        let assert = rule.asserted.written.assert.clone();
-        let found = failure.found;
+        let assert = rule.asserted.source.assert.clone();
+        let found = failure.values;
         return Some(court.rejects(rule, Unkept::Step { assert, found }));
     }
     no_host_keeps(ctx, court, pool, step, &about_hosts)
@@ -99,7 +101,7 @@ pub(crate) fn courts<'a>(ctx: &Context, pool: &'a Pool, request: &Request) -> Ve
     let strict = platforms.filter(|(_, platform)| !platform.terms.validations.is_empty());
     let gpus = request.each.gpus() > 0;
     let may_be = strict.filter(|(name, it)| match asked.is_empty() {
-        true => it.terms.may_be_any(gpus),
+        true => it.terms.is_candidate_for_any(gpus),
         false => asked.contains(name),
     });
     let of_platforms = may_be.map(|(name, _)| Court {
@@ -134,7 +136,7 @@ pub(crate) fn judged_in(
             outcome: outcome(&rule, step, &hosts),
             document: rule.document,
             platform: rule.platform,
-            assert: rule.asserted.written.assert,
+            assert: rule.asserted.source.assert,
         })
     });
     judged.collect()
@@ -206,7 +208,7 @@ impl Court<'_> {
                 Some((name, true)) => Judge::AnyPlatform(name.clone()),
             },
             validation: rule.document.clone(),
-            advice: rule.asserted.written.message.clone(),
+            advice: rule.asserted.source.message.clone(),
             unkept,
         }
     }
@@ -222,8 +224,8 @@ impl Short<'_> {
     fn told(&self) -> BreakingHost {
         let broken = self.broken.iter();
         let broken = broken.map(|(rule, failure)| {
-            let assert = rule.asserted.written.assert.clone();
-            (assert, failure.found.clone())
+            let assert = rule.asserted.source.assert.clone();
+            (assert, failure.values.clone())
         });
         BreakingHost {
             node: String::from(self.node),
@@ -244,10 +246,10 @@ fn told(court: &Court<'_>, short: &[Short<'_>]) -> Option<Rejection> {
     Some(court.rejects(rule, unkept))
 }
 
-pub(crate) fn failure(verdict: Verdict) -> Option<Failure> {
+pub(crate) fn failure(verdict: RuleResult) -> Option<RuleFailure> {
     match verdict {
-        Verdict::Holds => None,
-        Verdict::Fails(failure) => Some(failure),
+        RuleResult::Holds => None,
+        RuleResult::Fails(failure) => Some(failure),
     }
 }
 
@@ -255,33 +257,33 @@ pub(crate) fn broken_on<'a>(
     rules: &'a [Rule],
     step: StepFacts<'_>,
     node: &NodeFacts,
-) -> Vec<(&'a Rule, Failure)> {
-    let on = On { step, node };
+) -> Vec<(&'a Rule, RuleFailure)> {
+    let on = StepOnNode { step, node };
     let rules = rules.iter();
     rules
-        .filter_map(|rule| Some((rule, failure(rule.asserted.judge(&on))?)))
+        .filter_map(|rule| Some((rule, failure(rule.asserted.evaluate(&on))?)))
         .collect()
 }
 
 pub(crate) fn outcome(rule: &Rule, step: StepFacts<'_>, hosts: &[NodeFacts]) -> Outcome {
-    if rule.asserted.is_idle(&step) {
+    if rule.asserted.is_inactive(&step) {
         return Outcome::Idle;
     }
     if !rule.asserted.is_about_hosts() {
-        let failure = failure(rule.asserted.judge(&step));
-        return failure.map_or(Outcome::Holds, |failure| Outcome::Fails(failure.found));
+        let failure = failure(rule.asserted.evaluate(&step));
+        return failure.map_or(Outcome::Holds, |failure| Outcome::Fails(failure.values));
     }
     let judged = hosts.iter().map(|node| {
-        let on = On { step, node };
-        (node, failure(rule.asserted.judge(&on)))
+        let on = StepOnNode { step, node };
+        (node, failure(rule.asserted.evaluate(&on)))
     });
-    let broken: Vec<(&NodeFacts, Failure)> = judged
+    let broken: Vec<(&NodeFacts, RuleFailure)> = judged
         .filter_map(|(node, failure)| Some((node, failure?)))
         .collect();
     let keep = hosts.len() - broken.len();
     let nearest = broken.into_iter().min_by_key(|(_, failure)| failure.gap);
     match nearest.filter(|_| keep == 0) {
-        Some((node, failure)) => Outcome::Fails(format!("`{}`: {}", node.name, failure.found)),
+        Some((node, failure)) => Outcome::Fails(format!("`{}`: {}", node.name, failure.values)),
         None => Outcome::HoldsOn {
             keep,
             of: hosts.len(),
@@ -296,7 +298,7 @@ pub(crate) fn facts(node: &Node, pool: &Pool, wanted: &[PlatformName]) -> Option
     let is_wanted = |gpu: Option<&Gpu>| {
         let declared = pool.platforms.iter();
         let declared = declared.map(|(name, platform)| (name, &platform.terms));
-        let kinds = || terms::of(declared.clone(), &host, gpu);
+        let kinds = || spec::platforms_of(declared.clone(), &host, gpu);
         wanted.is_empty() || wanted.iter().any(|wanted| kinds().contains(wanted))
     };
     let gpus = &node.inventory.gpus;
@@ -307,7 +309,7 @@ pub(crate) fn facts(node: &Node, pool: &Pool, wanted: &[PlatformName]) -> Option
     }
     let models: BTreeSet<String> = seen
         .iter()
-        .map(|gpu| platform::of_slug(&gpu.platform).to_string())
+        .map(|gpu| platform::from_slug(&gpu.platform).to_string())
         .collect();
     Some(NodeFacts {
         name: node.name.to_string(),

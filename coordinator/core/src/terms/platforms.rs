@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{PlatformName, PoolName, StepId};
 use sluice_common::platform;
-use sluice_common::platform::terms::{Declared, MAX_PLATFORMS, PlatformSpec};
+use sluice_common::platform::spec::{MAX_PLATFORMS, PlatformSpec, PlatformSpecs};
 use sluice_reasons::Rejection;
 use sluice_scheduler::{self, Infeasible};
 
@@ -48,7 +48,11 @@ pub(crate) fn with_platforms(ctx: &Context, changes: &[Change]) -> Vec<Change> {
         let Wanted::Pool { pool, terms } = &mut change.wanted else {
             continue;
         };
-        if terms.platforms.as_ref().is_some_and(Declared::is_empty) {
+        if terms
+            .platforms
+            .as_ref()
+            .is_some_and(PlatformSpecs::is_empty)
+        {
             let mut declared = ctx
                 .state()
                 .pool(pool)
@@ -62,7 +66,7 @@ pub(crate) fn with_platforms(ctx: &Context, changes: &[Change]) -> Vec<Change> {
 }
 
 /// These platforms and no others.
-fn declare(ctx: &mut Context, pool: &PoolName, declared: &Declared) -> Result<(), Refusal> {
+fn declare(ctx: &mut Context, pool: &PoolName, declared: &PlatformSpecs) -> Result<(), Refusal> {
     for (platform, terms) in declared {
         put_platform(ctx, pool, platform, terms)?;
     }

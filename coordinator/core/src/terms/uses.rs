@@ -3,9 +3,9 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use sluice_common::amount::Key;
+use sluice_common::amount::ResourceKey;
 use sluice_common::id::{PoolName, StepId, Subject};
-use sluice_common::pool::{PolicySpec, Table};
+use sluice_common::pool::{PolicySpec, ResourceTable};
 use sluice_common::state::StepState;
 use sluice_reasons::{InUse, Shrunk, Why};
 
@@ -38,7 +38,7 @@ pub(crate) fn uses(before: &State, wanted: &Wanted) -> Vec<Use> {
     }
 }
 
-fn shrunk_pool(before: &State, pool: &PoolName, capacity: &Table) -> Vec<Use> {
+fn shrunk_pool(before: &State, pool: &PoolName, capacity: &ResourceTable) -> Vec<Use> {
     let (Some(known), Some(market)) = (before.pool(pool), before.market().pool(pool)) else {
         return Vec::new();
     };
@@ -102,7 +102,7 @@ fn shrinks(
     before: &State,
     pool: &PoolName,
     subject: Option<&Subject>,
-    (key, to): (&Key, u64),
+    (key, to): (&ResourceKey, u64),
     shrunk: Shrunk,
 ) -> Use {
     Use {

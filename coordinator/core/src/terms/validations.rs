@@ -7,7 +7,7 @@ use alloc::string::String;
 
 use sluice_common::id::ValidationName;
 use sluice_common::nearest::nearest;
-use sluice_common::validation::ValidationTerms;
+use sluice_common::validation::ValidationSpec;
 
 use crate::context::Context;
 use crate::input::{Change, Wanted};
@@ -20,7 +20,7 @@ pub(crate) fn validation_terms(ctx: &Context, name: &ValidationName) -> Option<(
     Some((Terms::Validation(known.terms.clone()), known.version))
 }
 
-pub(crate) fn put_validation(ctx: &mut Context, name: &ValidationName, terms: &ValidationTerms) {
+pub(crate) fn put_validation(ctx: &mut Context, name: &ValidationName, terms: &ValidationSpec) {
     let (validation, terms) = (name.clone(), terms.clone());
     ctx.record(Record::ValidationPut { validation, terms });
 }

@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use sluice_common::access::{ApiToken, BindingTerms, RoleTerms, TokenDigest};
+use sluice_common::access::{ApiToken, BindingSpec, RoleSpec, TokenDigest};
 use sluice_common::id::{BindingName, RoleName, TokenName};
 
 use super::rig::Rig;
@@ -18,15 +18,15 @@ fn role(name: &str) -> RoleName {
 fn put_role(name: &str) -> Wanted {
     let change = AccessChange::RolePut {
         role: role(name),
-        terms: RoleTerms::default(),
+        terms: RoleSpec::default(),
     };
     Wanted::Access { change }
 }
 
 fn put_binding(name: &str, roles: &[&str]) -> Wanted {
-    let terms = BindingTerms {
+    let terms = BindingSpec {
         roles: roles.iter().map(|name| role(name)).collect(),
-        ..BindingTerms::default()
+        ..BindingSpec::default()
     };
     let binding = BindingName::new(name).unwrap();
     let change = AccessChange::BindingPut { binding, terms };
@@ -80,7 +80,7 @@ fn a_token_has_its_name_alone_until_it_is_revoked() {
     let mut rig = Rig::new();
     let token = TokenName::new("ci").unwrap();
     let terms = ApiToken {
-        digest: TokenDigest::of(&[7; 32]),
+        digest: TokenDigest::from_hash(&[7; 32]),
         grants: Vec::new(),
         user: None,
         created_by: "admin".into(),

@@ -4,7 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use sluice_common::amount::{GPU, Key};
+use sluice_common::amount::{GPU, ResourceKey};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
@@ -12,7 +12,7 @@ use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
-use sluice_common::wire::{FromNode, StopWhy};
+use sluice_common::wire::{FromNode, StopReason};
 
 use super::rig::*;
 use crate::{Answer, Input, Node, NodeChange, Refusal, TimerKey};
@@ -59,7 +59,7 @@ fn done(fed: &Fed) {
 fn two_nodes() -> Rig {
     let mut rig = Rig::one_node(2, 8);
     rig.hello(hello("m", 2, 8));
-    let reserved = [(Key::new(GPU).unwrap(), 2)].into();
+    let reserved = [(ResourceKey::new(GPU).unwrap(), 2)].into();
     let policy = PolicySpec {
         reserved,
         ..PolicySpec::default()
@@ -190,7 +190,7 @@ fn a_drain_sends_what_can_give_way_elsewhere_and_lets_the_rest_end() {
         (StepState::Stopping, ReasonCode::Drained)
     );
     assert_eq!(rig.state("firm"), StepState::Running);
-    let fed = rig.status("n", "soft.1", gone(Exit::Signal(15), StopWhy::Drained));
+    let fed = rig.status("n", "soft.1", gone(Exit::Signal(15), StopReason::Drained));
     assert_eq!(fed.orders, ["forget soft.1", "assign soft.2"]);
     assert_eq!(rig.placed("soft").0, "m");
     assert!(pass_heard(&mut rig, 1000).is_empty());
@@ -208,7 +208,7 @@ fn what_would_rather_fail_than_wait_is_over_when_it_is_drained() {
     rig.submit("a", spec).unwrap();
     let on = rig.placed("a").0;
     rig.change(&on, drain(None));
-    rig.status(&on, "a.1", gone(Exit::Signal(15), StopWhy::Drained));
+    rig.status(&on, "a.1", gone(Exit::Signal(15), StopReason::Drained));
     assert_eq!(
         (rig.state("a"), rig.code("a")),
         (StepState::Preempted, ReasonCode::Drained)
@@ -228,9 +228,9 @@ fn at_the_deadline_the_rest_is_stopped_too() {
     assert_eq!(pass_heard(&mut rig, 1), ["stop firm.1 Drained 7s"]);
     assert!(rig.feed(Input::Timer(key)).records.is_empty());
     let noted = |fed: &Fed| fed.types().contains(&"node_drained".to_string());
-    let fed = rig.status("n", "soft.1", gone(Exit::Signal(15), StopWhy::Drained));
+    let fed = rig.status("n", "soft.1", gone(Exit::Signal(15), StopReason::Drained));
     assert!(!noted(&fed), "{fed:?}");
-    let fed = rig.status("n", "firm.1", gone(Exit::Signal(15), StopWhy::Drained));
+    let fed = rig.status("n", "firm.1", gone(Exit::Signal(15), StopReason::Drained));
     assert!(noted(&fed), "{fed:?}");
     assert_eq!(rig.placed("firm").0, "m");
 }
@@ -277,7 +277,7 @@ fn an_uncordon_ends_a_drain() {
         "its deadline is gone with it"
     );
     rig.change("m", cordon());
-    let fed = rig.status("n", "soft.1", gone(Exit::Signal(15), StopWhy::Drained));
+    let fed = rig.status("n", "soft.1", gone(Exit::Signal(15), StopReason::Drained));
     assert_eq!(fed.orders, ["forget soft.1", "assign soft.2"]);
     assert_eq!(rig.placed("soft").0, "n");
 }
@@ -289,7 +289,7 @@ fn what_is_on_its_way_out_already_is_not_told_twice() {
     let fed = rig.change("n", drain(Some(0)));
     assert!(fed.orders.is_empty(), "{fed:?}");
     assert_eq!(rig.pass(0).orders, ["stop firm.1 Drained 7s"]);
-    rig.status("n", "soft.1", gone(Exit::Signal(15), StopWhy::Cancelled));
+    rig.status("n", "soft.1", gone(Exit::Signal(15), StopReason::Cancelled));
     assert_eq!(rig.state("soft"), StepState::Cancelled);
 }
 

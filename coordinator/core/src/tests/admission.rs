@@ -4,12 +4,12 @@ use crate::record;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 
+use sluice_common::credential::{Fingerprint, Generation, NodeClaim, SecretHash};
 use sluice_common::id::{JoinTokenId, PoolName};
 use sluice_common::label::{LabelKey, LabelValue};
-use sluice_common::proof::{Claim, Fingerprint, Generation, SecretHash};
 use sluice_common::state::NodeState;
 use sluice_common::time::Span;
-use sluice_common::wire::Greeting;
+use sluice_common::wire::HelloReply;
 
 use super::rig::*;
 use crate::{
@@ -78,7 +78,7 @@ fn join(rig: &mut Rig, number: u32, name: &str, by: u8) -> Result<Joined, JoinRe
 }
 
 /// What a node hears that shows a certificate which says this.
-fn says(rig: &mut Rig, name: &str, claim: Claim) -> Result<(), String> {
+fn says(rig: &mut Rig, name: &str, claim: NodeClaim) -> Result<(), String> {
     let hello = Box::new(hello(name, 1, 4));
     let session = SessionId(9000 + rig.log.len() as u64);
     let fed = rig.feed(Input::NodeHello {
@@ -88,8 +88,8 @@ fn says(rig: &mut Rig, name: &str, claim: Claim) -> Result<(), String> {
         claim,
     });
     match fed.greeting() {
-        Greeting::Welcome(_) => Ok(()),
-        Greeting::Refused { message } => Err(message.clone()),
+        HelloReply::Welcome(_) => Ok(()),
+        HelloReply::Refused { message } => Err(message.clone()),
     }
 }
 
@@ -211,7 +211,7 @@ fn a_name_that_is_taken_is_given_anew_by_a_token_for_it_alone() {
         "the host that had the name loses its link"
     );
     assert_eq!(rig.node_state("n"), NodeState::Unreachable);
-    let message = says(&mut rig, "n", Claim::default()).unwrap_err();
+    let message = says(&mut rig, "n", NodeClaim::default()).unwrap_err();
     assert!(
         message.contains("`sluice token create --node n`"),
         "{message}"
@@ -253,7 +253,7 @@ fn a_revoked_node_loses_its_link_at_once_and_stays_out_after_a_restart() {
     assert_eq!(rig.node_state("n"), NodeState::Unreachable);
     for snapshot_at in [0, rig.log.len()] {
         rig.restart(snapshot_at);
-        assert!(says(&mut rig, "n", Claim::default()).is_err());
+        assert!(says(&mut rig, "n", NodeClaim::default()).is_err());
     }
     // What it held is given up with its lease, as of any host that falls silent.
     assert_eq!(rig.core.state().attempts_on(&node("n")).count(), 1);
@@ -266,7 +266,7 @@ fn a_linked_node_is_deleted_by_force_and_its_certificate_with_it() {
     assert!(rig.change("n", delete(false)).cut.is_empty());
     let fed = rig.change("n", delete(true));
     assert_eq!((fed.cut.len(), rig.core.state().nodes().len()), (1, 0));
-    assert!(says(&mut rig, "n", Claim::default()).is_err());
+    assert!(says(&mut rig, "n", NodeClaim::default()).is_err());
     assert!(rig.core.state().nodes().is_empty());
 }
 
@@ -276,7 +276,7 @@ fn a_certificate_for_a_pool_decides_where_a_host_joins_and_its_config_does_not()
     rig.put_pool("training");
     let pool = Some(PoolName::new("training").unwrap());
     let generation = Generation::default();
-    says(&mut rig, "n", Claim { pool, generation }).unwrap();
+    says(&mut rig, "n", NodeClaim { pool, generation }).unwrap();
     let here = rig.core.state().node(&node("n")).unwrap();
     assert_eq!(here.pool.as_str(), "training");
     assert_eq!(here.configured_pool().as_str(), "default");

@@ -6,7 +6,7 @@ use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
-use sluice_common::wire::{AttemptPhase, StopWhy};
+use sluice_common::wire::{AttemptPhase, StopReason};
 
 use super::rig::*;
 use crate::{Answer, Refusal};
@@ -97,7 +97,7 @@ fn a_shorter_grace_hurries_one_that_is_stopping_and_a_longer_one_does_not() {
     );
     let fed = rig.cancel_within("a", Some(0));
     assert_eq!(fed.orders, ["stop a.1 Cancelled 0s"]);
-    let end = end(Exit::Signal(9), Some(StopWhy::Cancelled));
+    let end = end(Exit::Signal(9), Some(StopReason::Cancelled));
     rig.status("n", "a.1", AttemptPhase::Ended(end));
     cancelled_now(&rig);
 }
@@ -107,11 +107,11 @@ fn what_stops_by_its_timeout_is_hurried_and_stays_timed_out() {
     let mut rig = Rig::one_node(1, 4);
     rig.submit("a", spec(1, 1000)).unwrap();
     rig.run("a.1");
-    rig.status("n", "a.1", stopping(StopWhy::TimedOut));
+    rig.status("n", "a.1", stopping(StopReason::TimedOut));
     assert!(rig.cancel("a").orders.is_empty());
     let fed = rig.cancel_within("a", Some(0));
     assert_eq!(fed.orders, ["stop a.1 TimedOut 0s"]);
-    let end = end(Exit::Signal(9), Some(StopWhy::TimedOut));
+    let end = end(Exit::Signal(9), Some(StopReason::TimedOut));
     rig.status("n", "a.1", AttemptPhase::Ended(end));
     assert_eq!(rig.code("a"), ReasonCode::TimedOut);
 }
@@ -129,7 +129,7 @@ fn however_it_ends_then_it_was_cancelled() {
         rig.submit("a", with_retries(spec(1, 1000), 3)).unwrap();
         rig.run("a.1");
         rig.cancel("a");
-        let end = end(exit, Some(StopWhy::Cancelled));
+        let end = end(exit, Some(StopReason::Cancelled));
         rig.status("n", "a.1", AttemptPhase::Ended(end));
         cancelled_now(&rig);
     }
@@ -141,8 +141,8 @@ fn a_cancel_that_was_answered_is_not_taken_back_by_a_timeout() {
     rig.submit("a", spec(1, 1000)).unwrap();
     rig.run("a.1");
     rig.cancel("a");
-    rig.status("n", "a.1", stopping(StopWhy::TimedOut));
-    let end = end(Exit::Signal(15), Some(StopWhy::TimedOut));
+    rig.status("n", "a.1", stopping(StopReason::TimedOut));
+    let end = end(Exit::Signal(15), Some(StopReason::TimedOut));
     rig.status("n", "a.1", AttemptPhase::Ended(end));
     cancelled_now(&rig);
 }
@@ -194,7 +194,7 @@ fn a_host_that_is_back_with_it_is_told_again() {
     let held = |phase| holding(hello("n", 1, 4), vec![status("a.1", phase)]);
     let fed = rig.hello(held(running()));
     assert_eq!(fed.orders, ["stop a.1 Cancelled 7s"]);
-    let fed = rig.hello(held(stopping(StopWhy::Cancelled)));
+    let fed = rig.hello(held(stopping(StopReason::Cancelled)));
     assert!(fed.orders.is_empty(), "it is stopping already");
     assert_eq!(rig.state("a"), StepState::Stopping);
 }

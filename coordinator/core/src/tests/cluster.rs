@@ -3,7 +3,7 @@
 use std::vec;
 use std::vec::Vec;
 
-use sluice_common::cluster::{ClusterTerms, DefaultPool, SubjectTerms};
+use sluice_common::cluster::{ClusterSpec, DefaultPool, SubjectSpec};
 use sluice_common::id::PoolName;
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
@@ -24,12 +24,12 @@ fn pool(name: &str) -> PoolName {
     name.parse().unwrap()
 }
 
-fn terms() -> ClusterTerms {
-    let its = SubjectTerms {
+fn terms() -> ClusterSpec {
+    let its = SubjectSpec {
         pool: Some(pool("own")),
-        ..SubjectTerms::default()
+        ..SubjectSpec::default()
     };
-    ClusterTerms {
+    ClusterSpec {
         default_pool: DefaultPool {
             cpu: Some(pool("cpus")),
             gpu: Some(pool("gpus")),
@@ -38,7 +38,7 @@ fn terms() -> ClusterTerms {
     }
 }
 
-fn cluster(terms: ClusterTerms) -> Wanted {
+fn cluster(terms: ClusterSpec) -> Wanted {
     Wanted::Cluster { terms }
 }
 
@@ -131,9 +131,9 @@ fn the_default_pool_takes_those_of_subjects_that_have_a_policy_elsewhere_too() {
 #[test]
 fn a_subject_has_a_pool_for_each_kind_of_work() {
     let mut rig = rig();
-    let its = SubjectTerms {
+    let its = SubjectSpec {
         cpu: Some(pool("own")),
-        ..SubjectTerms::default()
+        ..SubjectSpec::default()
     };
     let mut terms = terms();
     terms.subjects = [("x".parse().unwrap(), its)].into();
@@ -167,7 +167,11 @@ fn a_default_pool_that_is_named_lets_in_as_if_it_were_not() {
 
 fn at_most(gpus: u64) -> PolicySpec {
     PolicySpec {
-        limit: [(sluice_common::amount::Key::new("gpu").unwrap(), gpus)].into(),
+        limit: [(
+            sluice_common::amount::ResourceKey::new("gpu").unwrap(),
+            gpus,
+        )]
+        .into(),
         ..PolicySpec::default()
     }
 }
@@ -236,7 +240,7 @@ fn where_nobody_lends_a_policy_it_is_rejected_by_pool() {
         (StepState::Rejected, ReasonCode::NoPolicy)
     );
     assert_eq!(reason.detail["pool"], "cpus".into());
-    rig.apply(vec![cluster(ClusterTerms::default())]);
+    rig.apply(vec![cluster(ClusterSpec::default())]);
     rig.submit("b", of("x", spec(1, 1000))).unwrap();
     assert_eq!(
         rig.code("b"),
@@ -251,7 +255,7 @@ fn a_step_stays_where_it_was_sent_and_a_repeat_of_it_is_one() {
     let wide = || of("x", spec(0, 4000));
     rig.submit("a", wide()).unwrap();
     rig.submit("b", wide()).unwrap();
-    rig.apply(vec![cluster(ClusterTerms::default())]);
+    rig.apply(vec![cluster(ClusterSpec::default())]);
     rig.put_policy("gpus", "x", PolicySpec::default());
     assert_eq!(rig.state("b"), StepState::Queued);
     assert!(!rig.submit("b", wide()).unwrap().created);

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use sluice_common::pool::PoolSpec;
 
 use sluice_common::label::{LabelKey, LabelValue};
-use sluice_common::platform::terms::{PlatformSpec, UnmatchedPlatform};
+use sluice_common::platform::spec::{PlatformSpec, UnmatchedPlatform};
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;

@@ -6,7 +6,7 @@ use alloc::vec;
 use sluice_common::reason::{Detail, ReasonCode};
 use sluice_common::state::StepState;
 use sluice_common::supervision::{Exit, OutOfMemory, StorageBound, StorageExceeded};
-use sluice_common::wire::{AttemptPhase, StopWhy};
+use sluice_common::wire::{AttemptPhase, StopReason};
 
 use super::rig::*;
 use crate::{MAX_ATTEMPTS_KEPT, PartPhase};
@@ -54,7 +54,7 @@ fn the_process_and_the_end_are_kept_with_the_attempt() {
 }
 
 /// How it ended, on whose account it was stopped, retries allowed, and what became of the step.
-type Case = (Exit, Option<StopWhy>, u32, StepState, ReasonCode);
+type Case = (Exit, Option<StopReason>, u32, StepState, ReasonCode);
 
 #[test]
 fn what_becomes_of_a_step_is_told_by_how_its_attempt_ended() {
@@ -98,49 +98,49 @@ fn what_becomes_of_a_step_is_told_by_how_its_attempt_ended() {
         (Exit::HostRebooted, None, 0, Allocated, R::Allocated),
         (
             Exit::Signal(15),
-            Some(StopWhy::TimedOut),
+            Some(StopReason::TimedOut),
             5,
             Failed,
             R::TimedOut,
         ),
         (
             Exit::Code(0),
-            Some(StopWhy::TimedOut),
+            Some(StopReason::TimedOut),
             0,
             Failed,
             R::TimedOut,
         ),
         (
             Exit::Signal(15),
-            Some(StopWhy::Cancelled),
+            Some(StopReason::Cancelled),
             0,
             Cancelled,
             R::Cancelled,
         ),
         (
             Exit::Code(0),
-            Some(StopWhy::Preempted),
+            Some(StopReason::Preempted),
             0,
             Succeeded,
             R::Completed,
         ),
         (
             Exit::Signal(15),
-            Some(StopWhy::Preempted),
+            Some(StopReason::Preempted),
             0,
             Allocated,
             R::Allocated,
         ),
         (
             Exit::Signal(15),
-            Some(StopWhy::Drained),
+            Some(StopReason::Drained),
             0,
             Allocated,
             R::Allocated,
         ),
         (
             Exit::Code(1),
-            Some(StopWhy::Superseded),
+            Some(StopReason::Superseded),
             0,
             Allocated,
             R::Allocated,
@@ -233,7 +233,7 @@ fn a_requeued_step_goes_elsewhere_while_its_old_attempt_is_still_being_cleared()
 fn a_host_that_stops_a_step_for_its_timeout_says_so() {
     let mut rig = Rig::one_node(1, 4);
     rig.submit("a", spec(1, 1000)).unwrap();
-    let fed = rig.status("n", "a.1", stopping(StopWhy::TimedOut));
+    let fed = rig.status("n", "a.1", stopping(StopReason::TimedOut));
     assert_eq!(fed.types(), ["starting", "started", "stopping"]);
     assert_eq!(
         (rig.state("a"), rig.code("a")),
@@ -282,12 +282,12 @@ fn giving_way_and_losing_a_host_are_paid_with_retries_where_that_is_chosen() {
     for (exit, stopped, over) in [
         (
             Exit::Signal(15),
-            Some(StopWhy::Preempted),
+            Some(StopReason::Preempted),
             StepState::Preempted,
         ),
         (
             Exit::Signal(15),
-            Some(StopWhy::Drained),
+            Some(StopReason::Drained),
             StepState::Preempted,
         ),
         (Exit::LeaseExpired, None, StepState::Failed),

@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use sluice_common::pool::PoolSpec;
 
-use sluice_common::amount::Key;
+use sluice_common::amount::ResourceKey;
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
@@ -13,7 +13,7 @@ use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
-use sluice_common::wire::{AttemptPhase, StopWhy};
+use sluice_common::wire::{AttemptPhase, StopReason};
 use sluice_reasons::messages::explanation;
 
 use super::rig::*;
@@ -23,7 +23,7 @@ fn terms(priority: u64, reserved: &[(&str, u64)], limit: &[(&str, u64)]) -> Poli
     let table = |pairs: &[(&str, u64)]| {
         let pairs = pairs.iter();
         pairs
-            .map(|(key, n)| (Key::new(*key).unwrap(), *n))
+            .map(|(key, n)| (ResourceKey::new(*key).unwrap(), *n))
             .collect()
     };
     PolicySpec {
@@ -91,7 +91,7 @@ fn exposure(step: &str, rig: &Rig) -> Vec<String> {
 }
 
 fn gone_by_preemption(rig: &mut Rig, attempt: &str) {
-    rig.status("n", attempt, gone(Exit::Signal(15), StopWhy::Preempted));
+    rig.status("n", attempt, gone(Exit::Signal(15), StopReason::Preempted));
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_victim_and_its_waiter_each_tell_of_the_other() {
         panic!("{promised:?}")
     };
     assert_eq!(awaited.attempt, &attempt("victim.1"));
-    assert_eq!(awaited.stopping, Some(StopWhy::Preempted));
+    assert_eq!(awaited.stopping, Some(StopReason::Preempted));
     assert_eq!(
         (awaited.since, awaited.grace_ends),
         (Some(rig.now), Some(rig.now + GRACE))

@@ -9,7 +9,7 @@ use sluice_common::reason::{Detail, ReasonCode};
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
-use sluice_common::wire::{Assignment, AttemptPhase, Gang, StopWhy, ToNode};
+use sluice_common::wire::{Assignment, AttemptPhase, Gang, StopReason, ToNode};
 
 use super::rig::*;
 
@@ -41,7 +41,7 @@ fn assignments(sent: &[ToNode]) -> Vec<Assignment> {
         | ToNode::Suspend { .. }
         | ToNode::Resume { .. }
         | ToNode::RestoreGpus { .. }
-        | ToNode::Show { .. } => None,
+        | ToNode::ShowWarrant { .. } => None,
     });
     sent.collect()
 }
@@ -153,7 +153,7 @@ fn one_part_that_fails_ends_all_as_one_and_is_named() {
         assert_eq!(rig.state("g"), StepState::Stopping);
         assert_eq!(rig.code("g"), ReasonCode::PeerEnded);
         for host in ["a", "c"] {
-            rig.status(host, "g.1", gone(Exit::Signal(15), StopWhy::PeerEnded));
+            rig.status(host, "g.1", gone(Exit::Signal(15), StopReason::PeerEnded));
         }
         assert_eq!((rig.state("g"), rig.code("g")), (StepState::Failed, code));
         let reason = rig.reason("g");
@@ -181,7 +181,7 @@ fn a_part_whose_host_is_lost_ends_all_and_the_step_waits_again_for_free() {
         StepState::Stopping,
         "the other host still runs its part"
     );
-    let left = gone(Exit::Signal(15), StopWhy::PeerEnded);
+    let left = gone(Exit::Signal(15), StopReason::PeerEnded);
     rig.status(&on[1], "g.1", left);
     assert_eq!(
         rig.state("g"),
@@ -198,10 +198,10 @@ fn a_part_that_its_host_stops_for_the_time_stops_all() {
     rig.submit("g", gang(2, 2)).unwrap();
     run_all(&mut rig, "g", "g.1");
     let on = hosts(&rig, "g");
-    let fed = rig.status(&on[1], "g.1", stopping(StopWhy::TimedOut));
+    let fed = rig.status(&on[1], "g.1", stopping(StopReason::TimedOut));
     assert_eq!(fed.orders, ["stop g.1 TimedOut 7s"]);
     for host in &on {
-        rig.status(host, "g.1", gone(Exit::Signal(15), StopWhy::TimedOut));
+        rig.status(host, "g.1", gone(Exit::Signal(15), StopReason::TimedOut));
     }
     assert_eq!(
         (rig.state("g"), rig.code("g")),
@@ -220,7 +220,7 @@ fn a_cancel_stops_every_part_and_holds_whatever_one_of_them_says() {
         ("b", Exit::Code(0)),
         ("c", Exit::Signal(9)),
     ] {
-        rig.status(host, "g.1", gone(exit, StopWhy::Cancelled));
+        rig.status(host, "g.1", gone(exit, StopReason::Cancelled));
     }
     assert_eq!(rig.state("g"), StepState::Cancelled);
 }
@@ -238,7 +238,7 @@ fn a_host_that_comes_back_hears_that_its_peers_have_ended() {
     words.highest_epoch = Some(epoch(1).into());
     let fed = rig.hello(holding(words, vec![status("g.1", running())]));
     assert_eq!(fed.orders, ["stop g.1 PeerEnded 7s"]);
-    rig.status(&on[0], "g.1", gone(Exit::Signal(15), StopWhy::PeerEnded));
+    rig.status(&on[0], "g.1", gone(Exit::Signal(15), StopReason::PeerEnded));
     assert_eq!(rig.state("g"), StepState::Failed);
 }
 

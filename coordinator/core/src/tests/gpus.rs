@@ -12,7 +12,7 @@ use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
-use sluice_common::wire::{FromNode, StopWhy, ToNode};
+use sluice_common::wire::{FromNode, StopReason, ToNode};
 
 use super::rig::*;
 use crate::input::NodeChange;
@@ -129,7 +129,7 @@ fn a_waiter_whose_gpu_did_not_come_free_loses_its_promise_and_keeps_its_place() 
     let mut rig = preempted();
     let fed = rig.say("n", say(&[("GPU-n-0", held(4711))]));
     assert_eq!(fed.types(), ["gpus_reported", "withdrawn"]);
-    let fed = rig.status("n", "low.1", gone(Exit::Signal(15), StopWhy::Preempted));
+    let fed = rig.status("n", "low.1", gone(Exit::Signal(15), StopReason::Preempted));
     assert!(
         !fed.types().contains(&"allocated".into()),
         "{:?}",
@@ -272,7 +272,7 @@ fn a_host_that_calls_itself_unfit_is_drained_once_for_each_cause() {
     };
     let fed = rig.say("n", unfit("XID 79"));
     assert_eq!(fed.types(), ["gpus_reported", "node_draining", "stopping"]);
-    rig.status("n", "a.1", gone(Exit::Signal(15), StopWhy::Drained));
+    rig.status("n", "a.1", gone(Exit::Signal(15), StopReason::Drained));
     rig.change("n", NodeChange::Uncordon);
     assert_eq!(rig.state("a"), StepState::Allocated, "the admin's word");
     assert_eq!(rig.say("n", unfit("XID 79")).types(), [""; 0]);
@@ -289,12 +289,12 @@ fn a_step_whose_gpu_is_lost_fails_with_that_reason_unless_it_may_try_again() {
             .unwrap();
         rig.run("a.1");
         rig.say("n", say(&[("GPU-n-0", GpuFault::Lost)]));
-        rig.status("n", "a.1", stopping(StopWhy::GpuLost));
+        rig.status("n", "a.1", stopping(StopReason::GpuLost));
         assert_eq!(
             (rig.state("a"), rig.code("a")),
             (StepState::Stopping, ReasonCode::GpuLost)
         );
-        rig.status("n", "a.1", gone(Exit::Signal(9), StopWhy::GpuLost));
+        rig.status("n", "a.1", gone(Exit::Signal(9), StopReason::GpuLost));
         assert_eq!((rig.state("a"), rig.code("a")), (state, code));
     }
 }

@@ -6,7 +6,7 @@ use alloc::{format, vec};
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::supervision::{BootMillis, Exit};
-use sluice_common::wire::{AttemptPhase, StopWhy};
+use sluice_common::wire::{AttemptPhase, StopReason};
 
 use super::rig::*;
 use crate::{Answer, Change, Input, NewStep, ReplyId};
@@ -189,7 +189,7 @@ fn a_part_of_a_gang_that_cannot_begin_ends_all_of_it() {
     rig.status("m", "g.1", running());
     beat_on(&mut rig, "n", answered, 12);
     assert_eq!(rig.state("g"), StepState::Stopping);
-    rig.status("m", "g.1", gone(Exit::Signal(15), StopWhy::PeerEnded));
+    rig.status("m", "g.1", gone(Exit::Signal(15), StopReason::PeerEnded));
     assert_eq!(rig.state("g"), StepState::Queued);
 }
 

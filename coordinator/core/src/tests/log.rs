@@ -7,7 +7,7 @@ use alloc::vec;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::supervision::Exit;
 use sluice_common::time::{Span, Time};
-use sluice_common::wire::StopWhy;
+use sluice_common::wire::StopReason;
 
 use super::rig::*;
 use crate::{Misfit, Record, Stamped, State};
@@ -89,7 +89,7 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
         (
             Record::Stopping(record::Stopping {
                 attempt: super::rig::attempt("a.2"),
-                why: StopWhy::Drained,
+                why: StopReason::Drained,
                 by: None,
                 grace: None,
             }),

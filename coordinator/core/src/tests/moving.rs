@@ -7,7 +7,7 @@ use sluice_common::pool::PolicySpec;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
-use sluice_common::wire::StopWhy;
+use sluice_common::wire::StopReason;
 
 use super::rig::*;
 use crate::NodeChange;
@@ -70,7 +70,7 @@ fn an_empty_node_moves_at_once_and_its_units_are_the_other_pool_s() {
 #[test]
 fn what_runs_is_drained_first_and_nobody_is_granted_anything_meanwhile() {
     let mut rig = two_pools();
-    let reserved = [(sluice_common::amount::Key::new("gpu").unwrap(), 1)];
+    let reserved = [(sluice_common::amount::ResourceKey::new("gpu").unwrap(), 1)];
     let policy = PolicySpec {
         reserved: reserved.into(),
         ..PolicySpec::default()
@@ -84,7 +84,7 @@ fn what_runs_is_drained_first_and_nobody_is_granted_anything_meanwhile() {
     assert_eq!(rig.state("goes"), StepState::Stopping);
     assert_eq!(rig.state("stays"), StepState::Running);
     rig.submit("waits", in_pool(spec(1, 0), "other")).unwrap();
-    rig.status("n", "goes.1", gone(Exit::Code(143), StopWhy::Drained));
+    rig.status("n", "goes.1", gone(Exit::Code(143), StopReason::Drained));
     assert_eq!(rig.state("waits"), StepState::Queued);
     assert_eq!(here(&rig).pool.as_str(), "default");
     // A restart of the coordinator and of the agent forget nothing of it.

@@ -14,7 +14,7 @@ use sluice_common::pool::PolicySpec;
 use sluice_common::state::NodeState;
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
-use sluice_common::wire::{AttemptPhase, StopWhy};
+use sluice_common::wire::{AttemptPhase, StopReason};
 use sluice_scheduler::{GpusOf, sees};
 
 use super::rig::*;
@@ -80,7 +80,7 @@ fn declared(name: &str, selector: &str) -> Wanted {
     Wanted::Platform {
         pool: "default".parse().unwrap(),
         platform: name.parse().unwrap(),
-        terms: alloc::boxed::Box::new(sluice_common::platform::terms::PlatformSpec {
+        terms: alloc::boxed::Box::new(sluice_common::platform::spec::PlatformSpec {
             selector: serde_json::from_str(selector).unwrap(),
             ..Default::default()
         }),
@@ -112,7 +112,7 @@ fn set_up(hosts: &Hosts) -> Rig {
     let priority = 10;
     let policy = PolicySpec {
         priority,
-        reserved: [(sluice_common::amount::Key::new("gpu").unwrap(), 2)].into(),
+        reserved: [(sluice_common::amount::ResourceKey::new("gpu").unwrap(), 2)].into(),
         ..PolicySpec::default()
     };
     rig.put_policy("default", "vip", policy);
@@ -120,7 +120,7 @@ fn set_up(hosts: &Hosts) -> Rig {
 }
 
 /// What a host would truly say next of a part.
-fn next(phase: PartPhase, why: Option<StopWhy>) -> AttemptPhase {
+fn next(phase: PartPhase, why: Option<StopReason>) -> AttemptPhase {
     match (phase, why) {
         (PartPhase::Allocated | PartPhase::Starting, None) => running(),
         (_, None) => released(Exit::Code(0)),
@@ -217,7 +217,7 @@ fn check_grants(rig: &Rig, mark: usize) {
             continue;
         };
         let spec = &rig.core.state().step(&attempt.step).unwrap().spec;
-        let asked = platform::asked(spec.platform.as_deref().unwrap());
+        let asked = platform::parse_platforms(spec.platform.as_deref().unwrap());
         // `any` among others is any.
         let asked: Vec<PlatformName> = asked.unwrap();
         let of = |view: Option<&PlatformName>| {

@@ -8,14 +8,14 @@ use std::string::{String, ToString};
 use std::vec;
 use std::vec::Vec;
 
-use sluice_common::platform::terms::PlatformSpec;
+use sluice_common::platform::spec::PlatformSpec;
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::request::StepRequest;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::template::Template;
-use sluice_common::validation::ValidationTerms;
+use sluice_common::validation::ValidationSpec;
 use sluice_common::wire::{Assignment, ToNode};
 
 use super::rig::*;
@@ -86,7 +86,7 @@ pub(super) fn platform(name: &str, json: &str) -> Wanted {
 }
 
 fn validation(name: &str, json: &str) -> Wanted {
-    let terms: ValidationTerms = serde_json::from_str(json).unwrap();
+    let terms: ValidationSpec = serde_json::from_str(json).unwrap();
     terms.read().unwrap();
     Wanted::Validation {
         validation: name.parse().unwrap(),
@@ -242,7 +242,7 @@ fn of_platforms_that_share_a_gpu_the_one_that_is_asked_for_says_what_holds() {
         "w.1",
         gone(
             sluice_common::supervision::Exit::Code(0),
-            sluice_common::wire::StopWhy::Cancelled,
+            sluice_common::wire::StopReason::Cancelled,
         ),
     );
     rig.submit("others", asks(&named(4, "h100"))).unwrap();

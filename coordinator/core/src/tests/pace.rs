@@ -103,10 +103,10 @@ fn what_it_loses_is_seen_at_once_and_what_it_gains_waits() {
     assert!(!fit(&rig, "GPU-n-0") && has(&rig) == 3);
     rig.say(
         "n",
-        FromNode::Supervisor(SupervisorState::Away("it is gone".into())),
+        FromNode::Supervisor(SupervisorState::Unresponsive("it is gone".into())),
     );
     assert_eq!(rig.node_state("n"), NodeState::Unsupervised);
-    rig.say("n", FromNode::Supervisor(SupervisorState::Answers));
+    rig.say("n", FromNode::Supervisor(SupervisorState::Responding));
     assert_eq!(rig.node_state("n"), NodeState::Unsupervised);
     rig.say(
         "n",
@@ -135,8 +135,11 @@ fn whatever_it_says_it_makes_no_more_records_than_come_in() {
             rig.say("n", faults(&some));
             let why = format!("{n}.{k}");
             rig.say("n", FromNode::Health(HostHealth::Unfit(why.clone())));
-            rig.say("n", FromNode::Supervisor(SupervisorState::Away(why)));
-            rig.say("n", FromNode::Supervisor(SupervisorState::Answers));
+            rig.say(
+                "n",
+                FromNode::Supervisor(SupervisorState::Unresponsive(why)),
+            );
+            rig.say("n", FromNode::Supervisor(SupervisorState::Responding));
             rig.say("n", FromNode::Health(HostHealth::Fit));
         }
         rig.heartbeat("n");
@@ -154,11 +157,11 @@ fn however_long_it_was_in_trouble_it_is_heard_soon_after_it_is_well() {
     for _ in 0..2_000 {
         rig.hello(hello("n", 0, 8));
     }
-    let away = SupervisorState::Away("it is being restarted".to_string());
+    let away = SupervisorState::Unresponsive("it is being restarted".to_string());
     rig.say("n", FromNode::Supervisor(away));
     let state = rig.core.state().node(&node("n")).unwrap().state;
     assert_eq!(state, NodeState::Unsupervised);
-    rig.say("n", FromNode::Supervisor(SupervisorState::Answers));
+    rig.say("n", FromNode::Supervisor(SupervisorState::Responding));
     for _ in 0..35 {
         rig.heartbeat("n");
         rig.pass(1);

@@ -5,7 +5,7 @@ use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
-use sluice_common::wire::StopWhy;
+use sluice_common::wire::StopReason;
 
 use super::rig::*;
 use crate::{Refusal, Steer};
@@ -75,7 +75,7 @@ fn what_is_queued_again_waits_anew() {
     rig.submit("b", spec(1, 1000)).unwrap();
     rig.steer("a", Steer::Requeue);
     rig.change("n", crate::NodeChange::Cordon { reason: None });
-    rig.status("n", "a.1", gone(Exit::Signal(15), StopWhy::Requeued));
+    rig.status("n", "a.1", gone(Exit::Signal(15), StopReason::Requeued));
     rig.pass(19);
     assert_eq!(rig.state("a"), StepState::Queued);
     rig.pass(1);

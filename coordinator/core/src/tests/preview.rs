@@ -6,13 +6,13 @@ use std::string::{String, ToString};
 use std::vec;
 use std::vec::Vec;
 
-use sluice_common::amount::Key;
+use sluice_common::amount::ResourceKey;
 use sluice_common::pool::PolicySpec;
-use sluice_common::rules::{Setting, StepDefaults, StepMaxima};
+use sluice_common::pool_rules::{Setting, StepDefaults, StepMaxima};
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::time::Span;
-use sluice_common::validation::{Assertion, ValidationTerms};
+use sluice_common::validation::{Assertion, ValidationSpec};
 
 use super::rig::*;
 use crate::input::WantedPool;
@@ -47,7 +47,7 @@ fn ruled(rules: PoolSpec) -> Vec<Wanted> {
         message: "half a host at most".into(),
         when: None,
     };
-    let terms = ValidationTerms {
+    let terms = ValidationSpec {
         description: String::new(),
         assertions: vec![assertion],
     };
@@ -88,7 +88,7 @@ fn rig() -> Rig {
 fn silent(mcpu: u64) -> StepSpec {
     StepSpec {
         timeout: None,
-        unsaid: [Setting::Timeout, Setting::Retries].into(),
+        unset: [Setting::Timeout, Setting::Retries].into(),
         ..spec(0, mcpu)
     }
 }
@@ -166,7 +166,7 @@ fn where_it_ends_is_told_and_what_comes_after_was_not_reached() {
         "default",
         "s",
         PolicySpec {
-            limit: [(Key::new("mcpu").unwrap(), 500)].into(),
+            limit: [(ResourceKey::new("mcpu").unwrap(), 500)].into(),
             ..PolicySpec::default()
         },
     );
@@ -230,7 +230,7 @@ fn what_waits_is_told_its_place_and_who_gives_way_to_it() {
     rig.run("runs.1");
     let first = PolicySpec {
         priority: 9,
-        limit: [(Key::new("mcpu").unwrap(), 4000)].into(),
+        limit: [(ResourceKey::new("mcpu").unwrap(), 4000)].into(),
         ..PolicySpec::default()
     };
     rig.put_policy("default", "vip", first);

@@ -8,19 +8,21 @@ use alloc::{format, vec};
 use sluice_common::pool::PoolSpec;
 
 use proptest::prelude::*;
-use sluice_common::amount::{GPU, Key};
+use sluice_common::amount::{GPU, ResourceKey};
 use sluice_common::gpu_state::{GpuFault, GpuStates};
 use sluice_common::id::{AttemptId, NodeName, PoolName, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::label::{LabelKey, LabelValue};
-use sluice_common::platform::terms::PlatformSpec;
-use sluice_common::pool::{PolicySpec, Table};
-use sluice_common::rules::StepMaxima;
+use sluice_common::platform::spec::PlatformSpec;
+use sluice_common::pool::{PolicySpec, ResourceTable};
+use sluice_common::pool_rules::StepMaxima;
 use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
-use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode, StopWhy, SuspendFailure, ToNode};
+use sluice_common::wire::{
+    AttemptPhase, AttemptStatus, FromNode, StopReason, SuspendFailure, ToNode,
+};
 use sluice_reasons::messages::explanation;
 
 use super::rig::*;
@@ -196,11 +198,11 @@ fn phase(number: u8) -> AttemptPhase {
     match number {
         0 => AttemptPhase::Starting,
         1 | 2 => running(),
-        3 => stopping(StopWhy::TimedOut),
-        4 => stopping(StopWhy::Superseded),
+        3 => stopping(StopReason::TimedOut),
+        4 => stopping(StopReason::Superseded),
         5 => ended(Exit::Code(0)),
         6 => ended(Exit::Code(1)),
-        7 => AttemptPhase::Ended(end(Exit::Signal(15), Some(StopWhy::Cancelled))),
+        7 => AttemptPhase::Ended(end(Exit::Signal(15), Some(StopReason::Cancelled))),
         8 => released(Exit::LeaseExpired),
         9 => released(Exit::Unknown),
         10 => released(Exit::StartFailed(String::from("no"))),
@@ -253,8 +255,8 @@ fn progress(rig: &mut Rig, id: u8, part: prop::sample::Index, number: u8) {
 fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool) {
     let pool = PoolName::new("default").unwrap();
     let subject = Subject::new("s").unwrap();
-    let few: Table = [(Key::new(GPU).unwrap(), gpus)].into();
-    let policy = |reserved: Table, limit: Table| PolicySpec {
+    let few: ResourceTable = [(ResourceKey::new(GPU).unwrap(), gpus)].into();
+    let policy = |reserved: ResourceTable, limit: ResourceTable| PolicySpec {
         reserved,
         limit,
         ..PolicySpec::default()
@@ -262,8 +264,8 @@ fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool
     let wanted = match change {
         0 => wanted_pool("default", &[(GPU, gpus)]),
         1 => wanted_pool("default", &[]),
-        2 => wanted_policy("default", "s", policy(few, Table::new())),
-        3 => wanted_policy("default", "s", policy(Table::new(), few)),
+        2 => wanted_policy("default", "s", policy(few, ResourceTable::new())),
+        3 => wanted_policy("default", "s", policy(ResourceTable::new(), few)),
         4 => wanted_policy("default", "s", PolicySpec::default()),
         5 => Wanted::Pool {
             pool,
@@ -277,7 +279,7 @@ fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool
             terms: alloc::boxed::Box::new(WantedPool::from(rules(gpus))),
         },
         7 => Wanted::NoPolicy { pool, subject },
-        8 => wanted_policy("default", "t", policy(few, Table::new())),
+        8 => wanted_policy("default", "t", policy(few, ResourceTable::new())),
         9 => wanted_policy(
             "default",
             "t",
@@ -488,7 +490,7 @@ fn restore(rig: &mut Rig, back: prop::sample::Index, kept: u64) {
         words.attempts = attempts.map(ran).collect();
         let fed = rig.hello(words);
         let shown = fed.sent.iter().filter_map(|order| {
-            let ToNode::Show { attempt } = order else {
+            let ToNode::ShowWarrant { attempt } = order else {
                 return None;
             };
             Some(attempt.clone())
@@ -535,8 +537,8 @@ fn new_rig() -> Rig {
 /// Some of what its steps hold may be kept for them, so that they need not give way.
 fn its_policy() -> PolicySpec {
     let reserved = [
-        (Key::new("gpu").unwrap(), 2),
-        (Key::new("mcpu").unwrap(), 4000),
+        (ResourceKey::new("gpu").unwrap(), 2),
+        (ResourceKey::new("mcpu").unwrap(), 4000),
     ];
     PolicySpec {
         reserved: reserved.into(),

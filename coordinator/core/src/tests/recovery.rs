@@ -8,7 +8,7 @@ use sluice_common::id::PoolName;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::supervision::Exit;
-use sluice_common::wire::{AttemptPhase, AttemptStatus, Hello, StopWhy};
+use sluice_common::wire::{AttemptPhase, AttemptStatus, Hello, StopReason};
 
 use super::rig::*;
 use crate::{Answer, Input, RecoveryWhy, Refusal, ReplyId, Step, Warrant};
@@ -142,7 +142,7 @@ fn an_admin_ends_it_early_and_only_where_there_is_one() {
     assert_eq!(fed.orders, ["stop a.1 Superseded 30s"]);
     assert_eq!(fed.answers, [Answer::Changed(Ok(()))]);
     assert_eq!(rig.state("b"), StepState::Queued);
-    rig.status("n", "a.1", gone(Exit::Signal(15), StopWhy::Superseded));
+    rig.status("n", "a.1", gone(Exit::Signal(15), StopReason::Superseded));
     assert_eq!(rig.state("b"), StepState::Allocated);
     let refused = Answer::Changed(Err(Refusal::NotRecovering));
     assert_eq!(rig.feed(end()).answers, [refused]);
@@ -181,7 +181,7 @@ fn a_later_attempt_takes_the_place_of_the_one_that_the_store_has() {
     let backup = rig.log.len();
     rig.steer("a", crate::Steer::Requeue);
     rig.hello(hello("m", 2, 4));
-    rig.status("n", "a.1", gone(Exit::Signal(15), StopWhy::Requeued));
+    rig.status("n", "a.1", gone(Exit::Signal(15), StopReason::Requeued));
     let (there, _) = rig.placed("a");
     rig.status(&there, "a.2", running());
     let warrant = rig.warrant("a.2");
@@ -300,7 +300,7 @@ fn a_host_that_says_it_has_moved_more_than_its_gpus_hold_takes_no_memory_of_its_
         }
         assert_eq!(rig.state("a"), StepState::Suspended);
         assert_eq!(used(&rig), 300 + 80_000, "one GPU has 80 GB");
-        rig.status("n", "a.1", gone(Exit::Code(0), StopWhy::Cancelled));
+        rig.status("n", "a.1", gone(Exit::Code(0), StopReason::Cancelled));
         assert_eq!(used(&rig), 200);
     }
 }
@@ -345,7 +345,7 @@ fn a_gang_of_which_a_host_has_lost_its_part_ends_as_one() {
         fed.orders.contains(&"stop g.1 Superseded 7s".to_string()),
         "{fed:?}"
     );
-    rig.status("n", "g.1", gone(Exit::Signal(15), StopWhy::Superseded));
+    rig.status("n", "g.1", gone(Exit::Signal(15), StopReason::Superseded));
     assert_eq!(rig.state("g"), StepState::Queued);
 }
 
@@ -467,7 +467,7 @@ fn what_is_adopted_on_a_drained_node_leaves_it() {
     rig.hello(back("n", vec![status("a.1", running())]));
     let fed = rig.show("n", "a.1", Some(&warrant));
     assert_eq!(fed.orders, ["stop a.1 Drained 7s"]);
-    let fed = rig.status("n", "a.1", gone(Exit::Signal(15), StopWhy::Drained));
+    let fed = rig.status("n", "a.1", gone(Exit::Signal(15), StopReason::Drained));
     assert!(fed.types().contains(&"node_drained".to_string()), "{fed:?}");
 }
 

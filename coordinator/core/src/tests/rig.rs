@@ -10,12 +10,12 @@ use alloc::vec::Vec;
 use alloc::{format, string};
 use sluice_common::pool::PoolSpec;
 
-use sluice_common::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN};
+use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, ResourceKey, STEP_RUN};
+use sluice_common::credential::NodeClaim;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, StepId, Subject};
 use sluice_common::inventory::{Gpu, Inventory};
 use sluice_common::pool::PolicySpec;
-use sluice_common::proof::Claim;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::request::ResourceSettings;
 use sluice_common::state::{NodeState, StepState};
@@ -24,8 +24,8 @@ use sluice_common::supervision::{BootMillis, Exit};
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 use sluice_common::wire::{
-    AttemptEnd, AttemptPhase, AttemptStatus, FromNode, Greeting, Heartbeat, Hello,
-    PROTOCOL_VERSION, Started, StopWhy, ToNode, Welcome,
+    AttemptEnd, AttemptPhase, AttemptStatus, FromNode, Heartbeat, Hello, HelloReply,
+    PROTOCOL_VERSION, StartedProcess, StopReason, ToNode, Welcome,
 };
 
 use crate::{
@@ -52,7 +52,7 @@ pub(super) const GRACE: Span = Span::from_secs(7);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Fed {
     pub(super) records: Vec<Record>,
-    pub(super) greetings: Vec<Greeting>,
+    pub(super) greetings: Vec<HelloReply>,
     /// In words, such as `assign a.1`.
     pub(super) orders: Vec<String>,
     pub(super) sent: Vec<ToNode>,
@@ -70,22 +70,22 @@ impl Fed {
         self.records.iter().map(record_type).collect()
     }
 
-    pub(super) fn greeting(&self) -> &Greeting {
+    pub(super) fn greeting(&self) -> &HelloReply {
         assert_eq!(self.greetings.len(), 1, "{self:?}");
         &self.greetings[0]
     }
 
     pub(super) fn welcome(&self) -> &Welcome {
         match self.greeting() {
-            Greeting::Welcome(welcome) => welcome,
-            Greeting::Refused { message } => panic!("refused: {message}"),
+            HelloReply::Welcome(welcome) => welcome,
+            HelloReply::Refused { message } => panic!("refused: {message}"),
         }
     }
 
     pub(super) fn refusal(&self) -> &str {
         match self.greeting() {
-            Greeting::Welcome(welcome) => panic!("let in: {welcome:?}"),
-            Greeting::Refused { message } => message,
+            HelloReply::Welcome(welcome) => panic!("let in: {welcome:?}"),
+            HelloReply::Refused { message } => message,
         }
     }
 }
@@ -322,7 +322,7 @@ impl Rig {
                 assert_eq!(self.sessions.get(&node), Some(&session), "an old session");
                 assert_eq!(Some(&command.epoch), self.folded.epoch());
                 fed.orders.push(order_in_words(&command.order));
-                fed.numbers.push((command.number, command.heard));
+                fed.numbers.push((command.number, command.last_heard));
                 fed.sent.push(command.order);
             }
             Output::LetGo { session, why } => {
@@ -402,7 +402,7 @@ impl Rig {
         let hello = Box::new(hello);
         // As whoever was given access last.
         let generation = self.core.state().admission().generation(&node);
-        let claim = Claim {
+        let claim = NodeClaim {
             pool: None,
             generation,
         };
@@ -412,7 +412,7 @@ impl Rig {
             claim,
             epoch_is_proven,
         });
-        if let (Some(before), [Greeting::Refused { .. }]) = (before, &fed.greetings[..]) {
+        if let (Some(before), [HelloReply::Refused { .. }]) = (before, &fed.greetings[..]) {
             self.sessions.insert(node, before);
         }
         fed
@@ -465,9 +465,9 @@ impl Rig {
     pub(super) fn beat(&mut self, on: &str, answered: BootMillis, orders: u64) -> Fed {
         let beat = Heartbeat {
             number: 1,
-            said_at: self.host_clock(),
-            answered,
-            orders,
+            sent_at: self.host_clock(),
+            last_acknowledged: answered,
+            last_order: orders,
             challenge: None,
         };
         self.feed(Input::Heartbeat {
@@ -552,7 +552,7 @@ pub(super) fn wanted_pool(pool: &str, capacity: &[(&str, u64)]) -> Wanted {
         pool: PoolName::new(pool).unwrap(),
         terms: alloc::boxed::Box::new(WantedPool::from(PoolSpec {
             capacity: capacity
-                .map(|(key, n)| (Key::new(*key).unwrap(), *n))
+                .map(|(key, n)| (ResourceKey::new(*key).unwrap(), *n))
                 .collect(),
             ..PoolSpec::default()
         })),
@@ -589,7 +589,7 @@ fn order_in_words(order: &ToNode) -> String {
         ToNode::Suspend { attempt, room_mb } => format!("suspend {attempt} {room_mb}"),
         ToNode::Resume { attempt } => format!("resume {attempt}"),
         ToNode::RestoreGpus { gpus } => format!("restore {}", gpus.join(",")),
-        ToNode::Show { attempt } => format!("show {attempt}"),
+        ToNode::ShowWarrant { attempt } => format!("show {attempt}"),
     }
 }
 
@@ -619,8 +619,8 @@ pub(super) fn status(id: &str, phase: AttemptPhase) -> AttemptStatus {
     AttemptStatus { attempt, phase }
 }
 
-pub(super) fn process() -> Started {
-    Started {
+pub(super) fn process() -> StartedProcess {
+    StartedProcess {
         pid: 42,
         at: Time::from_unix_millis(5),
     }
@@ -630,12 +630,12 @@ pub(super) fn running() -> AttemptPhase {
     AttemptPhase::Running(process())
 }
 
-pub(super) fn stopping(why: StopWhy) -> AttemptPhase {
+pub(super) fn stopping(why: StopReason) -> AttemptPhase {
     let started = Some(process());
     AttemptPhase::Stopping { started, why }
 }
 
-pub(super) fn end(exit: Exit, stopped: Option<StopWhy>) -> AttemptEnd {
+pub(super) fn end(exit: Exit, stopped: Option<StopReason>) -> AttemptEnd {
     AttemptEnd {
         started: Some(process()),
         exit,
@@ -654,7 +654,7 @@ pub(super) fn released(exit: Exit) -> AttemptPhase {
 }
 
 /// What was being stopped is gone.
-pub(super) fn gone(exit: Exit, why: StopWhy) -> AttemptPhase {
+pub(super) fn gone(exit: Exit, why: StopReason) -> AttemptPhase {
     AttemptPhase::Released(end(exit, Some(why)))
 }
 
@@ -689,7 +689,7 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         queue_timeout: None,
         labels: BTreeMap::new(),
         cpu_mode: Default::default(),
-        unsaid: Default::default(),
+        unset: Default::default(),
         mounts: None,
         privileged: false,
         host_network: false,
@@ -727,8 +727,8 @@ pub(super) fn hello(name: &str, gpus: u32, cpus: u32) -> Hello {
         inventory: inventory(name, gpus, cpus),
         attempts: vec![],
         gpu_states: Default::default(),
-        said_at: BootMillis(0),
-        supervisor: SupervisorState::Answers,
+        sent_at: BootMillis(0),
+        supervisor: SupervisorState::Responding,
         challenge: None,
     }
 }

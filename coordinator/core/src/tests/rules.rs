@@ -8,11 +8,11 @@ use std::vec::Vec;
 
 use sluice_common::id::PoolName;
 use sluice_common::pool::PolicySpec;
+use sluice_common::pool_rules::{Setting, StepDefaults, StepMaxima};
 use sluice_common::processors::CpuMode;
 use sluice_common::reason::ReasonCode;
-use sluice_common::rules::{Setting, StepDefaults, StepMaxima};
 use sluice_common::state::StepState;
-use sluice_common::step::{OnPreempt, StepSpec, Work};
+use sluice_common::step::{OnPreempt, StepSpec, WorkKind};
 use sluice_common::time::Span;
 
 use super::rig::*;
@@ -27,7 +27,7 @@ fn secs(secs: u64) -> Option<Span> {
 fn silent() -> StepSpec {
     StepSpec {
         timeout: None,
-        unsaid: Setting::ALL.into(),
+        unset: Setting::ALL.into(),
         ..spec(0, 1000)
     }
 }
@@ -35,7 +35,7 @@ fn silent() -> StepSpec {
 /// The same, but for one setting.
 fn saying(setting: Setting, change: impl FnOnce(&mut StepSpec)) -> StepSpec {
     let mut spec = silent();
-    spec.unsaid.remove(&setting);
+    spec.unset.remove(&setting);
     change(&mut spec);
     spec
 }
@@ -281,7 +281,7 @@ fn nothing_that_is_filled_in_is_more_than_the_pool_allows() {
     };
     let mut rig = two(rules, PoolSpec::default());
     let training = StepSpec {
-        work: Some(Work::Training),
+        work: Some(WorkKind::Training),
         retries: 2,
         ..silent()
     };
@@ -309,10 +309,10 @@ fn a_kind_of_work_goes_before_the_pool() {
         PoolSpec::default(),
     );
     for work in [
-        Work::Inference,
-        Work::Notebook,
-        Work::Training,
-        Work::Compute,
+        WorkKind::Inference,
+        WorkKind::Notebook,
+        WorkKind::Training,
+        WorkKind::Compute,
     ] {
         let of = StepSpec {
             work: Some(work),
@@ -321,7 +321,7 @@ fn a_kind_of_work_goes_before_the_pool() {
         };
         rig.submit(work.as_str(), of).unwrap();
         let found = rig.step(work.as_str()).spec.clone();
-        let open = matches!(work, Work::Inference | Work::Notebook);
+        let open = matches!(work, WorkKind::Inference | WorkKind::Notebook);
         assert_eq!(found.timeout, secs(600).filter(|_| !open), "{work}");
         assert_eq!(found.retries, work.retries(), "{work}");
     }

@@ -6,14 +6,14 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use sluice_common::amount::{GPU, Key, MCPU, STEP_RUN};
+use sluice_common::amount::{GPU, MCPU, ResourceKey, STEP_RUN};
 use sluice_common::id::PoolName;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::{Detail, ReasonCode};
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
-use sluice_common::wire::{FromNode, StopWhy, ToNode};
+use sluice_common::wire::{FromNode, StopReason, ToNode};
 
 use super::rig::*;
 
@@ -130,7 +130,11 @@ fn the_head_is_promised_a_place_and_what_ran_around_it_gives_way_when_it_can_sta
     );
     assert_eq!(rig.code("head"), ReasonCode::WaitingForRelease);
     assert_eq!(rig.state("around"), StepState::Stopping);
-    let fed = rig.status("n", "around.1", gone(Exit::Signal(15), StopWhy::Preempted));
+    let fed = rig.status(
+        "n",
+        "around.1",
+        gone(Exit::Signal(15), StopReason::Preempted),
+    );
     assert_eq!(fed.orders, ["forget around.1", "assign head.1"]);
     assert_eq!(
         (rig.state("around"), rig.code("around")),
@@ -141,7 +145,7 @@ fn the_head_is_promised_a_place_and_what_ran_around_it_gives_way_when_it_can_sta
 #[test]
 fn what_could_not_be_made_to_give_way_waits_for_the_head() {
     let mut rig = Rig::one_node(2, 8);
-    let gpus = [(Key::new(GPU).unwrap(), 3)];
+    let gpus = [(ResourceKey::new(GPU).unwrap(), 3)];
     let reserved = PolicySpec {
         reserved: gpus.into(),
         ..PolicySpec::default()

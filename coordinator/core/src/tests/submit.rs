@@ -3,7 +3,7 @@
 use alloc::string::{String, ToString};
 use alloc::vec;
 
-use sluice_common::amount::Key;
+use sluice_common::amount::ResourceKey;
 use sluice_common::id::{PoolName, UserName};
 use sluice_common::reason::{Detail, ReasonCode};
 use sluice_common::state::StepState;
@@ -41,7 +41,7 @@ fn what_fits_starts_at_once_and_says_so() {
 #[test]
 fn what_could_never_run_is_rejected_by_name_and_stored() {
     let unknown = |key: &str| {
-        let key = Key::new(key).unwrap();
+        let key = ResourceKey::new(key).unwrap();
         changed(|spec| spec.request.set(key, 2))
     };
     let cases = [

@@ -4,14 +4,14 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use sluice_common::amount::{GPU, Key, MEMORY_MB};
+use sluice_common::amount::{GPU, MEMORY_MB, ResourceKey};
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
-use sluice_common::wire::{AttemptPhase, StopWhy, SuspendFailure};
+use sluice_common::wire::{AttemptPhase, StopReason, SuspendFailure};
 
 use super::rig::*;
 use crate::{Answer, NodeChange, Refusal, Steer};
@@ -196,7 +196,7 @@ fn what_cannot_be_frozen_is_stopped_and_says_so() {
         StepState::Queued,
         "its place is not free yet"
     );
-    rig.status("n", "a.1", gone(Exit::Signal(15), StopWhy::NotSuspended));
+    rig.status("n", "a.1", gone(Exit::Signal(15), StopReason::NotSuspended));
     assert_eq!(rig.state("b"), StepState::Allocated);
     let reason = rig.reason("a");
     assert_eq!(
@@ -213,7 +213,7 @@ fn a_frozen_step_that_cannot_be_brought_back_starts_anew() {
     let why = SuspendFailure::NotResumed(String::from("no luck"));
     let fed = rig.status("n", "a.1", not_suspended(why));
     assert_eq!(fed.types(), ["not_suspended", "stopping"]);
-    rig.status("n", "a.1", gone(Exit::Signal(9), StopWhy::NotSuspended));
+    rig.status("n", "a.1", gone(Exit::Signal(9), StopReason::NotSuspended));
     assert_eq!(rig.step("a").attempts.len(), 2);
 }
 
@@ -222,7 +222,11 @@ fn one_that_is_frozen_for_too_long_is_stopped_and_starts_anew() {
     let mut rig = given_way();
     assert_eq!(live(&mut rig, 3599), Vec::<String>::new());
     assert_eq!(live(&mut rig, 1), ["stop a.1 SuspendedTooLong 7s"]);
-    rig.status("n", "a.1", gone(Exit::Signal(9), StopWhy::SuspendedTooLong));
+    rig.status(
+        "n",
+        "a.1",
+        gone(Exit::Signal(9), StopReason::SuspendedTooLong),
+    );
     assert_eq!(rig.state("a"), StepState::Queued);
     assert_eq!(rig.code("a"), ReasonCode::SuspendTimeout);
 }
@@ -285,7 +289,11 @@ fn its_own_suspend_timeout_holds_for_one_that_is_held_too_and_it_stays_held() {
     rig.steer("a", Steer::Suspend);
     rig.status("n", "a.1", suspended());
     rig.pass(10);
-    rig.status("n", "a.1", gone(Exit::Signal(9), StopWhy::SuspendedTooLong));
+    rig.status(
+        "n",
+        "a.1",
+        gone(Exit::Signal(9), StopReason::SuspendedTooLong),
+    );
     assert_eq!(
         (rig.state("a"), rig.code("a")),
         (StepState::Queued, ReasonCode::Held)
@@ -314,7 +322,7 @@ fn what_has_not_begun_is_not_frozen_but_waits_held() {
     rig.submit("a", spec(1, 1000)).unwrap();
     let fed = rig.steer("a", Steer::Suspend);
     assert_eq!(fed.orders, ["stop a.1 Requeued 7s"]);
-    rig.status("n", "a.1", gone(Exit::Unknown, StopWhy::Requeued));
+    rig.status("n", "a.1", gone(Exit::Unknown, StopReason::Requeued));
     assert_eq!(
         (rig.state("a"), rig.code("a")),
         (StepState::Queued, ReasonCode::Held)
@@ -330,7 +338,7 @@ fn a_step_starts_anew_in_its_old_place_and_spends_no_retry() {
     let fed = rig.steer("a", Steer::Requeue);
     assert_eq!(fed.orders, ["stop a.1 Requeued 7s"]);
     assert_eq!(rig.steer("a", Steer::Requeue).orders, Vec::<String>::new());
-    rig.status("n", "a.1", gone(Exit::Signal(15), StopWhy::Requeued));
+    rig.status("n", "a.1", gone(Exit::Signal(15), StopReason::Requeued));
     assert_eq!(
         (rig.state("a"), rig.state("b")),
         (StepState::Allocated, StepState::Queued)
@@ -347,7 +355,7 @@ fn what_is_over_or_unknown_or_runs_on_several_hosts_is_refused() {
     let mut rig = Rig::one_node(1, 4);
     rig.submit("a", spec(1, 1000)).unwrap();
     rig.cancel("a");
-    rig.status("n", "a.1", gone(Exit::Signal(15), StopWhy::Cancelled));
+    rig.status("n", "a.1", gone(Exit::Signal(15), StopReason::Cancelled));
     for steer in [Steer::Suspend, Steer::Resume, Steer::Requeue] {
         let refusal = Refusal::StepOver {
             step: step("a"),
@@ -381,7 +389,7 @@ fn a_frozen_step_is_cancelled_and_leaves_with_its_host() {
     let mut rig = given_way();
     let fed = rig.cancel("a");
     assert_eq!(fed.orders, ["stop a.1 Cancelled 7s"]);
-    rig.status("n", "a.1", gone(Exit::Signal(9), StopWhy::Cancelled));
+    rig.status("n", "a.1", gone(Exit::Signal(9), StopReason::Cancelled));
     assert_eq!(rig.state("a"), StepState::Cancelled);
     assert_eq!(used(&rig), amounts(1, 2000, 1000));
 
@@ -434,7 +442,7 @@ fn a_waiter_that_is_short_of_memory_has_a_frozen_step_stopped() {
         .unwrap();
     assert_eq!(rig.state("a"), StepState::Stopping);
     assert_eq!(rig.code("a"), ReasonCode::Preempted);
-    rig.status("n", "a.1", gone(Exit::Signal(9), StopWhy::Preempted));
+    rig.status("n", "a.1", gone(Exit::Signal(9), StopReason::Preempted));
     assert_eq!(rig.state("c"), StepState::Allocated);
     assert_eq!(rig.state("a"), StepState::Queued);
 }
@@ -445,7 +453,7 @@ fn where_memory_is_short_the_victim_is_stopped_and_not_frozen() {
     rig.put_policy("default", "low", PolicySpec::default());
     let high = PolicySpec {
         priority: 1,
-        limit: [(Key::new(GPU).unwrap(), 2)].into(),
+        limit: [(ResourceKey::new(GPU).unwrap(), 2)].into(),
         ..PolicySpec::default()
     };
     rig.put_policy("default", "high", high);

@@ -8,9 +8,9 @@ use std::{format, vec};
 
 use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::pool::PolicySpec;
+use sluice_common::pool_rules::StepDefaults;
 use sluice_common::reason::ReasonCode;
 use sluice_common::request::StepRequest;
-use sluice_common::rules::StepDefaults;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::template::Template;
@@ -147,9 +147,9 @@ fn templates_apply_in_order_under_the_step_s_own_and_all_is_filled_in() {
         "the step's own goes over them on its host, and takes none from a wrapper"
     );
     assert_eq!(told.workdir.as_deref(), Some("/scratch/s"));
-    assert_eq!(told.launch.around.limits[0].name, "nofile");
+    assert_eq!(told.launch.hooks.limits[0].name, "nofile");
     assert_eq!(
-        told.launch.around.before[0].command,
+        told.launch.hooks.before[0].command,
         ["stage", "x.1", "/scratch/s"]
     );
     let both = assigned(

@@ -6,22 +6,22 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use sluice_common::amount::{GPU, Key};
+use sluice_common::amount::{GPU, ResourceKey};
 use sluice_common::id::{PoolName, Subject};
-use sluice_common::pool::{PolicySpec, Table};
+use sluice_common::pool::{PolicySpec, ResourceTable};
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
-use sluice_common::wire::StopWhy;
+use sluice_common::wire::StopReason;
 
 use super::rig::*;
 use crate::schedule::schedule;
 use crate::{Answer, Applied, Change, Input, Record, Refusal, Refused, ReplyId, Terms, Wanted};
 
-fn gpus(n: u64) -> Table {
-    [(Key::new(GPU).unwrap(), n)].into()
+fn gpus(n: u64) -> ResourceTable {
+    [(ResourceKey::new(GPU).unwrap(), n)].into()
 }
 
 fn policy(reserved: u64, limit: Option<u64>) -> PolicySpec {
@@ -171,7 +171,7 @@ fn what_a_pool_could_not_keep_is_refused_with_the_change_that_is_to_blame() {
     let mut rig = Rig::one_node(4, 4);
     rig.apply(vec![wanted_pool("p", &[(GPU, 4), ("seats", 2)])]);
     rig.put_policy("p", "a", policy(3, None));
-    let seats: Table = [(Key::new("seats").unwrap(), 1)].into();
+    let seats: ResourceTable = [(ResourceKey::new("seats").unwrap(), 1)].into();
     rig.put_policy(
         "p",
         "b",
@@ -336,7 +336,7 @@ fn a_trial_run_says_who_would_be_exposed_preempted_and_rejected_and_changes_noth
         (rig.state("large"), rig.code("large")),
         (StepState::Rejected, ReasonCode::ExceedsLimit)
     );
-    rig.status("n", "run.1", gone(Exit::Signal(15), StopWhy::Preempted));
+    rig.status("n", "run.1", gone(Exit::Signal(15), StopReason::Preempted));
     assert_eq!(rig.state("wants"), StepState::Allocated);
 }
 
@@ -376,7 +376,7 @@ fn a_key_that_one_policy_names_binds_the_steps_of_all_who_wait() {
     };
     rig.submit("waits", firm).unwrap();
     assert_eq!(rig.state("waits"), StepState::Queued);
-    let cores: Table = [(Key::new("mcpu").unwrap(), 1000)].into();
+    let cores: ResourceTable = [(ResourceKey::new("mcpu").unwrap(), 1000)].into();
     let names = PolicySpec {
         reserved: cores,
         ..PolicySpec::default()

@@ -8,19 +8,19 @@ use sluice_common::host_health::SupervisorState;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::supervision::Exit;
-use sluice_common::wire::{AttemptPhase, FromNode, Hello, StopWhy};
+use sluice_common::wire::{AttemptPhase, FromNode, Hello, StopReason};
 
 use super::rig::*;
 
 fn away(why: &str) -> FromNode {
-    FromNode::Supervisor(SupervisorState::Away(why.into()))
+    FromNode::Supervisor(SupervisorState::Unresponsive(why.into()))
 }
 
-const BACK: FromNode = FromNode::Supervisor(SupervisorState::Answers);
+const BACK: FromNode = FromNode::Supervisor(SupervisorState::Responding);
 
 fn unheard(hello: Hello) -> Hello {
     Hello {
-        supervisor: SupervisorState::Unheard(String::from("no socket")),
+        supervisor: SupervisorState::NeverSeen(String::from("no socket")),
         ..hello
     }
 }
@@ -37,7 +37,7 @@ fn not_begun() -> AttemptPhase {
     AttemptPhase::Released(unbegun(None))
 }
 
-fn unbegun(stopped: Option<StopWhy>) -> sluice_common::wire::AttemptEnd {
+fn unbegun(stopped: Option<StopReason>) -> sluice_common::wire::AttemptEnd {
     let end = end(Exit::NotBegun("no socket".into()), stopped);
     sluice_common::wire::AttemptEnd {
         started: None,
@@ -138,7 +138,7 @@ fn a_cancel_of_what_may_run_says_what_it_waits_for_and_ends_when_that_is_known()
     rig.status(
         "n",
         "a.1",
-        AttemptPhase::Released(unbegun(Some(StopWhy::Cancelled))),
+        AttemptPhase::Released(unbegun(Some(StopReason::Cancelled))),
     );
     assert_eq!(rig.state("a"), StepState::Cancelled);
 }

@@ -6,12 +6,12 @@ use std::vec;
 use std::vec::Vec;
 
 use sluice_common::pool::PolicySpec;
+use sluice_common::pool_rules::{Setting, StepDefaults};
 use sluice_common::reason::{Detail, ReasonCode};
-use sluice_common::rules::{Setting, StepDefaults};
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::time::Span;
-use sluice_common::validation::{Assertion, ValidationTerms};
+use sluice_common::validation::{Assertion, ValidationSpec};
 
 use super::rig::*;
 use crate::input::WantedPool;
@@ -25,7 +25,7 @@ fn asserting(name: &str, rules: &[(&str, &str)]) -> Wanted {
     });
     Wanted::Validation {
         validation: name.parse().unwrap(),
-        terms: ValidationTerms {
+        terms: ValidationSpec {
             description: String::new(),
             assertions: assertions.collect(),
         },
@@ -227,7 +227,7 @@ fn what_is_judged_is_the_step_with_what_its_pool_fills_in() {
     )]);
     let silent = StepSpec {
         timeout: None,
-        unsaid: [Setting::Timeout].into(),
+        unset: [Setting::Timeout].into(),
         ..spec(0, 0)
     };
     rig.submit("silent", silent).unwrap();

@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use sluice_common::amount::show_memory;
+use sluice_common::amount::format_memory;
 use sluice_common::id::NodeName;
 use sluice_common::reason::{Detail, Reason, ReasonCode};
 use sluice_common::supervision::{Exit, OutOfMemory, StorageBound, StorageExceeded};
@@ -43,12 +43,12 @@ pub(super) fn exited(code: ReasonCode, node: &NodeName, exit: &Exit) -> Reason {
 fn out_of_memory(code: ReasonCode, node: &NodeName, found: OutOfMemory) -> Reason {
     let (limit, peak) = (found.limit_bytes, found.peak_bytes);
     let held = peak.map_or_else(String::new, |bytes| {
-        format!(", having held {}", show_memory(bytes))
+        format!(", having held {}", format_memory(bytes))
     });
     let message = match limit {
         Some(bytes) => format!(
             "the kernel killed it because it wanted more memory than its {}{held}: ask for more `memory`",
-            show_memory(bytes)
+            format_memory(bytes)
         ),
         None => format!(
             "the kernel killed it because `{node}` had no memory left{held}: ask for `memory`, so that it is kept free"
@@ -65,12 +65,12 @@ fn out_of_memory(code: ReasonCode, node: &NodeName, found: OutOfMemory) -> Reaso
 
 /// More storage for the step helps where its own grant stopped it, a grant where it had none.
 fn storage_exceeded(code: ReasonCode, node: &NodeName, found: StorageExceeded) -> Reason {
-    let (files, used) = (found.used_files, show_memory(found.used_bytes));
+    let (files, used) = (found.used_files, format_memory(found.used_bytes));
     let message = match found.bound {
         StorageBound::Granted(bytes) => format!(
             "`{node}` stopped it because its files took {used} of disk, more than its {}: ask for more `storage`, or \
              write elsewhere",
-            show_memory(bytes)
+            format_memory(bytes)
         ),
         StorageBound::Reserve => format!(
             "`{node}` stopped it because its disk was nearly full and this step used most of it, {used} in {files} \

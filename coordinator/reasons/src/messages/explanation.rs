@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use sluice_common::api::timestamp;
 use sluice_common::id::{PoolName, StepId, Subject};
-use sluice_common::quantity::{self, figure, what};
+use sluice_common::quantity::{self, figure, resource_noun};
 use sluice_scheduler::{
     Change, Exposure, Holder, Inspection, NoPreemption, Protected, Remedy, Request, Start, Stops,
 };
@@ -42,10 +42,10 @@ fn change(request: &Request, pool: &PoolName, change: &Change) -> String {
     let subject = &request.subject;
     match change {
         Change::Free { node, key, more } => {
-            format!("{} were free on `{node}`", quantity::more(key, *more))
+            format!("{} were free on `{node}`", quantity::additional(key, *more))
         }
         Change::Declared { key, more } => {
-            let more = quantity::more(key.as_str(), *more);
+            let more = quantity::additional(key.as_str(), *more);
             format!("{more} were free in pool `{pool}`")
         }
         Change::Open { node } => format!("`{node}` took work"),
@@ -185,7 +185,11 @@ pub fn exposure(subject: &Subject, pool: &PoolName, exposure: &Exposure<'_>) -> 
 fn beyond(subject: &Subject, pool: &PoolName, exposure: &Exposure<'_>) -> String {
     let keys = exposure.beyond.iter();
     let keys = keys.map(|(key, used, reserved)| {
-        let (what, used, reserved) = (what(key), figure(key, *used), figure(key, *reserved));
+        let (what, used, reserved) = (
+            resource_noun(key),
+            figure(key, *used),
+            figure(key, *reserved),
+        );
         format!("{what} ({used} used, {reserved} reserved)")
     });
     let by_priority = match exposure.above.is_empty() {

@@ -2,8 +2,8 @@
 
 use alloc::string::String;
 
+use sluice_common::credential::Generation;
 use sluice_common::id::{ClusterId, NodeName, PoolName};
-use sluice_common::proof::Generation;
 use sluice_common::time::Span;
 use sluice_common::wire::PROTOCOL_VERSION;
 

@@ -9,7 +9,7 @@ use sluice_common::id::{
     BindingName, JoinTokenId, NodeName, PlatformName, PoolName, RoleName, StepId, Subject,
     TemplateName, TokenName, ValidationName,
 };
-use sluice_common::platform::terms::MAX_PLATFORMS;
+use sluice_common::platform::spec::MAX_PLATFORMS;
 use sluice_common::state::StepState;
 use sluice_scheduler::BadPolicy;
 

@@ -8,7 +8,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::amount::Key;
+use sluice_common::amount::ResourceKey;
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::nearest::nearest;
 use sluice_common::quantity::{figure, quantity};
@@ -119,7 +119,7 @@ fn no_policy(subject: &Subject, named: Option<&PoolName>) -> String {
 }
 
 /// Keys that hosts do not count must be declared.
-fn unknown_resource(pool: &PoolName, key: &Key, asked: u64) -> String {
+fn unknown_resource(pool: &PoolName, key: &ResourceKey, asked: u64) -> String {
     let hint = match nearest(key.as_str(), HOST_KEYS) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!(
@@ -133,7 +133,7 @@ fn unknown_resource(pool: &PoolName, key: &Key, asked: u64) -> String {
 /// The name of the bound, and the sentence.
 fn too_much(
     pool: &PoolName,
-    key: &Key,
+    key: &ResourceKey,
     (asked, most): (u64, u64),
     bound: &Bound,
 ) -> (&'static str, String) {

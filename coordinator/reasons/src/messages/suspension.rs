@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::String;
 
 use sluice_common::reason::{Reason, ReasonCode};
-use sluice_common::wire::{Room, SuspendFailure};
+use sluice_common::wire::{MemoryShortage, SuspendFailure};
 
 pub(super) fn not_suspended(code: ReasonCode, failure: &SuspendFailure) -> Reason {
     let what = obstacle(failure);
@@ -46,7 +46,7 @@ fn obstacle(failure: &SuspendFailure) -> String {
         SuspendFailure::SeveralProcesses => {
             String::from("several of its processes use GPUs, and may have links to each other")
         }
-        SuspendFailure::NoRoom(Room { wanted_mb, room_mb }) => format!(
+        SuspendFailure::NoRoom(MemoryShortage { wanted_mb, room_mb }) => format!(
             "{wanted_mb} MB are to be moved from its GPUs, and there is room for {room_mb} MB of host memory"
         ),
         SuspendFailure::Refused(sentence) | SuspendFailure::NotResumed(sentence) => {

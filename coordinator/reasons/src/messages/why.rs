@@ -6,7 +6,7 @@ use alloc::string::String;
 use sluice_common::id::NodeName;
 use sluice_common::reason::Reason;
 use sluice_common::time::Span;
-use sluice_common::wire::StopWhy;
+use sluice_common::wire::StopReason;
 
 use super::exit::exited;
 use super::quoted;
@@ -88,24 +88,24 @@ fn running(nodes: &[NodeName]) -> String {
     }
 }
 
-fn stopping(cause: StopWhy) -> &'static str {
+fn stopping(cause: StopReason) -> &'static str {
     match cause {
-        StopWhy::Cancelled => "it was cancelled and is stopping",
-        StopWhy::TimedOut => "it ran longer than its `timeout` and is stopping",
-        StopWhy::Drained => "its host is being drained, so it is stopping",
-        StopWhy::Preempted => "it gives way to another step and is stopping",
-        StopWhy::PeerEnded => {
+        StopReason::Cancelled => "it was cancelled and is stopping",
+        StopReason::TimedOut => "it ran longer than its `timeout` and is stopping",
+        StopReason::Drained => "its host is being drained, so it is stopping",
+        StopReason::Preempted => "it gives way to another step and is stopping",
+        StopReason::PeerEnded => {
             "a part of it on another host has failed or was lost, so all of it is stopping"
         }
-        StopWhy::GpuLost => "a GPU that it was given has fallen off the bus, so it is stopping",
-        StopWhy::Requeued => "somebody wants it to start anew, so it is stopping",
-        StopWhy::NotSuspended => {
+        StopReason::GpuLost => "a GPU that it was given has fallen off the bus, so it is stopping",
+        StopReason::Requeued => "somebody wants it to start anew, so it is stopping",
+        StopReason::NotSuspended => {
             "it was to be frozen or brought back, which could not be done, so it is stopping"
         }
-        StopWhy::SuspendedTooLong => {
+        StopReason::SuspendedTooLong => {
             "it was frozen for longer than its `suspend_timeout`, so it is stopping"
         }
-        StopWhy::Superseded => "its host was given up for lost, so it is stopping",
+        StopReason::Superseded => "its host was given up for lost, so it is stopping",
     }
 }
 

@@ -40,9 +40,9 @@ impl Account {
 
     pub(crate) fn refund(&mut self, attempt: &AttemptId, run: &Run) {
         self.runs.remove(attempt);
-        self.used.take(run.demand());
+        self.used.subtract(run.demand());
         if !run.request.preemptible {
-            self.firm.take(run.demand());
+            self.firm.subtract(run.demand());
         }
     }
 

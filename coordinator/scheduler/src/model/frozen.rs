@@ -130,7 +130,7 @@ impl Run {
         match &self.frozen {
             Some(frozen) if !self.stopping && !frozen.is_done => (
                 frozen.held.each.less(frozen.kept.each),
-                frozen.held.demand.less(&frozen.kept.demand),
+                frozen.held.demand.saturating_sub(&frozen.kept.demand),
             ),
             Some(_) | None => (self.each(), self.demand().clone()),
         }
@@ -141,7 +141,7 @@ impl Run {
         let kept = Units::memory(&self.request, 0);
         (
             self.request.each.less(kept.each),
-            self.request.demand.less(&kept.demand),
+            self.request.demand.saturating_sub(&kept.demand),
         )
     }
 
@@ -170,7 +170,7 @@ impl Run {
         };
         Some(Request {
             each: self.request.each.less(frozen.kept.each),
-            demand: self.request.demand.less(&frozen.kept.demand),
+            demand: self.request.demand.saturating_sub(&frozen.kept.demand),
             pool: Some(self.pool.clone()),
             resumes: Some(Box::new(resumes)),
             ..self.request.clone()

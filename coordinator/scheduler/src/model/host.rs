@@ -123,7 +123,7 @@ impl Hardware {
     pub fn unnamed(gpus: u64) -> Self {
         let platform = match gpus {
             0 => platform::cpu(),
-            _ => platform::of_slug(platform::UNNAMED),
+            _ => platform::from_slug(platform::GENERIC_GPU),
         };
         Self::uniform(Platforms::from([platform]), gpus)
     }

@@ -38,7 +38,7 @@ impl Scheduler {
         let own = own.filter(|id| account.runs.contains(*id) && !is_gone(id));
         own.filter_map(|id| self.run(id))
             .fold(Cow::Borrowed(&request.demand), |adds, run| {
-                Cow::Owned(adds.less(&run.gives().1))
+                Cow::Owned(adds.saturating_sub(&run.gives().1))
             })
     }
 

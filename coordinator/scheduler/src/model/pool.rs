@@ -7,9 +7,9 @@ mod tally;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use sluice_common::amount::{Amounts, GPU, Key, STEP_RUN};
+use sluice_common::amount::{Amounts, GPU, ResourceKey, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId, Subject};
-use sluice_common::pool::{PolicySpec, Table};
+use sluice_common::pool::{PolicySpec, ResourceTable};
 use sluice_common::time::{Span, Time};
 
 use crate::model::account::Account;
@@ -23,7 +23,7 @@ use crate::model::units::{HOST_KEYS, HostUnits};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolTerms {
     /// Capacity by key, where it is declared; what is not is what the hosts report.
-    pub declared: Table,
+    pub declared: ResourceTable,
     /// For how long after its start a run is spared by others' priority and reclaim.
     pub min_runtime: Span,
     /// The platform of requests that name none; any where it is absent.
@@ -63,7 +63,7 @@ pub struct Pool {
     /// What its runs need beside their GPUs.
     pub(crate) demand_profile: DemandProfile,
     /// How many policies name a key.
-    named: BTreeMap<Key, usize>,
+    named: BTreeMap<ResourceKey, usize>,
     /// Its runs by when they began.
     pub(crate) begun: BTreeMap<Time, BTreeSet<AttemptId>>,
     /// How many hosts may hold so many more runs.
@@ -404,7 +404,7 @@ impl Pool {
     pub(crate) fn refund(&mut self, attempt: &AttemptId, run: &Run) {
         self.leaving.remove(attempt);
         self.drop_begun(attempt, run.began());
-        self.used.take(run.demand());
+        self.used.subtract(run.demand());
         self.demand_profile.take(run.each(), run.request.hosts);
         if let Some(account) = self.accounts.get_mut(&run.request.subject) {
             account.refund(attempt, run);

@@ -50,7 +50,7 @@ impl Queue {
         if self.steps.remove(&request.place).is_none() {
             return;
         }
-        self.asked.take(&request.demand);
+        self.asked.subtract(&request.demand);
         let class = request.class();
         if let Some(places) = self.classes.get_mut(&class) {
             places.remove(&request.place);

@@ -80,7 +80,7 @@ pub struct Run {
 
 /// The platforms that a step asks for. What is no name was refused when it was submitted.
 fn asked_by(spec: &StepSpec) -> Vec<PlatformName> {
-    let asked = spec.platform.as_deref().map(platform::asked);
+    let asked = spec.platform.as_deref().map(platform::parse_platforms);
     asked.and_then(Result::ok).unwrap_or_default()
 }
 

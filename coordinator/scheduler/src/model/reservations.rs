@@ -147,7 +147,7 @@ impl Reservations {
             }
         }
         self.awaited.extend(nomination.awaits.iter().cloned());
-        self.pool.add(&request.demand.less(&awaited));
+        self.pool.add(&request.demand.saturating_sub(&awaited));
         for node in &nomination.hosts {
             let held = on.get(node).copied().unwrap_or_default();
             let missing = request.each.less(held);

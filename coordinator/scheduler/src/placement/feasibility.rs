@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use sluice_common::amount::{Key, STEP_RUN};
+use sluice_common::amount::{ResourceKey, STEP_RUN};
 use sluice_common::id::PoolName;
 
 use crate::model::pool::Pool;
@@ -15,24 +15,24 @@ use crate::placement::request_in_pool::RequestInPool;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Infeasible {
     /// The pool does not count this key at all.
-    UnknownResource { key: Key },
+    UnknownResource { key: ResourceKey },
     /// It asks for more than the pool has.
     ExceedsPoolCapacity {
-        key: Key,
+        key: ResourceKey,
         asked: u64,
         /// What there is.
         capacity: u64,
     },
     /// It asks for more than its subject may ever use.
     ExceedsLimit {
-        key: Key,
+        key: ResourceKey,
         asked: u64,
         /// What the policy allows.
         limit: u64,
     },
     /// It cannot be made to give way, and asks for more than is reserved.
     ExceedsReserved {
-        key: Key,
+        key: ResourceKey,
         asked: u64,
         /// What is reserved.
         reserved: u64,
@@ -102,7 +102,12 @@ impl RequestInPool<'_> {
     }
 
     /// What hosts report may grow with the next host, so one that may pend is not held to it.
-    fn over_capacity(&self, key: &Key, asked: u64, allow_pending: bool) -> Option<Infeasible> {
+    fn over_capacity(
+        &self,
+        key: &ResourceKey,
+        asked: u64,
+        allow_pending: bool,
+    ) -> Option<Infeasible> {
         let declared = self.pool.declared(key.as_str()).is_some();
         if !declared && (self.pool.hosts().is_empty() || allow_pending) {
             return None;
@@ -119,7 +124,7 @@ impl RequestInPool<'_> {
         })
     }
 
-    fn against_policy(&self, key: &Key, asked: u64) -> Option<Infeasible> {
+    fn against_policy(&self, key: &ResourceKey, asked: u64) -> Option<Infeasible> {
         let policy = self.account.policy.as_ref()?;
         if !self.pool.is_metered(key.as_str()) {
             return None;

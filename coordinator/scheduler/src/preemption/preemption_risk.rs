@@ -8,7 +8,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use sluice_common::amount::{Key, STEP_RUN};
+use sluice_common::amount::{ResourceKey, STEP_RUN};
 use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
 use sluice_common::pool::PolicySpec;
 use sluice_common::time::{Span, Time};
@@ -42,7 +42,7 @@ pub struct Exposure<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims {
     /// Whose runs, of which key, and who could.
-    held: BTreeSet<(Subject, Key, Subject)>,
+    held: BTreeSet<(Subject, ResourceKey, Subject)>,
     /// For how long runs are spared.
     spare: Span,
 }
@@ -103,8 +103,8 @@ impl Scheduler {
             until > now && until > run.began() + spare
         };
         // Whether anybody could who could not before, and whether anybody could by reclaim.
-        let mut exposed: BTreeMap<(&Subject, &Key), (bool, bool)> = BTreeMap::new();
-        let reserves = |taker: &Subject, key: &Key| {
+        let mut exposed: BTreeMap<(&Subject, &ResourceKey), (bool, bool)> = BTreeMap::new();
+        let reserves = |taker: &Subject, key: &ResourceKey| {
             let policy = self.pool(name).and_then(|pool| pool.policy(taker));
             policy.is_some_and(|policy| policy.reserved(key.as_str()).is_some_and(|it| it > 0))
         };
@@ -149,7 +149,10 @@ fn counts(pool: &Pool, account: &Account, key: &str) -> bool {
     pool.is_metered(key) && account.reserved(key).is_some()
 }
 
-fn counted_excess<'a>(pool: &'a Pool, account: &'a Account) -> impl Iterator<Item = &'a Key> {
+fn counted_excess<'a>(
+    pool: &'a Pool,
+    account: &'a Account,
+) -> impl Iterator<Item = &'a ResourceKey> {
     let used = account.used.iter().map(|(key, _)| key);
     used.filter(|key| counts(pool, account, key.as_str()) && account.beyond(key.as_str(), 0) > 0)
 }
@@ -169,7 +172,7 @@ fn takers<'a>(
 }
 
 /// By priority, or by reclaim with a share of its own.
-fn could_take(taker: &PolicySpec, owner: &Account, key: &Key) -> bool {
+fn could_take(taker: &PolicySpec, owner: &Account, key: &ResourceKey) -> bool {
     let reserved = taker.reserved(key.as_str());
     taker.priority > owner.priority() || reserved.is_some_and(|reserved| reserved > 0)
 }

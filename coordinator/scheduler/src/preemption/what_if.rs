@@ -121,7 +121,7 @@ impl<'a> WhatIf<'a> {
         if self.before.pool.leaving.contains(id)
             && let Some(leaving) = self.leaving_of.get_mut(&run.request.subject)
         {
-            leaving.take(&demand);
+            leaving.subtract(&demand);
         }
         for node in &run.holding {
             let freed = self.before.given_back(node, id, each);
@@ -144,9 +144,9 @@ impl<'a> WhatIf<'a> {
         let Some(Given { run, each, demand }) = self.gone.remove(id) else {
             return;
         };
-        self.freed.take(&demand);
+        self.freed.subtract(&demand);
         if let Some(of) = self.freed_of.get_mut(&run.request.subject) {
-            of.take(&demand);
+            of.subtract(&demand);
         }
         if self.before.pool.leaving.contains(id) {
             let leaving = self.leaving_of.entry(&run.request.subject).or_default();
@@ -309,7 +309,10 @@ impl<'a> WhatIf<'a> {
         let account = pool.account(&run.request.subject);
         account.is_some_and(|account| {
             let going = self.going_of(&run.request.subject);
-            let used = account.used.less(&going).less(run.demand());
+            let used = account
+                .used
+                .saturating_sub(&going)
+                .saturating_sub(run.demand());
             let used = self.with_promised(account, &run.request, used);
             account.policy.is_some() && queue_order::fits_share(pool, account, &run.request, &used)
         })
@@ -377,7 +380,9 @@ impl<'a> WhatIf<'a> {
                 return false;
             }
             let mut used = if request.preemptible {
-                account.used.less(&self.going_of(&request.subject))
+                account
+                    .used
+                    .saturating_sub(&self.going_of(&request.subject))
             } else {
                 account.firm.clone()
             };

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use sluice_common::amount::{Amounts, Key};
+use sluice_common::amount::{Amounts, ResourceKey};
 use sluice_common::id::{NodeName, PoolName, StepId};
 
 use crate::model::request::Request;
@@ -21,7 +21,7 @@ pub enum Change {
     },
     /// More of a declared key comes free in the pool, or more is declared.
     Declared {
-        key: Key,
+        key: ResourceKey,
         /// How much more.
         more: u64,
     },
@@ -29,18 +29,18 @@ pub enum Change {
     Open { node: NodeName },
     /// The subject may use as much as this.
     Limit {
-        key: Key,
+        key: ResourceKey,
         /// The new limit.
         to: u64,
     },
     /// As much as this is reserved for the subject.
     Reserved {
-        key: Key,
+        key: ResourceKey,
         /// The new reservation.
         to: u64,
     },
     /// The request asks for no more than this, on each host.
-    Ask { key: Key, to: u64 },
+    Ask { key: ResourceKey, to: u64 },
     /// The request can be made to give way.
     Preemptible,
 }
@@ -141,7 +141,7 @@ impl DryRun {
 }
 
 /// The request if it asked for so much of a key on each host.
-pub(crate) fn asking(request: &Request, key: &Key, to: u64) -> Request {
+pub(crate) fn asking(request: &Request, key: &ResourceKey, to: u64) -> Request {
     let mut asking = request.clone();
     asking
         .demand

@@ -4,7 +4,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use sluice_common::amount::{Key, STEP_RUN};
+use sluice_common::amount::{ResourceKey, STEP_RUN};
 use sluice_common::id::NodeName;
 
 use crate::model::request::Request;
@@ -186,7 +186,7 @@ fn most(asked: u64, fits: impl Fn(&u64) -> bool) -> Option<u64> {
     (low > 0).then_some(low)
 }
 
-fn named(request: &Request, key: &str) -> Key {
+fn named(request: &Request, key: &str) -> ResourceKey {
     let keys = request.demand.iter();
     let mut keys = keys.filter(|(known, _)| known.as_str() == key);
     let found = keys.next().map(|(key, _)| key.clone());

@@ -6,10 +6,10 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::amount::{Amounts, Key};
+use sluice_common::amount::{Amounts, ResourceKey};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
 use sluice_common::platform;
-use sluice_common::pool::{PolicySpec, Table};
+use sluice_common::pool::{PolicySpec, ResourceTable};
 use sluice_common::time::{Span, Time};
 
 use super::judge::{
@@ -41,16 +41,17 @@ pub(super) struct Trial {
 }
 
 /// Amounts by key, of those that are given.
-pub(super) fn table(amounts: &[(usize, u64)]) -> Table {
+pub(super) fn table(amounts: &[(usize, u64)]) -> ResourceTable {
     let amounts = amounts.iter();
     amounts
-        .map(|(key, n)| (Key::new(KEYS[*key]).unwrap(), *n))
+        .map(|(key, n)| (ResourceKey::new(KEYS[*key]).unwrap(), *n))
         .collect()
 }
 
 fn amounts(units: Units) -> Amounts {
     let keys = KEYS.iter().zip(units).filter(|(_, n)| *n > 0);
-    keys.map(|(key, n)| (Key::new(*key).unwrap(), n)).collect()
+    keys.map(|(key, n)| (ResourceKey::new(*key).unwrap(), n))
+        .collect()
 }
 
 fn host_units(units: Units) -> HostUnits {
@@ -139,7 +140,7 @@ impl Trial {
     }
 
     pub(super) fn put_host(&mut self, node: &NodeName, pool: &PoolName, has: Units, open: bool) {
-        let unnamed = platform::of_slug(platform::UNNAMED);
+        let unnamed = platform::from_slug(platform::GENERIC_GPU);
         self.put_host_of(node, pool, has, open, &[unnamed].into());
     }
 

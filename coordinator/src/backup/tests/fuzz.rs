@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use ring::digest::{Context, SHA256};
-use sluice_common::chain::chain;
+use sluice_common::error_chain::error_chain;
 use sluice_fuzz::{Fuzz, place_for_files};
 
 use super::super::check::{Nobody, Summary, read};
@@ -35,7 +35,7 @@ fn sealed(input: &[u8]) -> Vec<u8> {
 fn looked_at(bytes: &[u8]) -> Result<Summary, BackupError> {
     let read = read(bytes, Path::new("a.backup"), &mut Nobody);
     if let Err(error) = &read {
-        let said = chain(error);
+        let said = error_chain(error);
         assert!(said.contains("a.backup"), "it names the file: {said:?}");
         assert!(!said.chars().any(char::is_control), "{said:?}");
     }
@@ -47,13 +47,13 @@ fn is_restored(bytes: &[u8], found: Summary) {
     let dir = tempfile::tempdir_in(place_for_files()).unwrap();
     let (file, data) = (dir.path().join("a.backup"), dir.path().join("data"));
     std::fs::write(&file, bytes).unwrap();
-    let restored = restore(&file, &data, false).unwrap_or_else(|e| panic!("{}", chain(&e)));
+    let restored = restore(&file, &data, false).unwrap_or_else(|e| panic!("{}", error_chain(&e)));
     assert_eq!(restored.summary.state, found.state);
     let (store, opened) = match Store::open(&data, 1000) {
         Ok(opened) => opened,
         Err(error) => {
             // What stands in a key is not the backup's to judge.
-            let said = chain(&error);
+            let said = error_chain(&error);
             return assert!(said.contains("is no key of warrants"), "{said}");
         }
     };

@@ -4,7 +4,7 @@
 
 use axum::extract::{MatchedPath, RawPathParams, Request};
 use coordinator_core::Core;
-use sluice_common::access::{Ask, At, Resource, Verb, Verdict};
+use sluice_common::access::{AccessQuery, Decision, Resource, Scope, Verb};
 use sluice_common::id::{JoinTokenId, StepId};
 
 use super::super::Api;
@@ -108,7 +108,7 @@ pub(super) async fn judge(
     if caller.is_unbounded() || row.place == Place::Known {
         return Ok(());
     }
-    let ask = |pool, subject| Ask {
+    let ask = |pool, subject| AccessQuery {
         verb: row.verb,
         resource: row.resource,
         pool,
@@ -117,25 +117,25 @@ pub(super) async fn judge(
     let first = names.first().copied().unwrap_or("");
     match (row.place, names) {
         (Place::Known, _) => Ok(()),
-        (Place::Each | Place::Body, _) => caller.need(&ask(At::Somewhere, At::Somewhere), None),
-        (Place::Cluster, _) => caller.need(&ask(At::Nowhere, At::Nowhere), None),
-        (Place::Pool, _) => caller.need(&ask(At::This(first), At::Nowhere), Some(first)),
-        (Place::EachInPool, _) => caller.need(&ask(At::This(first), At::Somewhere), None),
+        (Place::Each | Place::Body, _) => caller.need(&ask(Scope::Any, Scope::Any), None),
+        (Place::Cluster, _) => caller.need(&ask(Scope::Unscoped, Scope::Unscoped), None),
+        (Place::Pool, _) => caller.need(&ask(Scope::One(first), Scope::Unscoped), Some(first)),
+        (Place::EachInPool, _) => caller.need(&ask(Scope::One(first), Scope::Any), None),
         (Place::Policy, [pool, subject]) => {
-            caller.need(&ask(At::This(pool), At::This(subject)), None)
+            caller.need(&ask(Scope::One(pool), Scope::One(subject)), None)
         }
-        (Place::Policy, _) => caller.need(&ask(At::Everywhere, At::Everywhere), None),
+        (Place::Policy, _) => caller.need(&ask(Scope::Every, Scope::Every), None),
         (Place::Step, _) => {
             let name = bare(first);
-            named(caller, &ask, step(api, name).await?, At::Everywhere, name)
+            named(caller, &ask, step(api, name).await?, Scope::Every, name)
         }
         (Place::Node, _) => {
             let name = bare(first);
-            named(caller, &ask, node(api, name).await?, At::Nowhere, name)
+            named(caller, &ask, node(api, name).await?, Scope::Unscoped, name)
         }
         (Place::JoinToken, _) => {
             let found = join_token(api, first).await?;
-            named(caller, &ask, found, At::Nowhere, first)
+            named(caller, &ask, found, Scope::Unscoped, first)
         }
     }
 }
@@ -148,20 +148,20 @@ fn bare(name: &str) -> &str {
 /// Judges what is there by where it is; the words are those for what could be anywhere.
 fn named<'a>(
     caller: &Caller,
-    ask: &impl Fn(At<'a>, At<'a>) -> Ask<'a>,
+    ask: &impl Fn(Scope<'a>, Scope<'a>) -> AccessQuery<'a>,
     found: Option<Found>,
-    without_subject: At<'a>,
+    without_subject: Scope<'a>,
     name: &str,
 ) -> Result<(), ApiError> {
-    let anywhere = ask(At::Everywhere, without_subject);
+    let anywhere = ask(Scope::Every, without_subject);
     let allowed = found.is_some_and(|found| {
-        let place = ask(At::Everywhere, without_subject);
-        let here = Ask {
-            pool: found.pool.as_deref().map_or(place.pool, At::This),
-            subject: found.subject.as_deref().map_or(place.subject, At::This),
+        let place = ask(Scope::Every, without_subject);
+        let here = AccessQuery {
+            pool: found.pool.as_deref().map_or(place.pool, Scope::One),
+            subject: found.subject.as_deref().map_or(place.subject, Scope::One),
             ..place
         };
-        caller.judge(&here) == Verdict::Allowed
+        caller.judge(&here) == Decision::Allowed
     });
     if allowed {
         return Ok(());
@@ -169,7 +169,7 @@ fn named<'a>(
     match caller.judge(&anywhere) {
         // He may do so anywhere: that it is not there is for him to know. A rule that denies is never seen here, for it
         // would deny anywhere too.
-        Verdict::Allowed => Ok(()),
+        Decision::Allowed => Ok(()),
         verdict => Err(caller.refusal(&anywhere, Some(name), &verdict)),
     }
 }
@@ -221,11 +221,11 @@ pub(in super::super) async fn may_replace(
     caller: &Caller,
     name: &str,
 ) -> Result<(), ApiError> {
-    let ask = |pool, subject| Ask {
+    let ask = |pool, subject| AccessQuery {
         verb: Verb::Revoke,
         resource: Resource::Nodes,
         pool,
         subject,
     };
-    named(caller, &ask, node(api, name).await?, At::Nowhere, name)
+    named(caller, &ask, node(api, name).await?, Scope::Unscoped, name)
 }

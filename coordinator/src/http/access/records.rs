@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator_core::{About, Core, Record};
-use sluice_common::access::{At, Resource, Verb};
+use sluice_common::access::{Resource, Scope, Verb};
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 
 use super::super::Api;
@@ -68,24 +68,24 @@ impl Caller {
         };
         let known = |step| match places.steps.get(step) {
             Some((subject, pool)) => of_step(subject, pool.as_ref()),
-            None => list(Resource::Steps, At::Everywhere, At::Everywhere),
+            None => list(Resource::Steps, Scope::Every, Scope::Every),
         };
-        let whole = |resource| list(resource, At::Nowhere, At::Nowhere);
+        let whole = |resource| list(resource, Scope::Unscoped, Scope::Unscoped);
         match record.about() {
             About::Submitted(_, spec) => of_step(&spec.subject, spec.pool.as_ref()),
             About::Step(step) => known(step),
             About::Attempt(attempt, _) => known(&attempt.step),
             About::Node(node) => {
                 let pool = places.nodes.get(node);
-                let pool = pool.map_or(At::Everywhere, |pool| At::This(pool.as_str()));
-                list(Resource::Nodes, pool, At::Nowhere)
+                let pool = pool.map_or(Scope::Every, |pool| Scope::One(pool.as_str()));
+                list(Resource::Nodes, pool, Scope::Unscoped)
             }
             About::Pool(pool) => self.lists_in(Resource::Pools, pool),
             About::Policy(pool, subject) => self.lists_policy(pool, subject),
             About::Cluster => whole(Resource::Cluster),
             About::Templates => whole(Resource::Templates),
             About::Validations => whole(Resource::Validations),
-            About::Joining(_) => list(Resource::JoinTokens, At::Everywhere, At::Nowhere),
+            About::Joining(_) => list(Resource::JoinTokens, Scope::Every, Scope::Unscoped),
             About::Access => whole(Resource::Roles),
             About::Audit => whole(Resource::Audit),
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use coordinator_core::{Book, Written};
 use serde_json::{Value, json};
-use sluice_common::access::{BindingTerms, Resource};
+use sluice_common::access::{BindingSpec, Resource};
 use sluice_common::id::PoolName;
 use sluice_common::time::Time;
 
@@ -491,7 +491,7 @@ fn can_i_says_what_a_call_would() {
 
 #[test]
 fn claims_of_an_issuer_have_the_roles_that_bindings_give_them() {
-    let terms: BindingTerms = serde_json::from_value(json!({
+    let terms: BindingSpec = serde_json::from_value(json!({
         "roles": ["viewer"], "pools": ["train"], "members": [{ "claims": { "groups": "ml", "org": "lab" } }]
     }))
     .unwrap();

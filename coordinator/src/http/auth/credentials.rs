@@ -56,7 +56,7 @@ impl Credentials {
 
 pub(in crate::http) fn digest_of(secret: &[u8]) -> TokenDigest {
     let hash = digest(&SHA256, secret);
-    TokenDigest::of(hash.as_ref().try_into().expect("SHA-256 has 32 bytes"))
+    TokenDigest::from_hash(hash.as_ref().try_into().expect("SHA-256 has 32 bytes"))
 }
 
 /// Refusals that are noted: a flood of them must not push everything else out of the log.

@@ -52,7 +52,7 @@ impl UserCertificate {
     pub(in super::super) fn is_good(&self) -> bool {
         let now = Arc::clone(&self.now.borrow());
         let same = Arc::ptr_eq(&now, &self.verified_by);
-        self.expires_at > wall() && (same || now.knows_user(&self.chain))
+        self.expires_at > wall() && (same || now.accepts_user(&self.chain))
     }
 
     /// By whom users' certificates are verified, as it changes from now on.

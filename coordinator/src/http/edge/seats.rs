@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sluice_transport::Prefix;
+use sluice_transport::NetworkPrefix;
 use tokio::sync::Notify;
 
 /// The most connections.
@@ -38,14 +38,14 @@ struct Taken {
     /// Numbers drawn for connections: an older one has a lower one.
     drawn: u64,
     waiting: BTreeMap<u64, Waiting>,
-    waiting_of: BTreeMap<Prefix, usize>,
+    waiting_of: BTreeMap<NetworkPrefix, usize>,
     known: usize,
     known_of: BTreeMap<IpAddr, usize>,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    prefix: Prefix,
+    prefix: NetworkPrefix,
     cut: Arc<Notify>,
 }
 
@@ -71,7 +71,7 @@ impl Seats {
     pub(super) fn take(&self, address: IpAddr) -> Seat {
         // An IPv4 peer of an IPv6 listener is the same peer.
         let address = address.to_canonical();
-        let prefix = Prefix::of(address);
+        let prefix = NetworkPrefix::of(address);
         let mut taken = self.lock();
         if taken.waiting.len() >= self.room.waiting {
             taken.cut_one();

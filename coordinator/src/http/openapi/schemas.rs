@@ -7,18 +7,18 @@ use serde_json::{Map, Value, json};
 
 use coordinator_core::Stamped;
 use sluice_common::api::{
-    ApiTokenMade, ApiTokenRequest, ApiTokenView, ApplyRequest, ApplyView, BatchRequest, BatchView,
-    BindingView, CanView, ClusterView, CordonRequest, DrainRequest, ErrorBody, ExplainView,
-    JoinTokenRequest, JoinTokenView, LabelsRequest, MoveRequest, NewJoinTokenView, NodeView, Page,
-    PlatformView, PolicyView, PoolView, PreviewView, RecoveryView, RoleView, StepView,
-    TemplateView, UncordonRequest, ValidationView, WhoView,
+    ApiTokenCreated, ApiTokenRequest, ApiTokenView, ApplyRequest, ApplyView, BatchRequest,
+    BatchView, BindingView, CanIView, ClusterView, CordonRequest, DrainRequest, ErrorBody,
+    ExplainView, JoinTokenRequest, JoinTokenView, LabelsRequest, MoveRequest, NewJoinTokenView,
+    NodeView, Page, PlatformView, PolicyView, PoolView, PreviewView, RecoveryView, RoleView,
+    StepView, TemplateView, UncordonRequest, ValidationView, WhoAmIView,
 };
-use sluice_common::cluster::ClusterTerms;
+use sluice_common::cluster::ClusterSpec;
 use sluice_common::exec::ExecRequest;
-use sluice_common::platform::terms::PlatformSpec;
+use sluice_common::platform::spec::PlatformSpec;
 use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::template::Template;
-use sluice_common::validation::ValidationTerms;
+use sluice_common::validation::ValidationSpec;
 
 use super::object;
 
@@ -34,11 +34,11 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<Page<TemplateView>>();
     answers.add::<Page<Stamped>>();
     answers.add::<Page<ApiTokenView>>();
-    answers.add::<ApiTokenMade>();
+    answers.add::<ApiTokenCreated>();
     answers.add::<Page<RoleView>>();
     answers.add::<Page<BindingView>>();
-    answers.add::<WhoView>();
-    answers.add::<CanView>();
+    answers.add::<WhoAmIView>();
+    answers.add::<CanIView>();
     answers.add::<Page<JoinTokenView>>();
     answers.add::<NewJoinTokenView>();
     answers.add::<BatchView>();
@@ -60,9 +60,9 @@ pub(super) fn all() -> Map<String, Value> {
     requests.add::<JoinTokenRequest>();
     requests.add::<ApplyRequest>();
     requests.add::<PoolSpec>();
-    requests.add::<ClusterTerms>();
+    requests.add::<ClusterSpec>();
     requests.add::<PolicySpec>();
-    requests.add::<ValidationTerms>();
+    requests.add::<ValidationSpec>();
     requests.add::<PlatformSpec>();
     requests.add::<Template>();
     let mut all = answers.taken();

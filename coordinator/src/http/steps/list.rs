@@ -9,7 +9,7 @@ use sluice_common::api::{Page, StepView};
 use sluice_common::id::{NodeName, PoolName, Subject};
 use sluice_common::selector::Selector;
 use sluice_common::state::StepState;
-use sluice_common::step::Work;
+use sluice_common::step::WorkKind;
 
 use super::super::Api;
 use super::super::access::Caller;
@@ -42,7 +42,7 @@ struct Filter {
     subject: Option<Subject>,
     pool: Option<PoolName>,
     node: Option<NodeName>,
-    work: Option<Work>,
+    work: Option<WorkKind>,
     labels: Option<Selector>,
 }
 

@@ -4,10 +4,10 @@ use std::mem::take;
 
 use coordinator_core::{Applied, Outcome, Terms, Wanted, WantedPool};
 use sluice_common::api::{
-    ApplyView, ChangeOutcome, PreemptedView, TermsChangeView, TermsKind, TermsView, UseView,
+    ApplyView, ChangeOutcome, DocumentKind, InUseView, PreemptedView, SpecChangeView, SpecView,
 };
-use sluice_common::cluster::ClusterTerms;
-use sluice_common::validation::ValidationTerms;
+use sluice_common::cluster::ClusterSpec;
+use sluice_common::validation::ValidationSpec;
 
 use super::rights;
 
@@ -20,7 +20,7 @@ pub(super) fn view_of(dry_run: bool, wanted: &[Wanted], applied: Applied) -> App
         rejected,
     } = applied;
     let changes = wanted.iter().zip(outcomes);
-    let uses = uses.into_iter().map(|it| UseView {
+    let uses = uses.into_iter().map(|it| InUseView {
         message: it.to_string(),
         steps: it.steps.iter().map(ToString::to_string).collect(),
     });
@@ -38,22 +38,24 @@ pub(super) fn view_of(dry_run: bool, wanted: &[Wanted], applied: Applied) -> App
     }
 }
 
-fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
+fn change(wanted: &Wanted, outcome: Outcome) -> SpecChangeView {
     let mut name = None;
     let (kind, pool, subject) = match wanted {
-        Wanted::Template { .. } | Wanted::NoTemplate { .. } => (TermsKind::Template, None, None),
+        Wanted::Template { .. } | Wanted::NoTemplate { .. } => (DocumentKind::Template, None, None),
         Wanted::Access { change } => (rights::kind(change), None, None),
-        Wanted::Cluster { .. } => (TermsKind::Cluster, None, None),
+        Wanted::Cluster { .. } => (DocumentKind::Cluster, None, None),
         Wanted::Platform { pool, platform, .. } | Wanted::NoPlatform { pool, platform } => {
             name = Some(platform.to_string());
-            (TermsKind::Platform, Some(pool), None)
+            (DocumentKind::Platform, Some(pool), None)
         }
-        Wanted::Pool { pool, .. } | Wanted::NoPool { pool } => (TermsKind::Pool, Some(pool), None),
+        Wanted::Pool { pool, .. } | Wanted::NoPool { pool } => {
+            (DocumentKind::Pool, Some(pool), None)
+        }
         Wanted::Policy { pool, subject, .. } | Wanted::NoPolicy { pool, subject } => {
-            (TermsKind::Policy, Some(pool), Some(subject))
+            (DocumentKind::Policy, Some(pool), Some(subject))
         }
         Wanted::Validation { .. } | Wanted::NoValidation { .. } => {
-            (TermsKind::Validation, None, None)
+            (DocumentKind::Validation, None, None)
         }
     };
     let word = match (&outcome.before, &outcome.after) {
@@ -62,7 +64,7 @@ fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
         (before, after) if before == after => ChangeOutcome::Unchanged,
         (Some(_), Some(_)) => ChangeOutcome::Changed,
     };
-    TermsChangeView {
+    SpecChangeView {
         kind,
         pool: pool.map(ToString::to_string),
         subject: subject.map(ToString::to_string),
@@ -74,41 +76,41 @@ fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
     }
 }
 
-fn terms(terms: Terms) -> TermsView {
+fn terms(terms: Terms) -> SpecView {
     match terms {
         Terms::Pool(terms) => {
             let WantedPool {
                 mut spec,
                 platforms,
             } = *terms;
-            TermsView::Pool {
+            SpecView::Pool {
                 capacity: take(&mut spec.capacity),
                 platforms: platforms.unwrap_or_default(),
                 spec: Box::new(spec),
             }
         }
-        Terms::Validation(ValidationTerms {
+        Terms::Validation(ValidationSpec {
             description,
             assertions,
-        }) => TermsView::Validation {
+        }) => SpecView::Validation {
             description,
             assertions,
         },
-        Terms::Platform(mut spec) => TermsView::Platform {
+        Terms::Platform(mut spec) => SpecView::Platform {
             description: take(&mut spec.description),
             spec,
         },
-        Terms::Template(template) => TermsView::Template { template },
-        Terms::Cluster(ClusterTerms {
+        Terms::Template(template) => SpecView::Template { template },
+        Terms::Cluster(ClusterSpec {
             default_pool,
             subjects,
-        }) => TermsView::Cluster {
+        }) => SpecView::Cluster {
             default_pool,
             subjects,
         },
-        Terms::Role(role) => TermsView::Role { role },
-        Terms::Binding(binding) => TermsView::Binding { binding },
-        Terms::Policy(spec) => TermsView::Policy(spec),
+        Terms::Role(role) => SpecView::Role { role },
+        Terms::Binding(binding) => SpecView::Binding { binding },
+        Terms::Policy(spec) => SpecView::Policy(spec),
     }
 }
 

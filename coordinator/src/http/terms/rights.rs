@@ -2,8 +2,8 @@
 
 use coordinator_core::written::access_name;
 use coordinator_core::{AccessChange, Change, Wanted};
-use sluice_common::access::{Ask, At, Resource, Verb};
-use sluice_common::api::TermsKind;
+use sluice_common::access::{AccessQuery, Resource, Scope, Verb};
+use sluice_common::api::DocumentKind;
 use sluice_common::request::FieldError;
 
 use super::super::Api;
@@ -30,10 +30,10 @@ pub(super) fn name(wanted: &Wanted) -> Option<String> {
     }
 }
 
-pub(super) fn kind(change: &AccessChange) -> TermsKind {
+pub(super) fn kind(change: &AccessChange) -> DocumentKind {
     match change {
-        AccessChange::RolePut { .. } | AccessChange::RoleDeleted { .. } => TermsKind::Role,
-        _ => TermsKind::Binding,
+        AccessChange::RolePut { .. } | AccessChange::RoleDeleted { .. } => DocumentKind::Role,
+        _ => DocumentKind::Binding,
     }
 }
 
@@ -50,7 +50,7 @@ fn name_of(change: &AccessChange) -> Option<String> {
 }
 
 /// Which right a change needs.
-fn ask_of(wanted: &Wanted) -> Ask<'_> {
+fn ask_of(wanted: &Wanted) -> AccessQuery<'_> {
     let (verb, resource, pool, subject) = match wanted {
         Wanted::Pool { pool, .. } => (Verb::Update, Resource::Pools, Some(pool), None),
         Wanted::NoPool { pool } => (Verb::Delete, Resource::Pools, Some(pool), None),
@@ -69,17 +69,17 @@ fn ask_of(wanted: &Wanted) -> Ask<'_> {
         Wanted::NoTemplate { .. } => (Verb::Delete, Resource::Templates, None, None),
         Wanted::Access { change } => {
             let resource = match kind(change) {
-                TermsKind::Role => Resource::Roles,
+                DocumentKind::Role => Resource::Roles,
                 _ => Resource::Bindings,
             };
             (Verb::Update, resource, None, None)
         }
     };
-    Ask {
+    AccessQuery {
         verb,
         resource,
-        pool: pool.map_or(At::Nowhere, |pool| At::This(pool.as_str())),
-        subject: subject.map_or(At::Nowhere, |subject| At::This(subject.as_str())),
+        pool: pool.map_or(Scope::Unscoped, |pool| Scope::One(pool.as_str())),
+        subject: subject.map_or(Scope::Unscoped, |subject| Scope::One(subject.as_str())),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use sluice_common::id::NodeName;
-use sluice_common::wire::{StopWhy, ToNode};
+use sluice_common::wire::{StopReason, ToNode};
 
 const NODE: &str = "/v1/nodes/n";
 
@@ -81,7 +81,7 @@ fn a_drained_node_is_told_to_stop_its_steps() {
     let ToNode::Stop { why, .. } = stopped.order else {
         panic!("{stopped:?}");
     };
-    assert_eq!(why, StopWhy::Drained);
+    assert_eq!(why, StopReason::Drained);
     let (_, step) = rig.get("/v1/steps/a");
     assert_eq!(
         (&step["state"], &step["reason"]["code"]),

@@ -105,7 +105,7 @@ fn a_user_is_known_by_certificate_and_may_do_what_bindings_say() {
         assert_eq!(answered.status(), status, "a browser's page of {origin}");
     }
     let node = dir.path().join("node");
-    let terms = sluice_transport::NodeTerms {
+    let terms = sluice_transport::NodeCertificateSpec {
         node: sluice_common::id::NodeName::new("alice").unwrap(),
         claim: Default::default(),
         ttl: Duration::from_secs(3600),

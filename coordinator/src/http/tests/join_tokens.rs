@@ -90,9 +90,9 @@ fn a_node_whose_access_was_ended_is_shown_and_stays_out() {
         let address = rig.quic();
         let hello = crate::fixture::words("n", 4);
         let mut again = crate::fixture::Agent::link(&rig.data, "n", &address, &hello).await;
-        again.told::<sluice_common::wire::Greeting>().await
+        again.told::<sluice_common::wire::HelloReply>().await
     });
-    let sluice_common::wire::Greeting::Refused { message } = refused else {
+    let sluice_common::wire::HelloReply::Refused { message } = refused else {
         panic!("{refused:?}");
     };
     assert!(

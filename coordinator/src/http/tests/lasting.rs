@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use sluice_common::exec::{FrameKind, Frames, frame};
+use sluice_common::exec::{FrameDecoder, FrameKind, encode_frame};
 use sluice_common::wire::LogReply;
 use sluice_transport::{FrameReader, FrameWriter};
 
@@ -146,7 +146,7 @@ impl Scene {
         let mut of_exec = self.host_answers(true);
         self.rig.runtime.block_on(async {
             of_logs.0.send_bytes(b"written").await.unwrap();
-            let said = frame(FrameKind::Stdout, b"prompt");
+            let said = encode_frame(FrameKind::Stdout, b"prompt");
             of_exec.0.send_bytes(&said).await.unwrap();
         });
         until(&logs, "written");
@@ -221,9 +221,9 @@ fn have_ended(open: Vec<Open>, code: &str, since: Instant) {
                 continue;
             }
             "exec" => {
-                let mut frames = Frames::default();
+                let mut frames = FrameDecoder::default();
                 frames.push(&said);
-                let (kind, last) = frames.take().unwrap().expect("it has a last word");
+                let (kind, last) = frames.next_frame().unwrap().expect("it has a last word");
                 assert_eq!(kind, FrameKind::Closed, "{text}");
                 let error: Value = serde_json::from_slice(&last).unwrap();
                 assert_eq!(error["error"]["code"], code);

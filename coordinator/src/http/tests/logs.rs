@@ -54,7 +54,7 @@ fn a_follower_waits_for_the_step_to_run_and_sees_a_broken_link_as_broken() {
             writer.send(&LogReply::From { offset: 0 }).await.unwrap();
             writer.send_bytes(b"half").await.unwrap();
             // Only once it has arrived is the link broken.
-            tokio::time::timeout(std::time::Duration::from_millis(300), writer.unread())
+            tokio::time::timeout(std::time::Duration::from_millis(300), writer.reader_gone())
                 .await
                 .ok();
             agent.connection.close("the agent dies");

@@ -144,9 +144,9 @@ impl World {
     fn beat(&mut self, session: SessionId, node: NodeName) {
         let beat = Heartbeat {
             number: 0,
-            said_at: BootMillis(self.now.unix_millis()),
-            answered: BootMillis(0),
-            orders: 0,
+            sent_at: BootMillis(self.now.unix_millis()),
+            last_acknowledged: BootMillis(0),
+            last_order: 0,
             challenge: None,
         };
         self.feed(Input::Heartbeat {

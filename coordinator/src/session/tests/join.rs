@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use sluice_common::join::{
-    CertificateRequest, CertificateWord, Credentials, JoinReply, JoinRequest, Secret,
+    CertificateMessage, CertificateRequest, Credentials, JoinReply, JoinRequest, JoinSecret,
 };
 use sluice_transport::files::{write_private, write_public};
 use sluice_transport::{
-    Dialer, Identity, JoinDialer, JoinLine, SigningRequest, Stranger, TlsFiles, certificates_in,
+    Dialer, Identity, JoinDialer, JoinLine, JoiningPeer, SigningRequest, TlsFiles,
+    parse_certificates,
 };
 
 use super::*;
@@ -22,7 +23,7 @@ fn line(rig: &Rig, body: &str) -> JoinLine {
     made["line"].as_str().unwrap().parse().unwrap()
 }
 
-async fn stranger(line: &JoinLine) -> (JoinDialer, Stranger) {
+async fn stranger(line: &JoinLine) -> (JoinDialer, JoiningPeer) {
     let dialer = JoinDialer::new(line.authority).unwrap();
     let stranger = dialer.dial(&line.addresses[0]).await.unwrap();
     (dialer, stranger)
@@ -80,7 +81,7 @@ struct Held {
 }
 
 /// Says hello with this identity.
-async fn hello(rig: &Rig, identity: &Identity, name: &str) -> (Greeting, Held) {
+async fn hello(rig: &Rig, identity: &Identity, name: &str) -> (HelloReply, Held) {
     let dialer = Dialer::new(identity).unwrap();
     let connection = dialer.dial(&address(rig)).await.unwrap();
     let heartbeat = open(&connection, StreamKind::Heartbeat).await;
@@ -97,19 +98,19 @@ async fn hello(rig: &Rig, identity: &Identity, name: &str) -> (Greeting, Held) {
 
 async fn let_in(rig: &Rig, identity: &Identity, name: &str) -> Held {
     let (greeting, held) = hello(rig, identity, name).await;
-    assert!(matches!(greeting, Greeting::Welcome(_)), "{greeting:?}");
+    assert!(matches!(greeting, HelloReply::Welcome(_)), "{greeting:?}");
     held
 }
 
 async fn turned_away(rig: &Rig, identity: &Identity, name: &str) -> String {
     match hello(rig, identity, name).await.0 {
-        Greeting::Refused { message } => message,
-        Greeting::Welcome(welcome) => panic!("{welcome:?}"),
+        HelloReply::Refused { message } => message,
+        HelloReply::Welcome(welcome) => panic!("{welcome:?}"),
     }
 }
 
 /// The stream for certificates, and what is said on it first.
-async fn certificates(held: &Held) -> (Frames, CertificateWord) {
+async fn certificates(held: &Held) -> (Frames, CertificateMessage) {
     let mut stream = open(&held.connection, StreamKind::Certificates).await;
     let word = told(&mut stream.1).await;
     (stream, word)
@@ -123,9 +124,9 @@ async fn renew(stream: &mut Frames, request: &[u8]) -> Result<Credentials, Strin
         .await
         .unwrap();
     match told(&mut stream.1).await {
-        CertificateWord::Certificate(credentials) => Ok(credentials),
-        CertificateWord::Refused { message } => Err(message),
-        word @ CertificateWord::Authorities { .. } => panic!("{word:?}"),
+        CertificateMessage::Certificate(credentials) => Ok(credentials),
+        CertificateMessage::Refused { message } => Err(message),
+        word @ CertificateMessage::Authorities { .. } => panic!("{word:?}"),
     }
 }
 
@@ -137,7 +138,7 @@ fn a_host_joins_with_its_own_key_and_is_let_in_by_what_it_was_given() {
     rig.runtime.block_on(async {
         let host = Host::new("fresh");
         let identity = host.identity(&host.join(&line).await.unwrap(), dir.path());
-        let pool = identity.member().claim.pool.clone().unwrap();
+        let pool = identity.peer_identity().claim.pool.clone().unwrap();
         assert_eq!(pool.as_str(), "default");
         let life = identity.validity();
         let days = life.until.duration_since(life.from).unwrap().as_secs() / 86_400;
@@ -167,7 +168,7 @@ fn whoever_means_no_good_is_sent_away_and_nobody_else_notices() {
     let line = line(&rig, r#"{"uses":5}"#);
     rig.runtime.block_on(async {
         let wrong = JoinLine {
-            secret: Secret([1; 32]),
+            secret: JoinSecret([1; 32]),
             ..line.clone()
         };
         let refused = Host::new("a").join(&wrong).await.unwrap_err();
@@ -209,7 +210,7 @@ fn a_linked_node_is_given_its_next_certificate_without_a_break() {
         let identity = host.identity(&credentials, dir.path());
         let held = let_in(&rig, &identity, "n1").await;
         let (mut stream, word) = certificates(&held).await;
-        let CertificateWord::Authorities { pem, issuing } = word else {
+        let CertificateMessage::Authorities { pem, issuing } = word else {
             panic!("{word:?}");
         };
         assert_eq!(
@@ -226,7 +227,7 @@ fn a_linked_node_is_given_its_next_certificate_without_a_break() {
         let (mut stream, _) = certificates(&held).await;
         let renewed = renew(&mut stream, &next.request).await.unwrap();
         let renewed = next.identity(&renewed, dir.path());
-        assert_eq!(renewed.member(), identity.member());
+        assert_eq!(renewed.peer_identity(), identity.peer_identity());
         let_in(&rig, &renewed, "n1").await;
     });
 }
@@ -243,12 +244,12 @@ fn a_new_authority_reaches_linked_nodes_and_the_old_one_is_retired_behind_them()
         let (mut stream, _before) = certificates(&held).await;
 
         let new = rollover::rotate(&rig.data).unwrap();
-        let word: CertificateWord = told(&mut stream.1).await;
-        let CertificateWord::Authorities { pem, issuing } = word else {
+        let word: CertificateMessage = told(&mut stream.1).await;
+        let CertificateMessage::Authorities { pem, issuing } = word else {
             panic!("{word:?}");
         };
         assert_eq!(
-            (certificates_in(&pem).unwrap().len(), issuing),
+            (parse_certificates(&pem).unwrap().len(), issuing),
             (2, Some(new))
         );
         let renewed = renew(&mut stream, &host.request).await.unwrap();
@@ -257,11 +258,11 @@ fn a_new_authority_reaches_linked_nodes_and_the_old_one_is_retired_behind_them()
 
         let retired = rollover::retire(&rig.data, None, true).unwrap();
         assert_eq!(retired, line.authority);
-        let word: CertificateWord = told(&mut stream.1).await;
-        let CertificateWord::Authorities { pem, .. } = word else {
+        let word: CertificateMessage = told(&mut stream.1).await;
+        let CertificateMessage::Authorities { pem, .. } = word else {
             panic!("{word:?}");
         };
-        assert_eq!(certificates_in(&pem).unwrap().len(), 1);
+        assert_eq!(parse_certificates(&pem).unwrap().len(), 1);
         let _held = let_in(&rig, &renewed, "n1").await;
         // The old certificate is of an authority that nobody trusts any more.
         let old = Dialer::new(&identity).unwrap();

@@ -4,7 +4,7 @@
 
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::{
-    BootMillis, FreezeRefusal, FreezerState, FrozenTime, HostPhase, Moved,
+    BootMillis, FreezeRefusal, FreezerState, FrozenTime, HostPhase, MovedMemory,
 };
 use sluice_common::time::Span;
 
@@ -57,7 +57,7 @@ pub(crate) struct Move {
 pub(crate) struct Freezer {
     pub(crate) group: Group,
     stage: Stage,
-    away: Option<Moved>,
+    away: Option<MovedMemory>,
     limit: Span,
     next: Option<Next>,
     pub(crate) shown: FreezerState,
@@ -242,7 +242,7 @@ impl Host {
             return self.freeze(now, id, chance);
         }
         let bytes = what.bytes;
-        proc.freezer.away = Some(Moved { pids, bytes });
+        proc.freezer.away = Some(MovedMemory { pids, bytes });
         proc.freezer.limit = what.limit;
         proc.freezer.enter(boot, Stage::Leaving);
         self.send(id, chance)

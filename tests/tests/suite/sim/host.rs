@@ -7,8 +7,8 @@ use sluice_common::epoch::SealedEpoch;
 use sluice_common::id::{AttemptId, BootId, NodeName};
 use sluice_common::inventory::{self, Capability, Inventory, Mechanism};
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Exit, HostEnd, HostPhase, Memo, Process, SpawnSpec, StopSignal,
-    ToSupervisor,
+    AttemptView, BootMillis, Exit, HostPhase, LaunchRecord, Process, ProcessEnd, SpawnSpec,
+    StopSignal, ToSupervisor,
 };
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
@@ -31,7 +31,7 @@ const WALL: u64 = 1_700_000_000_000;
 /// One attempt on the host, as its supervisor sees it.
 pub(crate) struct Proc {
     pub(crate) phase: HostPhase,
-    pub(crate) memo: Memo,
+    pub(crate) memo: LaunchRecord,
     pub(crate) lease_until: Option<BootMillis>,
     pub(crate) lease_grace: u64,
     /// It ends only by SIGKILL.
@@ -268,9 +268,9 @@ impl Host {
     pub(crate) fn beat(&self, now: u64) -> Heartbeat {
         Heartbeat {
             number: 0,
-            said_at: self.boot(now),
-            answered: self.answered,
-            orders: self.arrived,
+            sent_at: self.boot(now),
+            last_acknowledged: self.answered,
+            last_order: self.arrived,
             challenge: None,
         }
     }
@@ -296,7 +296,7 @@ impl Host {
                 HostPhase::Ended(end) | HostPhase::Gone(end) => end.process,
             };
             if !matches!(proc.phase, HostPhase::Gone(_)) {
-                proc.phase = HostPhase::Gone(HostEnd {
+                proc.phase = HostPhase::Gone(ProcessEnd {
                     process,
                     exit: Exit::HostRebooted,
                     ended_at: wall(now),
@@ -311,7 +311,7 @@ impl Host {
         Some(AttemptView {
             attempt: attempt.clone(),
             phase: proc.phase.clone(),
-            memo: proc.memo.clone(),
+            launch_record: proc.memo.clone(),
             freezer: proc.freezer.shown.clone(),
             frozen: proc.freezer.time,
         })
@@ -400,7 +400,7 @@ impl Host {
 
     /// Most steps of GPUs use them by one process, some by several or by none.
     fn gpu_pids(&mut self, spec: &SpawnSpec, chance: &mut Chance) -> Vec<u32> {
-        let count = match (spec.memo.gpus.is_empty(), chance.below(10)) {
+        let count = match (spec.launch_record.gpus.is_empty(), chance.below(10)) {
             (true, _) | (false, 0) => 0,
             (false, 1) => 2,
             (false, _) => 1,
@@ -418,7 +418,7 @@ impl Host {
         for gpu in self
             .gpus
             .iter()
-            .filter(|gpu| spec.memo.gpus.contains(&gpu.uuid))
+            .filter(|gpu| spec.launch_record.gpus.contains(&gpu.uuid))
         {
             assert!(
                 !gpu.is_littered(now),
@@ -434,7 +434,7 @@ impl Host {
         };
         let proc = Proc {
             phase: HostPhase::Running(process),
-            memo: spec.memo,
+            memo: spec.launch_record,
             lease_until: spec.lease_until,
             lease_grace: spec.lease_grace.millis(),
             deaf: chance.one_in(4),
@@ -470,7 +470,7 @@ impl Host {
             return false;
         }
         let exit = if proc.orphaned { Exit::Unknown } else { exit };
-        proc.phase = HostPhase::Ended(HostEnd {
+        proc.phase = HostPhase::Ended(ProcessEnd {
             process: Some(process),
             exit,
             ended_at: wall(now),

@@ -13,11 +13,11 @@ use coordinator_core::{
     Answer, Change, Core, Input, NewStep, Node, NodeChange, Output, RecoveryWhy, ReplyId,
     SessionId, Settings, Stamped, State, Steer, Step, TimerKey, Wanted, check_record,
 };
-use sluice_common::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN};
+use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, ResourceKey, STEP_RUN};
+use sluice_common::credential::NodeClaim;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, ClusterId, NodeName, PoolName, StepId, Subject};
 use sluice_common::pool::PolicySpec;
-use sluice_common::proof::Claim;
 use sluice_common::request::{ResourceSettings, StepRequest};
 use sluice_common::state::StepState;
 use sluice_common::step::{OnPreempt, StepSpec};
@@ -25,7 +25,7 @@ use sluice_common::supervision::{BootMillis, Exit};
 use sluice_common::time::Span;
 use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{
-    Command, FromNode, Greeting, Heartbeat, Hello, PROTOCOL_VERSION, ToNode,
+    Command, FromNode, Heartbeat, Hello, HelloReply, PROTOCOL_VERSION, ToNode,
 };
 
 use super::chance::Chance;
@@ -162,7 +162,7 @@ enum ToCoordinator {
 }
 
 enum ToHost {
-    Greeting(Greeting),
+    HelloReply(HelloReply),
     Order(Command),
     Ack { sent: u64 },
 }
@@ -238,7 +238,7 @@ fn terms() -> [Change; 2] {
             subject: Subject::new(subject).unwrap(),
             policy: PolicySpec {
                 priority,
-                reserved: [(Key::new(GPU).unwrap(), reserved)].into(),
+                reserved: [(ResourceKey::new(GPU).unwrap(), reserved)].into(),
                 ..PolicySpec::default()
             },
         },
@@ -586,7 +586,7 @@ impl World {
             }
             Output::Record(_) => {}
             Output::Greet { session, greeting } => {
-                self.send_to_host(session.0, ToHost::Greeting(greeting))
+                self.send_to_host(session.0, ToHost::HelloReply(greeting))
             }
             Output::Reply {
                 answer: Answer::Submitted(results),
@@ -710,10 +710,10 @@ impl World {
     }
 
     /// Whoever deletes a node that comes back gives it a new certificate.
-    fn claim(&self, node: &NodeName) -> Claim {
+    fn claim(&self, node: &NodeName) -> NodeClaim {
         let core = self.core.as_ref();
         let generation = core.map(|core| core.state().admission().generation(node));
-        Claim {
+        NodeClaim {
             pool: None,
             generation: generation.unwrap_or_default(),
         }
@@ -776,11 +776,11 @@ impl World {
         }
         let id = LinkId(link);
         match words {
-            ToHost::Greeting(Greeting::Welcome(welcome)) => {
+            ToHost::HelloReply(HelloReply::Welcome(welcome)) => {
                 self.feed(host, HostInput::Welcomed { link: id, welcome });
                 self.after(0, Event::Beat { host, link });
             }
-            ToHost::Greeting(Greeting::Refused { .. }) => self.break_wire(link),
+            ToHost::HelloReply(HelloReply::Refused { .. }) => self.break_wire(link),
             ToHost::Order(command) => {
                 self.hosts[host].arrived = command.number;
                 self.feed(host, HostInput::Command { link: id, command });
@@ -879,7 +879,7 @@ impl World {
                 supervisor,
             } => {
                 let mut hello = self.hello(host, highest_epoch, attempts);
-                (hello.gpu_states, hello.said_at) = (gpu_states, said_at);
+                (hello.gpu_states, hello.sent_at) = (gpu_states, said_at);
                 hello.supervisor = supervisor;
                 self.send_to_coordinator(link.0, ToCoordinator::Hello(Box::new(hello)));
             }
@@ -1005,8 +1005,8 @@ impl World {
             inventory: self.hosts[host].inventory(),
             attempts,
             gpu_states: Default::default(),
-            said_at: BootMillis(0),
-            supervisor: SupervisorState::Answers,
+            sent_at: BootMillis(0),
+            supervisor: SupervisorState::Responding,
             challenge: None,
         }
     }

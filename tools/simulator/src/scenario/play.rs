@@ -5,7 +5,7 @@ use std::fmt;
 use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::platform;
-use sluice_common::pool::{PolicySpec, Table};
+use sluice_common::pool::{PolicySpec, ResourceTable};
 use sluice_common::time::{Span, Time};
 use sluice_scheduler::PoolTerms;
 
@@ -120,7 +120,7 @@ impl Play {
 
     fn put_pool(&mut self, pool: &PoolPut) -> Result<(), Impossible> {
         let declared = match &pool.capacity {
-            Capacity::Detected => Table::new(),
+            Capacity::Detected => ResourceTable::new(),
             Capacity::Declared(declared) => declared.clone(),
         };
         impossible::amounts(&declared)?;
@@ -178,7 +178,7 @@ impl Play {
     fn submit(&mut self, submit: &SubmitEvent) -> Result<(), Impossible> {
         impossible::amounts(&submit.resources)?;
         impossible::gang(submit.nodes)?;
-        let platforms = submit.platform.as_deref().map(platform::asked);
+        let platforms = submit.platform.as_deref().map(platform::parse_platforms);
         let platforms = platforms.transpose().map_err(Impossible::BadName)?;
         let job = Job {
             step: submit.request.clone(),
@@ -238,7 +238,7 @@ fn host_of(pool: &PoolName) -> NodeName {
 }
 
 /// A host that holds all that is declared of a pool.
-fn whole(declared: &Table) -> HostSize {
+fn whole(declared: &ResourceTable) -> HostSize {
     let of = |key: &str| declared.get(key).copied();
     HostSize {
         gpus: of(GPU).unwrap_or(0),

@@ -44,7 +44,7 @@ impl SimulatedHost {
     pub(super) fn of(pool: PoolName, size: HostSize, model: Option<&str>) -> Self {
         let hardware = match model.filter(|_| size.gpus > 0) {
             Some(model) => {
-                let platform = platform::of_slug(&platform::slug(model));
+                let platform = platform::from_slug(&platform::slug(model));
                 Hardware::uniform([platform].into(), size.gpus)
             }
             None => Hardware::unnamed(size.gpus),

@@ -3,7 +3,7 @@
 
 use sluice_common::id::{NameError, NodeName, PoolName, StepId};
 use sluice_common::limit::{MAX_AMOUNT, MAX_GANG_NODES};
-use sluice_common::pool::Table;
+use sluice_common::pool::ResourceTable;
 
 use super::HostSize;
 
@@ -40,7 +40,7 @@ pub enum Impossible {
 const MAX_HOST_GPUS: u64 = 65_536;
 
 /// Every amount of a table is one that can be counted.
-pub(crate) fn amounts(table: &Table) -> Result<(), Impossible> {
+pub(crate) fn amounts(table: &ResourceTable) -> Result<(), Impossible> {
     table
         .iter()
         .try_for_each(|(key, amount)| at_most(key.as_str(), *amount, MAX_AMOUNT))

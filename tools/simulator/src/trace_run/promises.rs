@@ -30,7 +30,7 @@ impl Promises {
             return;
         };
         if let Some(sum) = self.sums.get_mut(&subject) {
-            sum.take(&demand);
+            sum.subtract(&demand);
         }
     }
 }

@@ -5,8 +5,8 @@ use coordinator_core::{NodeChange, check};
 use sluice_common::api::PutDocument;
 use sluice_common::inventory::Gpu;
 use sluice_common::pool::{PolicySpec, PoolSpec};
+use sluice_common::pool_rules::{StepDefaults, StepMaxima};
 use sluice_common::request::{ResourceSettings, StepRequest};
-use sluice_common::rules::{StepDefaults, StepMaxima};
 use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
 
@@ -219,7 +219,7 @@ fn platforms_and_maintenance_are_those_of_the_documents() {
 #[test]
 fn what_is_inside_a_reserved_share_is_told_so() {
     let mut cluster = Run::new(PoolSpec::default());
-    let reserved = [(sluice_common::amount::Key::new("gpu").unwrap(), 1)].into();
+    let reserved = [(sluice_common::amount::ResourceKey::new("gpu").unwrap(), 1)].into();
     let policy = PolicySpec {
         reserved,
         ..PolicySpec::default()
@@ -233,7 +233,11 @@ fn what_is_inside_a_reserved_share_is_told_so() {
 fn one_share_is_promised_once() {
     let mut cluster = Run::new(PoolSpec::default());
     let reserved = |gpus: u64| PolicySpec {
-        reserved: [(sluice_common::amount::Key::new("gpu").unwrap(), gpus)].into(),
+        reserved: [(
+            sluice_common::amount::ResourceKey::new("gpu").unwrap(),
+            gpus,
+        )]
+        .into(),
         ..PolicySpec::default()
     };
     cluster.put(vec![PutDocument::policy("p", "a", reserved(2))]);

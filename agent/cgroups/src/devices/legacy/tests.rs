@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sluice_common::supervision::Devices;
+use sluice_common::supervision::DeviceAccess;
 
 use super::*;
 use crate::devices::gpus::GpuDevices;
@@ -14,9 +14,9 @@ fn fence() -> DeviceFilter {
         nodes: vec![DeviceNumber::new(1, 5), DeviceNumber::new(1, 8)],
         ..GpuDevices::default()
     };
-    let devices = Devices {
+    let devices = DeviceAccess {
         granted: vec![DeviceNumber::new(195, 2), DeviceNumber::new(1, 8)],
-        ..Devices::default()
+        ..DeviceAccess::default()
     };
     DeviceFilter::new(&host, &devices).unwrap()
 }

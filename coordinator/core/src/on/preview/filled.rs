@@ -5,8 +5,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sluice_common::pool::PoolSpec;
-use sluice_common::rules::Setting;
-use sluice_common::step::{StepSpec, Work};
+use sluice_common::pool_rules::Setting;
+use sluice_common::step::{StepSpec, WorkKind};
 use sluice_common::template::origin::Origin;
 use sluice_common::time::Span;
 use sluice_reasons::Check;
@@ -23,7 +23,7 @@ pub(crate) fn settings(
     let filled = Setting::ALL.into_iter().map(|setting| Check::Filled {
         field: setting.as_str().to_string(),
         value: value(setting, filled),
-        from: match written.unsaid.contains(&setting) {
+        from: match written.unset.contains(&setting) {
             false => "the step".to_string(),
             true => below(pool, rules, setting, filled),
         },
@@ -42,7 +42,7 @@ pub(crate) fn layers(merged: &MergedStep) -> impl Iterator<Item = Check> {
     laid.filter_map(|(field, origin)| {
         Some(Check::Filled {
             field: field.clone(),
-            value: merged.template.told(field)?,
+            value: merged.template.field_value(field)?,
             from: origin.to_string(),
         })
     })
@@ -100,10 +100,10 @@ fn same<T: PartialEq>(value: Option<T>, source: Option<T>) -> bool {
 }
 
 /// The kind of work, where it has a say in the setting.
-fn by_work(setting: Setting, work: Option<Work>) -> Option<Work> {
+fn by_work(setting: Setting, work: Option<WorkKind>) -> Option<WorkKind> {
     work.filter(|work| match setting {
         Setting::Retries => true,
-        Setting::Timeout => matches!(work, Work::Inference | Work::Notebook),
+        Setting::Timeout => matches!(work, WorkKind::Inference | WorkKind::Notebook),
         Setting::QueueTimeout | Setting::GracePeriod | Setting::OnPreempt | Setting::CpuMode => {
             false
         }

@@ -2,8 +2,8 @@
 
 use alloc::collections::BTreeMap;
 
+use sluice_common::credential::Generation;
 use sluice_common::id::{JoinTokenId, NodeName};
-use sluice_common::proof::Generation;
 use sluice_common::time::Time;
 
 use crate::model::admission::{JoinToken, TokenUse};

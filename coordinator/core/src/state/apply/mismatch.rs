@@ -3,11 +3,11 @@
 use alloc::string::String;
 use core::fmt;
 
+use sluice_common::credential::Generation;
 use sluice_common::id::{
     AttemptId, JoinTokenId, NodeName, PlatformName, PoolName, StepId, Subject, TemplateName,
     ValidationName,
 };
-use sluice_common::proof::Generation;
 use sluice_common::state::{NodeState, StepState};
 
 use crate::model::step::{PartPhase, SuspensionPhase};

@@ -2,12 +2,12 @@
 
 use alloc::vec::Vec;
 
-use sluice_common::cluster::ClusterTerms;
+use sluice_common::cluster::ClusterSpec;
 use sluice_common::id::{
     NodeName, PlatformName, PoolName, StepId, Subject, TemplateName, ValidationName,
 };
 use sluice_common::template::Template;
-use sluice_common::validation::ValidationTerms;
+use sluice_common::validation::ValidationSpec;
 
 use crate::model::cluster::Cluster;
 use crate::model::pool::{Binding, Platform, Pool};
@@ -144,7 +144,7 @@ impl State {
         need(known, || Thing::Template(name.clone()).into())
     }
 
-    pub(super) fn on_cluster_put(&mut self, terms: &ClusterTerms) -> Fit {
+    pub(super) fn on_cluster_put(&mut self, terms: &ClusterSpec) -> Fit {
         self.kept.cluster = Cluster {
             terms: terms.clone(),
             version: self.kept.seq,
@@ -155,7 +155,7 @@ impl State {
     pub(super) fn on_validation_put(
         &mut self,
         name: &ValidationName,
-        terms: &ValidationTerms,
+        terms: &ValidationSpec,
     ) -> Fit {
         let validation = Validation {
             terms: terms.clone(),

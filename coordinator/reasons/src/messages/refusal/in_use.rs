@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use sluice_common::amount::Key;
+use sluice_common::amount::ResourceKey;
 use sluice_common::id::{PoolName, StepId, Subject, TemplateName};
 use sluice_common::quantity::figure;
 
@@ -23,7 +23,7 @@ pub enum InUse {
     Shrinks {
         pool: PoolName,
         subject: Option<Subject>,
-        key: Key,
+        key: ResourceKey,
         to: u64,
         shrunk: Shrunk,
     },
@@ -100,7 +100,7 @@ fn whose(f: &mut fmt::Formatter<'_>, pool: &PoolName, subject: Option<&Subject>)
 fn shrinks(
     f: &mut fmt::Formatter<'_>,
     subject: Option<&Subject>,
-    key: &Key,
+    key: &ResourceKey,
     to: u64,
     shrunk: Shrunk,
 ) -> fmt::Result {

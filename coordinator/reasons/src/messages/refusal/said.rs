@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::amount::show_memory;
+use sluice_common::amount::format_memory;
 
 use super::*;
 use crate::messages::shortened;
@@ -35,7 +35,7 @@ pub(super) fn queue_full(full: &QueueFull) -> String {
     } = full;
     let amount = |n| match bound {
         QueueBound::Steps => format!("{n}"),
-        QueueBound::Bytes => show_memory(n),
+        QueueBound::Bytes => format_memory(n),
     };
     let (has, asked, limit) = (amount(*has), amount(*asked), amount(*limit));
     let has = match bound {

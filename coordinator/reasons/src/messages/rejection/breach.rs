@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use sluice_common::id::PoolName;
+use sluice_common::pool_rules::Setting;
 use sluice_common::processors::CpuMode;
 use sluice_common::reason::{Reason, ReasonCode};
-use sluice_common::rules::Setting;
 
 use crate::rejection::{Breach, Extent};
 

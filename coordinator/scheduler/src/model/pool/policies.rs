@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 
-use sluice_common::amount::Key;
+use sluice_common::amount::ResourceKey;
 use sluice_common::id::Subject;
 use sluice_common::nearest::nearest;
 use sluice_common::pool::PolicySpec;
@@ -17,11 +17,11 @@ use crate::model::units::HOST_KEYS;
 pub enum BadPolicy {
     /// The pool does not count this key.
     #[error("the pool has no `{key}`{}", meant(key))]
-    UnknownKey { key: Key },
+    UnknownKey { key: ResourceKey },
     /// More is reserved than the subject may use.
     #[error("reserved.{key} is {reserved} and limit.{key} is {limit}: reserve at most the limit")]
     ReservedAboveLimit {
-        key: Key,
+        key: ResourceKey,
         /// What is reserved.
         reserved: u64,
         limit: u64,
@@ -32,7 +32,7 @@ pub enum BadPolicy {
         declared.saturating_sub(*others)
     )]
     Oversold {
-        key: Key,
+        key: ResourceKey,
         /// What it reserves.
         reserved: u64,
         /// What others reserve.
@@ -43,7 +43,7 @@ pub enum BadPolicy {
 }
 
 /// What a key may have been meant for that hosts count.
-fn meant(key: &Key) -> String {
+fn meant(key: &ResourceKey) -> String {
     let known = match key.as_str() {
         "cpu" | "cpus" | "cpu_count" => Some("mcpu"),
         "memory" => Some("memory_mb"),
@@ -74,7 +74,7 @@ impl Pool {
             .filter(|(subject, _)| !named.contains(subject));
         let blamed = first.iter().filter_map(|subject| self.written_for(subject));
         for (subject, policy) in blamed.chain(others) {
-            let beside = |key: &Key| {
+            let beside = |key: &ResourceKey| {
                 let own = policy.reserved.get(key).copied().unwrap_or(0);
                 sums.get(key).map_or(0, |sum| sum - u128::from(own))
             };
@@ -94,8 +94,8 @@ impl Pool {
         })
     }
 
-    fn reserved_in_all(&self) -> BTreeMap<&Key, u128> {
-        let mut sums: BTreeMap<&Key, u128> = BTreeMap::new();
+    fn reserved_in_all(&self) -> BTreeMap<&ResourceKey, u128> {
+        let mut sums: BTreeMap<&ResourceKey, u128> = BTreeMap::new();
         for (key, reserved) in self.written().flat_map(|(_, policy)| &policy.reserved) {
             *sums.entry(key).or_default() += u128::from(*reserved);
         }
@@ -105,7 +105,7 @@ impl Pool {
     fn vet_beside(
         &self,
         policy: &PolicySpec,
-        beside: impl Fn(&Key) -> u128,
+        beside: impl Fn(&ResourceKey) -> u128,
     ) -> Result<(), BadPolicy> {
         for key in policy.keys() {
             if !self.counts(key.as_str()) {
@@ -141,7 +141,7 @@ impl Pool {
         HOST_KEYS.contains(&key) || self.declared(key).is_some()
     }
 
-    fn reserved_beside(&self, subject: &Subject, key: &Key) -> u64 {
+    fn reserved_beside(&self, subject: &Subject, key: &ResourceKey) -> u64 {
         let others = self.written().filter(|(other, _)| *other != subject);
         let reserved = others.map(|(_, policy)| policy.reserved.get(key).copied().unwrap_or(0));
         reserved.fold(0, u64::saturating_add)

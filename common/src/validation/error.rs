@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 
-use super::value::Kind;
+use super::value::ValueKind;
 
 /// Longest text of an assertion, in bytes: what is longer is better said in two.
 pub const MAX_RULE_BYTES: usize = 500;
@@ -17,12 +17,12 @@ pub struct RuleError {
     /// The character at which it is wrong, counted from 1.
     pub column: usize,
     /// What is wrong.
-    pub wrong: Wrong,
+    pub wrong: RuleProblem,
 }
 
 /// What is wrong with a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Wrong {
+pub enum RuleProblem {
     /// It is longer than is read.
     #[error("it has {0} bytes, and {MAX_RULE_BYTES} are the most: say it in two assertions")]
     TooLong(usize),
@@ -80,9 +80,9 @@ pub enum Wrong {
         /// The right side as written.
         right: String,
         /// What is on the left.
-        left_kind: Kind,
+        left_kind: ValueKind,
         /// What is on the right.
-        right_kind: Kind,
+        right_kind: ValueKind,
     },
     /// Sides of two kinds.
     #[error("`{left}` is {left_kind} and `{right}` is {right_kind}: they cannot be compared{hint}")]
@@ -90,11 +90,11 @@ pub enum Wrong {
         /// The left side as written.
         left: String,
         /// What is on the left.
-        left_kind: Kind,
+        left_kind: ValueKind,
         /// The right side as written.
         right: String,
         /// What is on the right.
-        right_kind: Kind,
+        right_kind: ValueKind,
         /// The way out, where it is clear.
         hint: &'static str,
     },
@@ -102,7 +102,7 @@ pub enum Wrong {
     #[error("{kind} is neither more nor less: write `==` or `!=`")]
     Unordered {
         /// What is compared.
-        kind: Kind,
+        kind: ValueKind,
     },
     /// It says the same of every step.
     #[error("it names no fact, so it says the same of every step")]

@@ -15,77 +15,77 @@ use crate::inventory::Capability;
 use crate::time::Span;
 
 /// What a text of a document means.
-pub(crate) trait Word: FromStr<Err: Display> {
+pub(crate) trait DocumentText: FromStr<Err: Display> {
     /// The code of a text that means nothing.
-    const WRONG: ErrorCode;
+    const ERROR_CODE: ErrorCode;
 }
 
-impl Word for Span {
-    const WRONG: ErrorCode = ErrorCode::InvalidDuration;
+impl DocumentText for Span {
+    const ERROR_CODE: ErrorCode = ErrorCode::InvalidDuration;
 }
 
-impl Word for Capability {
-    const WRONG: ErrorCode = ErrorCode::InvalidCapability;
+impl DocumentText for Capability {
+    const ERROR_CODE: ErrorCode = ErrorCode::InvalidCapability;
 }
 
 /// A list of platforms with a wrong name is no list of platforms.
-impl Word for PlatformName {
-    const WRONG: ErrorCode = ErrorCode::InvalidBody;
+impl DocumentText for PlatformName {
+    const ERROR_CODE: ErrorCode = ErrorCode::InvalidBody;
 }
 
-impl Word for TemplateName {
-    const WRONG: ErrorCode = ErrorCode::InvalidTemplate;
+impl DocumentText for TemplateName {
+    const ERROR_CODE: ErrorCode = ErrorCode::InvalidTemplate;
 }
 
 /// A word, read from its text.
-struct Read<T>(T);
+struct Parsed<T>(T);
 
-impl<'de, T: Word> Deserialize<'de> for Read<T> {
+impl<'de, T: DocumentText> Deserialize<'de> for Parsed<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let word = text.parse().map(Self);
-        word.map_err(|error| FieldError::new(T::WRONG, "", error).into_serde())
+        word.map_err(|error| FieldError::new(T::ERROR_CODE, "", error).into_serde())
     }
 }
 
 /// One word.
-pub(crate) fn word<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+pub(crate) fn parse_text<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
-    T: Word,
+    T: DocumentText,
 {
-    let Read(word) = Read::deserialize(deserializer)?;
+    let Parsed(word) = Parsed::deserialize(deserializer)?;
     Ok(word)
 }
 
 /// Several words.
-pub(crate) fn words<'de, D, T, C>(deserializer: D) -> Result<C, D::Error>
+pub(crate) fn parse_texts<'de, D, T, C>(deserializer: D) -> Result<C, D::Error>
 where
     D: Deserializer<'de>,
-    T: Word,
+    T: DocumentText,
     C: FromIterator<T>,
 {
-    let words: Vec<Read<T>> = Vec::deserialize(deserializer)?;
-    Ok(words.into_iter().map(|Read(word)| word).collect())
+    let words: Vec<Parsed<T>> = Vec::deserialize(deserializer)?;
+    Ok(words.into_iter().map(|Parsed(word)| word).collect())
 }
 
 /// A span that is nothing if it is `null`, as it is if it is left out.
-pub(crate) mod span {
-    use super::{Deserialize, Deserializer, Read, Serializer, Span};
+pub(crate) mod span_or_zero {
+    use super::{Deserialize, Deserializer, Parsed, Serializer, Span};
 
     pub(crate) fn serialize<S: Serializer>(span: &Span, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(span)
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
-        let span = Option::<Read<Span>>::deserialize(from)?;
-        Ok(span.map_or(Span::ZERO, |Read(span)| span))
+        let span = Option::<Parsed<Span>>::deserialize(from)?;
+        Ok(span.map_or(Span::ZERO, |Parsed(span)| span))
     }
 }
 
 /// A span that may be absent.
-pub(crate) mod some_span {
-    use super::{Deserialize, Deserializer, Read, Serializer, Span};
+pub(crate) mod optional_span {
+    use super::{Deserialize, Deserializer, Parsed, Serializer, Span};
 
     pub(crate) fn serialize<S: Serializer>(span: &Option<Span>, to: S) -> Result<S::Ok, S::Error> {
         match span {
@@ -98,7 +98,7 @@ pub(crate) mod some_span {
     where
         D: Deserializer<'de>,
     {
-        let span = Option::<Read<Span>>::deserialize(from)?;
-        Ok(span.map(|Read(span)| span))
+        let span = Option::<Parsed<Span>>::deserialize(from)?;
+        Ok(span.map(|Parsed(span)| span))
     }
 }

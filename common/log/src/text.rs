@@ -6,13 +6,13 @@ use std::fmt::Write;
 use serde_json::Value;
 use tracing::Level;
 
-use crate::lines::Entry;
+use crate::layer::LogEvent;
 
 const FAINT: &str = "\u{1b}[2m";
 const RESET: &str = "\u{1b}[0m";
 
 /// With its time.
-pub(crate) fn plain(entry: &Entry, colors: bool) -> String {
+pub(crate) fn plain(entry: &LogEvent, colors: bool) -> String {
     let mut line = String::new();
     let [faint, bright, reset] = if colors {
         [FAINT, color(entry.level), RESET]
@@ -30,13 +30,13 @@ pub(crate) fn plain(entry: &Entry, colors: bool) -> String {
 }
 
 /// As sd-daemon(3) has it: `<PRIORITY>` in front, and nothing that the journal adds by itself.
-pub(crate) fn journal(entry: &Entry) -> String {
+pub(crate) fn journal(entry: &LogEvent) -> String {
     let mut line = format!("<{}>", priority(entry.level));
     say(&mut line, entry, "", "");
     line
 }
 
-fn say(line: &mut String, entry: &Entry, faint: &str, reset: &str) {
+fn say(line: &mut String, entry: &LogEvent, faint: &str, reset: &str) {
     harmless(line, entry.fields.message());
     for (name, value) in entry.fields.named() {
         line.push(' ');
@@ -105,8 +105,8 @@ mod tests {
     use crate::fields::Fields;
     use jiff::Timestamp;
 
-    fn entry(level: Level) -> Entry {
-        Entry {
+    fn entry(level: Level) -> LogEvent {
+        LogEvent {
             time: Timestamp::new(1_735_689_599, 1_999_999).unwrap(),
             level,
             target: "sluice",

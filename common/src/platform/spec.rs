@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::range::{Bytes, Range, Version};
-use super::{cpu, of_slug};
-use crate::facts::{self, Host};
+use super::{cpu, from_slug};
+use crate::facts::{self, HostLabels};
 use crate::id::{PlatformName, ValidationName};
 use crate::inventory::Gpu;
 use crate::selector::Selector;
@@ -30,11 +30,11 @@ const MAX_WORDS: usize = 64;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(with = "String"))]
 #[serde(try_from = "String", into = "String")]
-pub struct Words(Vec<String>);
+pub struct NameList(Vec<String>);
 
 /// A list of words that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WordsError {
+pub enum NameListError {
     /// Nothing stands between two `,`.
     #[error("a word of it is empty: write words with `,` between them, such as `a100, h100`")]
     Empty,
@@ -43,46 +43,46 @@ pub enum WordsError {
     TooLong,
 }
 
-impl Words {
+impl NameList {
     /// Each of them.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
 }
 
-impl FromStr for Words {
-    type Err = WordsError;
+impl FromStr for NameList {
+    type Err = NameListError;
 
-    fn from_str(text: &str) -> Result<Self, WordsError> {
+    fn from_str(text: &str) -> Result<Self, NameListError> {
         let words: Vec<String> = text
             .split(',')
             .map(|word| word.trim().to_string())
             .collect();
         if words.iter().any(String::is_empty) {
-            return Err(WordsError::Empty);
+            return Err(NameListError::Empty);
         }
         if words.len() > MAX_WORDS {
-            return Err(WordsError::TooLong);
+            return Err(NameListError::TooLong);
         }
         Ok(Self(words))
     }
 }
 
-impl TryFrom<String> for Words {
-    type Error = WordsError;
-    fn try_from(text: String) -> Result<Self, WordsError> {
+impl TryFrom<String> for NameList {
+    type Error = NameListError;
+    fn try_from(text: String) -> Result<Self, NameListError> {
         text.parse()
     }
 }
 
-impl fmt::Display for Words {
+impl fmt::Display for NameList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0.join(", "))
     }
 }
 
-impl From<Words> for String {
-    fn from(words: Words) -> String {
+impl From<NameList> for String {
+    fn from(words: NameList) -> String {
         words.to_string()
     }
 }
@@ -98,14 +98,14 @@ impl From<Words> for String {
 pub struct HardwareSelector {
     /// Of a GPU: its model, by its short name such as `a100` or in full, or one of several with `,` between them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub gpu_model: Option<Words>,
+    pub gpu_model: Option<NameList>,
     /// Of a GPU: its memory, such as `>=80GB`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub gpu_memory: Option<Range<Bytes>>,
     /// Of a GPU: the profile of the instance that it is, such as `1g.10gb`, or one of several with `,` between them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mig_profile: Option<Words>,
+    pub mig_profile: Option<NameList>,
     /// Of a GPU: whether NVLink reaches another GPU of the host from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvlink: Option<bool>,
@@ -115,7 +115,7 @@ pub struct HardwareSelector {
     pub driver: Option<Range<Version>>,
     /// Of a host: the architecture of its processors, such as `x86_64`, or one of several with `,` between them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub arch: Option<Words>,
+    pub arch: Option<NameList>,
     /// Labels, those that people set and facts alike, such as `zone=a,sluice/cuda!=12.4`.
     #[serde(skip_serializing_if = "Selector::is_empty")]
     pub labels: Selector,
@@ -132,13 +132,14 @@ fn arch(name: &str) -> &str {
 
 impl HardwareSelector {
     /// Whether a GPU of a host is meant; `None` asks of a host that has none.
-    pub fn is_meant(&self, host: &Host<'_>, gpu: Option<&Gpu>) -> bool {
-        self.is_meant_host(host)
+    pub fn matches(&self, host: &HostLabels<'_>, gpu: Option<&Gpu>) -> bool {
+        self.matches_host(host)
             && match gpu {
-                Some(gpu) => self.is_meant_gpu(gpu),
+                Some(gpu) => self.matches_gpu(gpu),
                 None => !self.is_about_gpus(),
             }
-            && (self.labels.is_empty() || facts::is_meant(&self.labels, &host.labels_with(gpu)))
+            && (self.labels.is_empty()
+                || facts::selector_matches(&self.labels, &host.labels_with(gpu)))
     }
 
     /// Whether it tells GPUs apart, and not only hosts.
@@ -155,17 +156,17 @@ impl HardwareSelector {
         gpu_model.is_some() || gpu_memory.is_some() || mig_profile.is_some() || nvlink.is_some()
     }
 
-    fn is_meant_host(&self, host: &Host<'_>) -> bool {
+    fn matches_host(&self, host: &HostLabels<'_>) -> bool {
         let inventory = host.inventory;
         let driver = self.driver.as_ref().is_none_or(|range| {
-            let version = inventory.driver.as_deref().and_then(Version::told_by);
+            let version = inventory.driver.as_deref().and_then(Version::parse_prefix);
             version.is_some_and(|version| range.holds(&version))
         });
         let words = self.arch.as_ref();
         driver && words.is_none_or(|words| words.iter().any(|it| arch(it) == arch(&inventory.arch)))
     }
 
-    fn is_meant_gpu(&self, gpu: &Gpu) -> bool {
+    fn matches_gpu(&self, gpu: &Gpu) -> bool {
         // Vendors write models in capitals, and short names have none.
         let named = |name: &str| {
             name.eq_ignore_ascii_case(&gpu.platform) || name.eq_ignore_ascii_case(&gpu.model)
@@ -209,7 +210,7 @@ pub struct PlatformSpec {
 impl PlatformSpec {
     /// Whether a step that takes any platform may be granted this one: without GPUs it takes no part in what tells GPUs
     /// apart, on whatever host it is.
-    pub fn may_be_any(&self, with_gpus: bool) -> bool {
+    pub fn is_candidate_for_any(&self, with_gpus: bool) -> bool {
         with_gpus || !self.selector.is_about_gpus()
     }
 }
@@ -242,19 +243,19 @@ impl UnmatchedPlatform {
 }
 
 /// The platforms that a pool declares.
-pub type Declared = BTreeMap<PlatformName, PlatformSpec>;
+pub type PlatformSpecs = BTreeMap<PlatformName, PlatformSpec>;
 
 /// The platforms of a GPU of a host, or of a host that has none: those that are declared and mean it, and the one of its
 /// model, unless one of this name is declared.
-pub fn of<'a>(
+pub fn platforms_of<'a>(
     declared: impl Iterator<Item = (&'a PlatformName, &'a PlatformSpec)>,
-    host: &Host<'_>,
+    host: &HostLabels<'_>,
     gpu: Option<&Gpu>,
 ) -> BTreeSet<PlatformName> {
-    let own = gpu.map_or_else(cpu, |gpu| of_slug(&gpu.platform));
+    let own = gpu.map_or_else(cpu, |gpu| from_slug(&gpu.platform));
     let mut found = BTreeSet::from([own.clone()]);
     for (name, terms) in declared {
-        let meant = terms.selector.is_meant(host, gpu);
+        let meant = terms.selector.matches(host, gpu);
         if meant {
             found.insert(name.clone());
         } else if *name == own {
@@ -269,7 +270,7 @@ mod tests {
     use super::*;
     use crate::facts::Labels;
     use crate::id::{NodeName, PoolName};
-    use crate::inventory::{Inventory, Mig};
+    use crate::inventory::{Inventory, MigInstance};
     use alloc::vec;
 
     fn inventory() -> Inventory {
@@ -282,7 +283,7 @@ mod tests {
         let mut small = gpu("A100-PCIE-40GB", "a100", 40 << 30);
         small.nvlink = vec!["GPU-1".to_string()];
         let mut slice = gpu("NVIDIA H100 80GB HBM3", "h100", 10 << 30);
-        slice.mig = Some(Mig {
+        slice.mig = Some(MigInstance {
             profile: "1g.10gb".to_string(),
             parent: "GPU-2".to_string(),
         });
@@ -306,7 +307,7 @@ mod tests {
         let selector = terms(selector).selector;
         let (name, pool) = (NodeName::new("n").unwrap(), PoolName::new("p").unwrap());
         let labels: Labels = [("zone".to_string(), "a".to_string())].into();
-        let host = |inventory| Host {
+        let host = |inventory| HostLabels {
             name: &name,
             pool: &pool,
             inventory,
@@ -314,13 +315,13 @@ mod tests {
         };
         let inventory = inventory();
         let gpus = inventory.gpus.iter().enumerate();
-        let gpus = gpus.filter(|(_, gpu)| selector.is_meant(&host(&inventory), Some(gpu)));
+        let gpus = gpus.filter(|(_, gpu)| selector.matches(&host(&inventory), Some(gpu)));
         let gpus = gpus.map(|(at, _)| at).collect();
         let bare = Inventory {
             gpus: Vec::new(),
             ..inventory.clone()
         };
-        (gpus, selector.is_meant(&host(&bare), None))
+        (gpus, selector.matches(&host(&bare), None))
     }
 
     #[test]
@@ -352,23 +353,23 @@ mod tests {
     fn a_gpu_is_of_its_model_and_of_all_that_mean_it() {
         let inventory = inventory();
         let (node, pool) = (NodeName::new("n").unwrap(), PoolName::new("p").unwrap());
-        let host = Host {
+        let host = HostLabels {
             name: &node,
             pool: &pool,
             inventory: &inventory,
             labels: &Labels::new(),
         };
         let name = |text: &str| PlatformName::new(text).unwrap();
-        let mut declared = Declared::new();
+        let mut declared = PlatformSpecs::new();
         declared.insert(
             name("a100-80"),
             terms(r#"{"gpu_model":"a100","gpu_memory":">=80GB"}"#),
         );
-        let kinds = |declared: &Declared| -> Vec<Vec<String>> {
+        let kinds = |declared: &PlatformSpecs| -> Vec<Vec<String>> {
             let gpus = inventory
                 .gpus
                 .iter()
-                .map(|gpu| of(declared.iter(), &host, Some(gpu)));
+                .map(|gpu| platforms_of(declared.iter(), &host, Some(gpu)));
             gpus.map(|kind| kind.into_iter().map(String::from).collect())
                 .collect()
         };
@@ -378,7 +379,7 @@ mod tests {
         declared.insert(name("a100"), terms(r#"{"gpu_memory":"<80GB"}"#));
         let expected = [vec!["a100"], vec!["a100-80"], vec!["a100", "h100"]];
         assert_eq!(kinds(&declared), expected);
-        let bare = of(declared.iter(), &host, None);
+        let bare = platforms_of(declared.iter(), &host, None);
         assert_eq!(bare, BTreeSet::from([cpu()]));
     }
 

@@ -50,7 +50,7 @@ impl fmt::Display for Generation {
 
 /// What a node's certificate says beside its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Claim {
+pub struct NodeClaim {
     /// The pool for which it was issued; `None` where the node's config may name any.
     pub pool: Option<crate::id::PoolName>,
     /// Of which generation it is.
@@ -60,7 +60,7 @@ pub struct Claim {
 /// A text that is no hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a hash is written as 64 hexadecimal digits")]
-pub struct NoHash;
+pub struct HashParseError;
 
 macro_rules! hash {
     ($(#[$doc:meta])* $type:ident) => {
@@ -96,15 +96,15 @@ macro_rules! hash {
         }
 
         impl FromStr for $type {
-            type Err = NoHash;
-            fn from_str(text: &str) -> Result<Self, NoHash> {
-                crate::hex::decode(text).map(Self).ok_or(NoHash)
+            type Err = HashParseError;
+            fn from_str(text: &str) -> Result<Self, HashParseError> {
+                crate::hex::decode(text).map(Self).ok_or(HashParseError)
             }
         }
 
         impl TryFrom<String> for $type {
-            type Error = NoHash;
-            fn try_from(text: String) -> Result<Self, NoHash> {
+            type Error = HashParseError;
+            fn try_from(text: String) -> Result<Self, HashParseError> {
                 text.parse()
             }
         }
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(hash.to_string().parse(), Ok(hash));
         assert_eq!(hash.to_string().len(), 64);
         for bad in ["", "00", &"g".repeat(64), &"+1".repeat(32), &"0".repeat(65)] {
-            assert_eq!(bad.parse::<Fingerprint>(), Err(NoHash), "{bad}");
+            assert_eq!(bad.parse::<Fingerprint>(), Err(HashParseError), "{bad}");
         }
     }
 

@@ -10,17 +10,17 @@ use serde::de::value::{MapDeserializer, StringDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, forward_to_deserialize_any};
 
+use crate::document_text::parse_text;
 use crate::field_error::FieldError;
 use crate::id::PlatformName;
-use crate::word::word;
 
 /// A spec, beside what names the thing that it is of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
-pub struct Beside<N, T> {
+pub struct SpecDocument<N, T> {
     /// What names the thing.
     #[serde(flatten)]
-    pub names: N,
+    pub id: N,
     /// What it is to be.
     #[serde(flatten)]
     pub spec: T,
@@ -29,11 +29,11 @@ pub struct Beside<N, T> {
     pub version: Option<u64>,
 }
 
-impl<N, T> Beside<N, T> {
+impl<N, T> SpecDocument<N, T> {
     /// `spec` beside `names`, whatever the version.
     pub fn new(names: N, spec: T) -> Self {
         Self {
-            names,
+            id: names,
             spec,
             version: None,
         }
@@ -41,7 +41,7 @@ impl<N, T> Beside<N, T> {
 }
 
 /// What names a thing: fields that are texts.
-pub trait Names {
+pub trait DocumentId {
     /// The fields, with `version` if it may be said.
     const FIELDS: &'static [&'static str];
 }
@@ -49,85 +49,85 @@ pub trait Names {
 /// The name of a thing that is in no pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ByName {
+pub struct ClusterObjectId {
     /// Its name.
     pub name: String,
 }
 
-impl Names for ByName {
+impl DocumentId for ClusterObjectId {
     const FIELDS: &'static [&'static str] = &["name", VERSION];
 }
 
 /// The name of a thing that is in a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct InPool {
+pub struct PoolObjectId {
     /// The pool.
     pub pool: String,
     /// Its name.
     pub name: String,
 }
 
-impl Names for InPool {
+impl DocumentId for PoolObjectId {
     const FIELDS: &'static [&'static str] = &["pool", "name", VERSION];
 }
 
 /// A subject in a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct OfSubject {
+pub struct PolicyId {
     /// The pool.
     pub pool: String,
     /// Who.
     pub subject: String,
 }
 
-impl Names for OfSubject {
+impl DocumentId for PolicyId {
     const FIELDS: &'static [&'static str] = &["pool", "subject", VERSION];
 }
 
 /// No name: there is one such thing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct TheOne {}
+pub struct SingletonId {}
 
-impl Names for TheOne {
+impl DocumentId for SingletonId {
     const FIELDS: &'static [&'static str] = &[VERSION];
 }
 
 /// The name of a platform in the list of its pool, which has no version of its own there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct PlatformItem {
+pub struct PlatformItemId {
     /// Its name.
-    #[serde(deserialize_with = "word")]
+    #[serde(deserialize_with = "parse_text")]
     pub name: PlatformName,
 }
 
-impl Names for PlatformItem {
+impl DocumentId for PlatformItemId {
     const FIELDS: &'static [&'static str] = &["name"];
 }
 
 const VERSION: &str = "version";
 
-impl<'de, N, T> Deserialize<'de> for Beside<N, T>
+impl<'de, N, T> Deserialize<'de> for SpecDocument<N, T>
 where
-    N: Names + Deserialize<'de>,
+    N: DocumentId + Deserialize<'de>,
     T: Deserialize<'de>,
 {
     fn deserialize<D: Deserializer<'de>>(object: D) -> Result<Self, D::Error> {
-        let mut apart = Apart {
+        let mut apart = OtherFields {
             fields: N::FIELDS,
             names: Vec::new(),
             version: None,
         };
-        let spec = located(Rest {
+        let spec = located(SpecDeserializer {
             object,
             apart: &mut apart,
         })?;
         let names = apart.names.into_iter();
         Ok(Self {
-            names: located(MapDeserializer::<_, D::Error>::new(names))?,
+            id: located(MapDeserializer::<_, D::Error>::new(names))?,
             spec,
             version: apart.version.flatten(),
         })
@@ -152,19 +152,19 @@ where
 }
 
 /// What is no part of the spec, as it is found.
-struct Apart {
+struct OtherFields {
     fields: &'static [&'static str],
     names: Vec<(&'static str, String)>,
     version: Option<Option<u64>>,
 }
 
 /// An object without what is apart.
-struct Rest<'a, D> {
+struct SpecDeserializer<'a, D> {
     object: D,
-    apart: &'a mut Apart,
+    apart: &'a mut OtherFields,
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Rest<'_, D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for SpecDeserializer<'_, D> {
     type Error = D::Error;
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -174,7 +174,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Rest<'_, D> {
         visitor: V,
     ) -> Result<V::Value, D::Error> {
         let Self { object, apart } = self;
-        object.deserialize_map(RestVisitor {
+        object.deserialize_map(SpecVisitor {
             visitor,
             spec,
             apart,
@@ -192,13 +192,13 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Rest<'_, D> {
 }
 
 /// Visits the rest of an object, of which the fields of the spec are the spec's.
-struct RestVisitor<'a, V> {
+struct SpecVisitor<'a, V> {
     visitor: V,
     spec: &'static [&'static str],
-    apart: &'a mut Apart,
+    apart: &'a mut OtherFields,
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for RestVisitor<'_, V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for SpecVisitor<'_, V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -211,17 +211,17 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for RestVisitor<'_, V> {
             spec,
             apart,
         } = self;
-        visitor.visit_map(RestMap { map, spec, apart })
+        visitor.visit_map(SpecMap { map, spec, apart })
     }
 }
 
-struct RestMap<'a, A> {
+struct SpecMap<'a, A> {
     map: A,
     spec: &'static [&'static str],
-    apart: &'a mut Apart,
+    apart: &'a mut OtherFields,
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for RestMap<'_, A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for SpecMap<'_, A> {
     type Error = A::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
@@ -284,7 +284,7 @@ mod tests {
         let PutDocument::Platform(it) = &document else {
             panic!("it is something else: {document:?}")
         };
-        assert_eq!((it.names.pool.as_str(), it.version), ("p", Some(3)));
+        assert_eq!((it.id.pool.as_str(), it.version), ("p", Some(3)));
         assert_eq!(it.spec.description, "d");
         let again = serde_json::to_string(&document).unwrap();
         let again: PutDocument = serde_json::from_str(&again).unwrap();

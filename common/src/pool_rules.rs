@@ -5,10 +5,10 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::document_text::optional_span;
 use crate::processors::CpuMode;
 use crate::step::OnPreempt;
 use crate::time::Span;
-use crate::word::some_span;
 
 /// A setting of a step that its pool has a say in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -69,15 +69,15 @@ impl fmt::Display for Setting {
 #[serde(deny_unknown_fields, default)]
 pub struct StepDefaults {
     /// How long it may run, such as `2h`. Steps of `work: inference` and `work: notebook` do not take it.
-    #[serde(with = "some_span", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_span", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<alloc::string::String>"))]
     pub timeout: Option<Span>,
     /// How long it may wait for its units, such as `10m`.
-    #[serde(with = "some_span", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_span", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<alloc::string::String>"))]
     pub queue_timeout: Option<Span>,
     /// Between the stop signal and the kill, such as `30s`.
-    #[serde(with = "some_span", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_span", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<alloc::string::String>"))]
     pub grace_period: Option<Span>,
     /// How often it is tried again after a failure of its own. Steps that say their kind of `work` have its number.
@@ -109,15 +109,15 @@ impl StepDefaults {
 #[serde(deny_unknown_fields, default)]
 pub struct StepMaxima {
     /// How long it may run, such as `2d`.
-    #[serde(with = "some_span", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_span", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<alloc::string::String>"))]
     pub timeout: Option<Span>,
     /// How long it may wait for its units, such as `1h`.
-    #[serde(with = "some_span", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_span", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<alloc::string::String>"))]
     pub queue_timeout: Option<Span>,
     /// Between the stop signal and the kill, such as `2m`.
-    #[serde(with = "some_span", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_span", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<alloc::string::String>"))]
     pub grace_period: Option<Span>,
     /// How often it is tried again after a failure of its own.

@@ -6,7 +6,7 @@ use core::fmt::Write;
 use alloc::string::{String, ToString};
 
 /// The error's sentence and its causes', outermost first, with colons between.
-pub fn chain(error: &dyn Error) -> String {
+pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -30,7 +30,7 @@ mod tests {
 
     #[test]
     fn causes_follow_their_effects() {
-        assert_eq!(chain(&Outer(Inner)), "cannot start: the file is bad");
-        assert_eq!(chain(&Inner), "the file is bad");
+        assert_eq!(error_chain(&Outer(Inner)), "cannot start: the file is bad");
+        assert_eq!(error_chain(&Inner), "the file is bad");
     }
 }

@@ -9,12 +9,12 @@ use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::fields::Fields;
-use crate::format::Shape;
-use crate::{json, line};
+use crate::format::ResolvedFormat;
+use crate::{json, text};
 
 /// An event, ready to be written.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct LogEvent {
     pub(crate) time: Timestamp,
     pub(crate) level: Level,
     pub(crate) target: &'static str,
@@ -23,28 +23,28 @@ pub(crate) struct Entry {
 
 /// Writes a line for each event that gets through the filter.
 #[derive(Debug)]
-pub(crate) struct Lines<W> {
-    shape: Shape,
+pub(crate) struct LineLayer<W> {
+    shape: ResolvedFormat,
     write: W,
 }
 
-impl<W: Fn(&[u8])> Lines<W> {
-    pub(crate) fn new(shape: Shape, write: W) -> Self {
+impl<W: Fn(&[u8])> LineLayer<W> {
+    pub(crate) fn new(shape: ResolvedFormat, write: W) -> Self {
         Self { shape, write }
     }
 
-    fn say(&self, entry: &Entry) {
+    fn say(&self, entry: &LogEvent) {
         let mut text = match self.shape {
-            Shape::Plain { colors } => line::plain(entry, colors),
-            Shape::Journal => line::journal(entry),
-            Shape::Json => json::object(entry),
+            ResolvedFormat::Plain { colors } => text::plain(entry, colors),
+            ResolvedFormat::Journal => text::journal(entry),
+            ResolvedFormat::Json => json::object(entry),
         };
         text.push('\n');
         (self.write)(text.as_bytes());
     }
 }
 
-impl<S, W> Layer<S> for Lines<W>
+impl<S, W> Layer<S> for LineLayer<W>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: Fn(&[u8]) + 'static,
@@ -74,7 +74,7 @@ where
                 fields.inherit(known);
             }
         }
-        self.say(&Entry {
+        self.say(&LogEvent {
             time: now(),
             level: *event.metadata().level(),
             target: event.metadata().target(),
@@ -96,7 +96,7 @@ mod tests {
     use tracing_subscriber::layer::SubscriberExt;
 
     /// What is written while `work` runs.
-    fn written(shape: Shape, work: impl FnOnce()) -> Vec<String> {
+    fn written(shape: ResolvedFormat, work: impl FnOnce()) -> Vec<String> {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&lines);
         let write = move |line: &[u8]| {
@@ -104,14 +104,14 @@ mod tests {
                 .unwrap()
                 .push(String::from_utf8(line.to_vec()).unwrap());
         };
-        let subscriber = tracing_subscriber::registry().with(Lines::new(shape, write));
+        let subscriber = tracing_subscriber::registry().with(LineLayer::new(shape, write));
         tracing::subscriber::with_default(subscriber, work);
         Arc::into_inner(lines).unwrap().into_inner().unwrap()
     }
 
     #[test]
     fn an_event_has_the_fields_of_the_spans_around_it_and_its_own_before_theirs() {
-        let lines = written(Shape::Json, || {
+        let lines = written(ResolvedFormat::Json, || {
             let node = tracing::error_span!("agent", node = "gpu-1", attempt = 7);
             let _in_node = node.enter();
             let late = tracing::error_span!("attempt", step = "train", pid = tracing::field::Empty);
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(
             found,
             serde_json::json!({
-                "message": "started", "level": "INFO", "target": "sluice_log::lines::tests",
+                "message": "started", "level": "INFO", "target": "sluice_log::layer::tests",
                 "attempt": 2, "ok": true, "step": "train", "pid": 12, "node": "gpu-1",
             })
         );
@@ -138,12 +138,16 @@ mod tests {
     #[test]
     fn a_line_is_one_line_whatever_is_in_it() {
         let work = || tracing::warn!(said = "two\nlines \u{1b}[2J", "first\nsecond \u{202e}");
-        for shape in [Shape::Plain { colors: false }, Shape::Journal, Shape::Json] {
+        for shape in [
+            ResolvedFormat::Plain { colors: false },
+            ResolvedFormat::Journal,
+            ResolvedFormat::Json,
+        ] {
             let lines = written(shape, work);
             let text = lines[0].strip_suffix('\n').unwrap();
             assert!(!text.contains(['\n', '\u{1b}']), "{shape:?}: {text}");
         }
-        let lines = written(Shape::Journal, work);
+        let lines = written(ResolvedFormat::Journal, work);
         assert_eq!(
             lines[0],
             "<4>first\\nsecond \\u{202e} said=\"two\\nlines \\u{1b}[2J\"\n"

@@ -1,23 +1,23 @@
 //! Changes of the terms of pools and of subjects in them: how they are asked for, and what is told of them.
 
+mod impact;
 mod outcome;
-mod touched;
 
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use crate::access::{BindingTerms, RoleTerms};
-use crate::beside::{Beside, ByName, InPool, OfSubject, TheOne};
-use crate::cluster::ClusterTerms;
-use crate::platform::terms::PlatformSpec;
+use crate::access::{BindingSpec, RoleSpec};
+use crate::cluster::ClusterSpec;
+use crate::document::{ClusterObjectId, PolicyId, PoolObjectId, SingletonId, SpecDocument};
+use crate::platform::spec::PlatformSpec;
 use crate::pool::{PolicySpec, PoolSpec};
 use crate::template::Template;
-use crate::validation::ValidationTerms;
+use crate::validation::ValidationSpec;
 
-pub use outcome::{ApplyView, ChangeOutcome, TermsChangeView, TermsKind, TermsView};
-pub use touched::{PreemptedView, UseView};
+pub use impact::{InUseView, PreemptedView};
+pub use outcome::{ApplyView, ChangeOutcome, DocumentKind, SpecChangeView, SpecView};
 
 /// Changes that are made together or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,15 +36,15 @@ pub struct ApplyRequest {
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PutDocument {
     /// A pool.
-    Pool(Beside<ByName, Box<PoolSpec>>),
+    Pool(SpecDocument<ClusterObjectId, Box<PoolSpec>>),
     /// The cluster as a whole.
-    Cluster(Beside<TheOne, ClusterTerms>),
+    Cluster(SpecDocument<SingletonId, ClusterSpec>),
     /// A platform of a pool.
-    Platform(Beside<InPool, PlatformSpec>),
+    Platform(SpecDocument<PoolObjectId, PlatformSpec>),
     /// The binding of a subject to a pool.
-    Policy(Beside<OfSubject, PolicySpec>),
+    Policy(SpecDocument<PolicyId, PolicySpec>),
     /// A document of assertions over what is submitted.
-    Validation(Beside<ByName, ValidationTerms>),
+    Validation(SpecDocument<ClusterObjectId, ValidationSpec>),
     /// A template.
     Template {
         /// Its name.
@@ -56,15 +56,18 @@ pub enum PutDocument {
         version: Option<u64>,
     },
     /// What somebody may do.
-    Role(Beside<ByName, RoleTerms>),
+    Role(SpecDocument<ClusterObjectId, RoleSpec>),
     /// Who has which roles.
-    Binding(Beside<ByName, BindingTerms>),
+    Binding(SpecDocument<ClusterObjectId, BindingSpec>),
 }
 
 impl PutDocument {
     /// A pool.
     pub fn pool(name: impl Into<String>, spec: PoolSpec) -> Self {
-        Self::Pool(Beside::new(ByName { name: name.into() }, Box::new(spec)))
+        Self::Pool(SpecDocument::new(
+            ClusterObjectId { name: name.into() },
+            Box::new(spec),
+        ))
     }
 
     /// A template.
@@ -77,41 +80,50 @@ impl PutDocument {
     }
 
     /// The cluster.
-    pub fn cluster(terms: ClusterTerms) -> Self {
-        Self::Cluster(Beside::new(TheOne {}, terms))
+    pub fn cluster(terms: ClusterSpec) -> Self {
+        Self::Cluster(SpecDocument::new(SingletonId {}, terms))
     }
 
     /// A document of assertions.
-    pub fn validation(name: impl Into<String>, terms: ValidationTerms) -> Self {
-        Self::Validation(Beside::new(ByName { name: name.into() }, terms))
+    pub fn validation(name: impl Into<String>, terms: ValidationSpec) -> Self {
+        Self::Validation(SpecDocument::new(
+            ClusterObjectId { name: name.into() },
+            terms,
+        ))
     }
 
     /// A platform.
     pub fn platform(pool: impl Into<String>, name: impl Into<String>, spec: PlatformSpec) -> Self {
-        let names = InPool {
+        let names = PoolObjectId {
             pool: pool.into(),
             name: name.into(),
         };
-        Self::Platform(Beside::new(names, spec))
+        Self::Platform(SpecDocument::new(names, spec))
     }
 
     /// A policy.
     pub fn policy(pool: impl Into<String>, subject: impl Into<String>, spec: PolicySpec) -> Self {
-        let names = OfSubject {
+        let names = PolicyId {
             pool: pool.into(),
             subject: subject.into(),
         };
-        Self::Policy(Beside::new(names, spec))
+        Self::Policy(SpecDocument::new(names, spec))
     }
 
     /// A role.
-    pub fn role(name: impl Into<String>, terms: RoleTerms) -> Self {
-        Self::Role(Beside::new(ByName { name: name.into() }, terms))
+    pub fn role(name: impl Into<String>, terms: RoleSpec) -> Self {
+        Self::Role(SpecDocument::new(
+            ClusterObjectId { name: name.into() },
+            terms,
+        ))
     }
 
     /// A binding.
-    pub fn binding(name: impl Into<String>, terms: BindingTerms) -> Self {
-        Self::Binding(Beside::new(ByName { name: name.into() }, terms))
+    pub fn binding(name: impl Into<String>, terms: BindingSpec) -> Self {
+        Self::Binding(SpecDocument::new(
+            ClusterObjectId { name: name.into() },
+            terms,
+        ))
     }
 }
 

@@ -5,13 +5,13 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::merge::Named;
-use super::{DefaultResources, Hook, LimitValue, Listed, Mount, Template};
+use super::merge::ListItem;
+use super::{DefaultResources, Hook, LayeredList, LimitValue, Mount, Template};
 use crate::environment::HIDDEN;
 
 impl Template {
     /// The value of a field, by the names of [`Template::said`]; `None` where it says nothing of it.
-    pub fn told(&self, field: &str) -> Option<String> {
+    pub fn field_value(&self, field: &str) -> Option<String> {
         if let Some(name) = field.strip_prefix("env.") {
             return self.env.contains_key(name).then(|| HIDDEN.to_string());
         }
@@ -21,11 +21,10 @@ impl Template {
         if let Some(name) = field.strip_prefix("resources.") {
             return resource(&self.resources, name);
         }
-        self.told_of_list(field)
-            .or_else(|| self.told_of_scalar(field))
+        self.list_value(field).or_else(|| self.scalar_value(field))
     }
 
-    fn told_of_list(&self, field: &str) -> Option<String> {
+    fn list_value(&self, field: &str) -> Option<String> {
         let hooks = &self.hooks;
         listed("hooks.before", field, hooks.before.as_ref(), hook)
             .or_else(|| listed("hooks.after", field, hooks.after.as_ref(), hook))
@@ -33,7 +32,7 @@ impl Template {
             .or_else(|| listed("allowed_mounts", field, self.allowed_mounts.as_ref(), mount))
     }
 
-    fn told_of_scalar(&self, field: &str) -> Option<String> {
+    fn scalar_value(&self, field: &str) -> Option<String> {
         match field {
             "wrapper" => self.wrapper.as_deref().map(words),
             "workdir" => self.workdir.clone(),
@@ -48,10 +47,10 @@ impl Template {
 }
 
 /// A list as a whole, or the item of it that is named.
-fn listed<T: Named>(
+fn listed<T: ListItem>(
     list: &str,
     field: &str,
-    items: Option<&Listed<T>>,
+    items: Option<&LayeredList<T>>,
     tell: fn(&T) -> String,
 ) -> Option<String> {
     let items = items?.items();
@@ -117,8 +116,8 @@ mod tests {
                 "host_network_allowed":true,"host_network_argument":"-n"}"#,
         )
         .unwrap();
-        let told = |field: &str| template.told(field);
-        for field in template.said() {
+        let told = |field: &str| template.field_value(field);
+        for field in template.set_fields() {
             assert!(told(&field).is_some(), "{field}");
         }
         for (field, expected) in [

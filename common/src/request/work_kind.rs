@@ -6,8 +6,8 @@ use alloc::format;
 
 use super::{FieldError, StepRequest};
 use crate::error_code::ErrorCode;
-use crate::rules::Setting;
-use crate::step::{PriorityClass, Work};
+use crate::pool_rules::Setting;
+use crate::step::{PriorityClass, WorkKind};
 
 impl PriorityClass {
     /// Whether its steps may be made to give way.
@@ -28,13 +28,13 @@ impl PriorityClass {
     }
 }
 
-impl Work {
+impl WorkKind {
     /// Whether its steps may be made to give way, unless it is written otherwise. Somebody waits for the answers of
     /// inference and sits before a notebook.
     pub const fn is_preemptible(self) -> bool {
         match self {
-            Work::Training | Work::Compute => true,
-            Work::Inference | Work::Notebook => false,
+            WorkKind::Training | WorkKind::Compute => true,
+            WorkKind::Inference | WorkKind::Notebook => false,
         }
     }
 
@@ -42,16 +42,16 @@ impl Work {
     /// inference is to be there again; a notebook's state is lost, so starting it again helps nobody.
     pub const fn retries(self) -> u32 {
         match self {
-            Work::Training => 2,
-            Work::Inference => 10,
-            Work::Notebook | Work::Compute => 0,
+            WorkKind::Training => 2,
+            WorkKind::Inference => 10,
+            WorkKind::Notebook | WorkKind::Compute => 0,
         }
     }
 }
 
 impl StepRequest {
     /// As written, or as the kind of the document says.
-    pub(super) fn kind_of_work(&self) -> Result<Option<Work>, FieldError> {
+    pub(super) fn work_kind(&self) -> Result<Option<WorkKind>, FieldError> {
         let Some(kind) = self.kind.as_deref().filter(|kind| *kind != "step") else {
             return Ok(self.work);
         };
@@ -76,7 +76,7 @@ impl StepRequest {
     pub(super) fn is_preemptible(&self) -> Result<bool, FieldError> {
         let written = self.resources.preemptible;
         let Some(class) = self.priority_class else {
-            let by_work = self.work.is_none_or(Work::is_preemptible);
+            let by_work = self.work.is_none_or(WorkKind::is_preemptible);
             return Ok(written.unwrap_or(by_work));
         };
         match written.filter(|written| *written != class.is_preemptible()) {
@@ -100,7 +100,7 @@ impl StepRequest {
     }
 
     /// What it does not say, so that its pool may.
-    pub(super) fn unsaid(&self) -> BTreeSet<Setting> {
+    pub(super) fn unset_settings(&self) -> BTreeSet<Setting> {
         let said = [
             (Setting::Timeout, self.timeout.is_some()),
             (Setting::QueueTimeout, self.queue_timeout.is_some()),
@@ -115,7 +115,7 @@ impl StepRequest {
 
     /// How often it is tried again: as written, else by its kind of work.
     pub(super) fn own_retries(&self) -> u32 {
-        let by_work = self.work.map_or(0, Work::retries);
+        let by_work = self.work.map_or(0, WorkKind::retries);
         self.retries.unwrap_or(by_work)
     }
 }
@@ -186,7 +186,7 @@ mod tests {
         );
         assert_eq!(
             checked(r#""kind":"training""#).unwrap().work,
-            Some(Work::Training)
+            Some(WorkKind::Training)
         );
         let error = checked(r#""kind":"training","work":"notebook""#).unwrap_err();
         assert_eq!(error.code, ErrorCode::Contradiction);

@@ -7,12 +7,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use super::{PreemptedView, UseView};
-use crate::access::{BindingTerms, RoleTerms};
-use crate::cluster::{DefaultPool, SubjectTerms};
+use super::{InUseView, PreemptedView};
+use crate::access::{BindingSpec, RoleSpec};
+use crate::cluster::{DefaultPool, SubjectSpec};
 use crate::id::Subject;
-use crate::platform::terms::{Declared, PlatformSpec};
-use crate::pool::{PolicySpec, PoolSpec, Table};
+use crate::platform::spec::{PlatformSpec, PlatformSpecs};
+use crate::pool::{PolicySpec, PoolSpec, ResourceTable};
 use crate::template::Template;
 use crate::validation::Assertion;
 
@@ -23,13 +23,13 @@ use crate::validation::Assertion;
     derive(schemars::JsonSchema),
     schemars(rename = "Applied")
 )]
-pub struct ApplyView<T = TermsView> {
+pub struct ApplyView<T = SpecView> {
     /// Whether nothing was changed, and this is what it would mean.
     pub dry_run: bool,
     /// What came of each change: those to put first, then those to delete, in the order of the call.
-    pub changes: Vec<TermsChangeView<T>>,
+    pub changes: Vec<SpecChangeView<T>>,
     /// Who uses what they take away. Where it is not empty they are made by force alone.
-    pub in_use: Vec<UseView>,
+    pub in_use: Vec<InUseView>,
     /// Steps that run and that others may make give way now, and could not before.
     pub exposed: Vec<String>,
     /// Steps that give way at once.
@@ -45,9 +45,9 @@ pub struct ApplyView<T = TermsView> {
     derive(schemars::JsonSchema),
     schemars(rename = "Change")
 )]
-pub struct TermsChangeView<T = TermsView> {
+pub struct SpecChangeView<T = SpecView> {
     /// What kind of thing it is.
-    pub kind: TermsKind,
+    pub kind: DocumentKind,
     /// The pool; `None` where it is the cluster, a role or a binding.
     pub pool: Option<String>,
     /// Who, where it is a policy.
@@ -69,8 +69,9 @@ pub struct TermsChangeView<T = TermsView> {
 /// Kinds of things that have terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "TermsKind"))]
 #[serde(rename_all = "snake_case")]
-pub enum TermsKind {
+pub enum DocumentKind {
     /// A pool.
     Pool,
     /// The binding of a subject to a pool.
@@ -112,14 +113,14 @@ pub enum ChangeOutcome {
     schemars(rename = "Terms")
 )]
 #[serde(untagged)]
-pub enum TermsView {
+pub enum SpecView {
     /// Of a pool.
     Pool {
         /// Capacity by key, where it is declared.
-        capacity: Table,
+        capacity: ResourceTable,
         /// The platforms that it declares, where the change lists them.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-        platforms: Declared,
+        platforms: PlatformSpecs,
         /// The rest.
         #[serde(flatten)]
         spec: Box<PoolSpec>,
@@ -149,18 +150,18 @@ pub enum TermsView {
         /// Where steps go that name no pool.
         default_pool: DefaultPool,
         /// Where the steps of a subject go that name no pool.
-        subjects: BTreeMap<Subject, SubjectTerms>,
+        subjects: BTreeMap<Subject, SubjectSpec>,
     },
     /// Of a policy.
     Policy(PolicySpec),
     /// Of a role.
     Role {
         /// All of it.
-        role: RoleTerms,
+        role: RoleSpec,
     },
     /// Of a binding.
     Binding {
         /// All of it.
-        binding: BindingTerms,
+        binding: BindingSpec,
     },
 }

@@ -6,37 +6,37 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
-use super::fact::{Fact, Lack, NodeFacts, StepFacts};
+use super::fact::{Fact, MissingFact, NodeFacts, StepFacts};
 use super::number::Ratio;
-use super::parse::{Comparison, Expr, Rule, Side, Sign, kind_of};
-use super::value::{Kind, Value};
+use super::parse::{ArithmeticOp, Comparison, Expr, Rule, Side, kind_of};
+use super::value::{FactValue, ValueKind};
 
 /// Where facts are found.
-pub trait Facts {
+pub trait FactSource {
     /// What a fact is worth.
     ///
     /// # Errors
     /// Where there is nothing of the kind.
-    fn value(&self, fact: &Fact) -> Result<Value, Lack>;
+    fn value(&self, fact: &Fact) -> Result<FactValue, MissingFact>;
 }
 
-impl Facts for StepFacts<'_> {
-    fn value(&self, fact: &Fact) -> Result<Value, Lack> {
+impl FactSource for StepFacts<'_> {
+    fn value(&self, fact: &Fact) -> Result<FactValue, MissingFact> {
         StepFacts::value(self, fact)
     }
 }
 
 /// A step on a host.
 #[derive(Clone, Copy, Debug)]
-pub struct On<'a> {
+pub struct StepOnNode<'a> {
     /// The step.
     pub step: StepFacts<'a>,
     /// The host.
     pub node: &'a NodeFacts,
 }
 
-impl Facts for On<'_> {
-    fn value(&self, fact: &Fact) -> Result<Value, Lack> {
+impl FactSource for StepOnNode<'_> {
+    fn value(&self, fact: &Fact) -> Result<FactValue, MissingFact> {
         match fact {
             Fact::Node(fact) => self.node.value(fact),
             fact => self.step.value(fact),
@@ -46,18 +46,18 @@ impl Facts for On<'_> {
 
 /// What becomes of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RuleResult {
     /// It holds.
     Holds,
     /// It does not, or cannot be judged.
-    Fails(Failure),
+    Fails(RuleFailure),
 }
 
 /// Why a rule does not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct RuleFailure {
     /// What its sides are worth, or why they cannot be told.
-    pub found: String,
+    pub values: String,
     /// How far its sides are apart, as millionths of the larger.
     pub gap: u64,
 }
@@ -67,40 +67,40 @@ const WHOLE: u64 = 1_000_000;
 
 impl Rule {
     /// Whether it holds.
-    pub fn judge(&self, facts: &impl Facts) -> Verdict {
+    pub fn evaluate(&self, facts: &impl FactSource) -> RuleResult {
         let sides = self.left.expr.worth(facts).and_then(|left| {
             let right = self.right.expr.worth(facts)?;
             let holds = self.comparison.holds(&left, &right)?;
             Ok((left, right, holds))
         });
         match sides {
-            Ok((_, _, true)) => Verdict::Holds,
-            Ok((left, right, false)) => Verdict::Fails(self.failure(&left, &right)),
-            Err(Lack(why)) => Verdict::Fails(Failure {
-                found: format!("it cannot be judged: {why}"),
+            Ok((_, _, true)) => RuleResult::Holds,
+            Ok((left, right, false)) => RuleResult::Fails(self.failure(&left, &right)),
+            Err(MissingFact(why)) => RuleResult::Fails(RuleFailure {
+                values: format!("it cannot be judged: {why}"),
                 gap: WHOLE,
             }),
         }
     }
 
-    fn failure(&self, left: &Value, right: &Value) -> Failure {
+    fn failure(&self, left: &FactValue, right: &FactValue) -> RuleFailure {
         let sides = [(&self.left, left), (&self.right, right)];
         let told = sides.into_iter().filter(|(side, _)| !side.is_constant());
         let told: Vec<String> = told.map(|(side, value)| worth(side, value)).collect();
         let amounts = left.amount().zip(right.amount());
-        Failure {
-            found: told.join(", "),
+        RuleFailure {
+            values: told.join(", "),
             gap: amounts.map_or(WHOLE, |(left, right)| left.gap(right)),
         }
     }
 }
 
-fn worth(side: &Side, value: &Value) -> String {
+fn worth(side: &Side, value: &FactValue) -> String {
     format!("{} is {value}", side.text)
 }
 
 impl Expr {
-    fn worth(&self, facts: &impl Facts) -> Result<Value, Lack> {
+    fn worth(&self, facts: &impl FactSource) -> Result<FactValue, MissingFact> {
         match self {
             Expr::Constant(value) => Ok(value.clone()),
             Expr::Fact(fact) => facts.value(fact),
@@ -109,45 +109,53 @@ impl Expr {
     }
 }
 
-fn sum(left: &Value, sign: Sign, right: &Value) -> Result<Value, Lack> {
+fn sum(left: &FactValue, sign: ArithmeticOp, right: &FactValue) -> Result<FactValue, MissingFact> {
     let (Some(l), Some(r)) = (left.amount(), right.amount()) else {
         return endless(left, sign, right);
     };
     let result = match sign {
-        Sign::Plus => l.plus(r),
-        Sign::Minus => l.minus(r),
-        Sign::Times => l.times(r),
-        Sign::Over if r == Ratio::whole(0) => {
-            return Err(Lack(format!("{left} would be divided by {right}")));
+        ArithmeticOp::Plus => l.plus(r),
+        ArithmeticOp::Minus => l.minus(r),
+        ArithmeticOp::Times => l.times(r),
+        ArithmeticOp::Over if r == Ratio::whole(0) => {
+            return Err(MissingFact(format!("{left} would be divided by {right}")));
         }
-        Sign::Over => l.over(r),
+        ArithmeticOp::Over => l.over(r),
     };
-    let result = result.ok_or_else(|| Lack("it is beyond what can be counted".into()))?;
+    let result = result.ok_or_else(|| MissingFact("it is beyond what can be counted".into()))?;
     Ok(match kind_of(left.kind(), sign, right.kind()) {
-        Some(Kind::Bytes) => Value::Bytes(result),
-        Some(Kind::Time) => Value::Time(result),
-        Some(Kind::Number | Kind::Text | Kind::Truth) | None => Value::Number(result),
+        Some(ValueKind::Bytes) => FactValue::Bytes(result),
+        Some(ValueKind::Time) => FactValue::Time(result),
+        Some(ValueKind::Number | ValueKind::Text | ValueKind::Bool) | None => {
+            FactValue::Number(result)
+        }
     })
 }
 
 /// A time without end stays so, whatever is added to it; what is made of it otherwise is no time.
-fn endless(left: &Value, sign: Sign, right: &Value) -> Result<Value, Lack> {
+fn endless(
+    left: &FactValue,
+    sign: ArithmeticOp,
+    right: &FactValue,
+) -> Result<FactValue, MissingFact> {
     match (left, sign, right) {
-        (Value::Forever, Sign::Plus | Sign::Times | Sign::Over, right)
-            if *right != Value::Forever =>
-        {
-            Ok(Value::Forever)
+        (
+            FactValue::Forever,
+            ArithmeticOp::Plus | ArithmeticOp::Times | ArithmeticOp::Over,
+            right,
+        ) if *right != FactValue::Forever => Ok(FactValue::Forever),
+        (FactValue::Forever, ArithmeticOp::Minus, right) if *right != FactValue::Forever => {
+            Ok(FactValue::Forever)
         }
-        (Value::Forever, Sign::Minus, right) if *right != Value::Forever => Ok(Value::Forever),
-        (_, Sign::Plus | Sign::Times, Value::Forever) => Ok(Value::Forever),
-        _ => Err(Lack(
+        (_, ArithmeticOp::Plus | ArithmeticOp::Times, FactValue::Forever) => Ok(FactValue::Forever),
+        _ => Err(MissingFact(
             "a time without end cannot be calculated with so".into(),
         )),
     }
 }
 
 impl Comparison {
-    fn holds(self, left: &Value, right: &Value) -> Result<bool, Lack> {
+    fn holds(self, left: &FactValue, right: &FactValue) -> Result<bool, MissingFact> {
         let order = order(left, right)?;
         Ok(match self {
             Comparison::Equal => order == Ordering::Equal,
@@ -160,17 +168,17 @@ impl Comparison {
     }
 }
 
-fn order(left: &Value, right: &Value) -> Result<Ordering, Lack> {
+fn order(left: &FactValue, right: &FactValue) -> Result<Ordering, MissingFact> {
     if let (Some(left), Some(right)) = (left.amount(), right.amount()) {
         let order = left.compare(right);
-        return order.ok_or_else(|| Lack("it is beyond what can be counted".into()));
+        return order.ok_or_else(|| MissingFact("it is beyond what can be counted".into()));
     }
     Ok(match (left, right) {
-        (Value::Forever, Value::Forever) => Ordering::Equal,
-        (Value::Forever, _) => Ordering::Greater,
-        (_, Value::Forever) => Ordering::Less,
-        (Value::Text(left), Value::Text(right)) => left.cmp(right),
-        (Value::Truth(left), Value::Truth(right)) => left.cmp(right),
-        _ => return Err(Lack("its sides are not of one kind".into())),
+        (FactValue::Forever, FactValue::Forever) => Ordering::Equal,
+        (FactValue::Forever, _) => Ordering::Greater,
+        (_, FactValue::Forever) => Ordering::Less,
+        (FactValue::Text(left), FactValue::Text(right)) => left.cmp(right),
+        (FactValue::Bool(left), FactValue::Bool(right)) => left.cmp(right),
+        _ => return Err(MissingFact("its sides are not of one kind".into())),
     })
 }

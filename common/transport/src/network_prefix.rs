@@ -9,9 +9,9 @@ const BITS_V6: u32 = 48;
 
 /// The network that an address is of: a /24 of IPv4, a /48 of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Prefix(IpAddr);
+pub struct NetworkPrefix(IpAddr);
 
-impl Prefix {
+impl NetworkPrefix {
     /// The one that an address is of. An IPv4 peer of an IPv6 socket is the same peer.
     pub fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn neighbours_are_one_and_others_are_not() {
-        let of = |text: &str| Prefix::of(text.parse().unwrap());
+        let of = |text: &str| NetworkPrefix::of(text.parse().unwrap());
         assert_eq!(of("10.0.0.1"), of("10.0.0.254"));
         assert_eq!(of("10.0.0.1"), of("::ffff:10.0.0.9"));
         assert_ne!(of("10.0.0.1"), of("10.0.1.1"));

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
     derive(schemars::JsonSchema),
     schemars(rename = "InUse")
 )]
-pub struct UseView {
+pub struct InUseView {
     /// What of, with the numbers.
     pub message: String,
     /// The steps that use it.
