@@ -125,7 +125,7 @@ pub fn pool_of<'a>(core: &'a Core, step: &'a Step) -> Option<&'a PoolName> {
         return granted.or(step.spec.pool.as_ref());
     }
     let promised = market.nomination(&step.id).map(|promise| &promise.pool);
-    let preferred = || market.preferred(market.request(&step.id)?);
+    let preferred = || market.preferred_pool(market.request(&step.id)?);
     promised.or(step.spec.pool.as_ref()).or_else(preferred)
 }
 
@@ -406,8 +406,8 @@ pub fn policy(core: &Core, name: &PoolName, subject: &Subject) -> Option<PolicyV
         used,
         in_share,
         borrowed,
-        queued: pool.waiting_of(subject) as u64,
-        running: pool.running_of(subject) as u64,
+        queued: pool.waiting_for(subject) as u64,
+        running: pool.running_for(subject) as u64,
         version: binding.version,
     })
 }

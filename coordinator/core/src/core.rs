@@ -193,7 +193,7 @@ impl Core {
     /// What the scheduler would be asked for a step if it were submitted now, after all others.
     pub fn request_of(&self, step: &NewStep) -> Request {
         let home = home_of(&self.ctx, &step.spec);
-        home.send(Request::of(step.id.clone(), u64::MAX, &step.spec))
+        home.send(Request::from_spec(step.id.clone(), u64::MAX, &step.spec))
     }
 
     /// When all has stopped that no host has told of: each lease of an earlier coordinator has run out, as for nodes that

@@ -20,7 +20,7 @@ use sluice_common::state::StepState;
 use sluice_reasons::rejection::Shortage;
 use sluice_reasons::standing::{Idle, UnfitGpus, Used, Wanted};
 use sluice_reasons::{Standing, Wait, Why};
-use sluice_scheduler::{Block, Request};
+use sluice_scheduler::{BlockReason, Request};
 
 use crate::context::Context;
 use crate::explain::held_up::held_up;
@@ -64,7 +64,7 @@ fn waiting(ctx: &Context, step: &Step) -> Wait {
         return Wait::Unlisted { why };
     };
     let promised = market.nomination(&step.id).map(|promise| &promise.pool);
-    let Some(pool) = promised.or_else(|| market.preferred(request)) else {
+    let Some(pool) = promised.or_else(|| market.preferred_pool(request)) else {
         let subject = request.subject.clone();
         return Wait::NoPolicy { subject };
     };
@@ -78,7 +78,7 @@ pub(crate) fn wait_for(
     ctx: &Context,
     name: &PoolName,
     request: &Request,
-    block: Block<'_>,
+    block: BlockReason<'_>,
 ) -> Wait {
     let pool = name.clone();
     let subject = request.subject.clone();
@@ -94,20 +94,20 @@ pub(crate) fn wait_for(
         most,
     };
     match block {
-        Block::PoolEmpty => Wait::PoolEmpty { pool },
-        Block::Infeasible(never) => Wait::Infeasible {
+        BlockReason::PoolEmpty => Wait::PoolEmpty { pool },
+        BlockReason::Infeasible(never) => Wait::Infeasible {
             why: never_in(ctx, name, request, never),
         },
-        Block::Release { runs } => Wait::Release {
+        BlockReason::AwaitingRelease { runs } => Wait::Release {
             pool,
             runs: runs as u64,
         },
-        Block::Limit { key, used, limit } => Wait::Limit {
+        BlockReason::Limit { key, used, limit } => Wait::Limit {
             pool,
             subject,
             amount: amount(key, used, limit),
         },
-        Block::Reserved {
+        BlockReason::Reserved {
             key,
             used,
             reserved,
@@ -116,7 +116,7 @@ pub(crate) fn wait_for(
             subject,
             amount: amount(key, used, reserved),
         },
-        Block::NoOpenHost { nearest } => Wait::NoOpenHost {
+        BlockReason::NoSchedulableHost { nearest } => Wait::NoOpenHost {
             pool,
             wanted: wanted(),
             nearest: nearest.clone(),
@@ -126,14 +126,14 @@ pub(crate) fn wait_for(
                 .map_or(Idle::Gone, |it| idle(ctx, it)),
             closed: closed(),
         },
-        Block::Turn { behind } => Wait::Turn { pool, behind },
-        Block::Pool { key, free } => Wait::Pool {
+        BlockReason::BehindHead { behind } => Wait::Turn { pool, behind },
+        BlockReason::PoolFull { key, free } => Wait::Pool {
             pool,
             key: String::from(key),
             asked: request.demand.get(key),
             free,
         },
-        Block::Hosts { closest } => Wait::Hosts {
+        BlockReason::HostsFull { closest } => Wait::Hosts {
             pool,
             wanted: wanted(),
             unfit: closest.and_then(|(node, key, ..)| {

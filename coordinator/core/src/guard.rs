@@ -10,7 +10,7 @@ use sluice_scheduler::{Denial, Pool, Request};
 
 /// Hosts that are large enough for a request and do not let it in; `None` where there are none.
 pub(crate) fn kept_off(name: &PoolName, pool: &Pool, request: &Request) -> Option<ClosedHosts> {
-    let nodes = pool.denying(name, request);
+    let nodes = pool.denying_hosts(name, request);
     let (node, why) = nodes.first_key_value()?;
     let (field, platform, by_pool) = match why {
         Denial::ByPlatform { platform, field } => (field, Some(*platform), None),

@@ -8,7 +8,7 @@ use alloc::string::String;
 use sluice_common::id::NodeName;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::state::{NodeState, StepState};
-use sluice_scheduler::HostUnits;
+use sluice_scheduler::HostResources;
 
 use crate::contact::Contact;
 use crate::core::Core;
@@ -80,14 +80,14 @@ pub fn check_record(before: &State, record: &Record) -> Held {
         format!("{placements:?} for {wanted} hosts")
     })?;
     for placement in placements {
-        let request = step.map(|step| HostUnits::of(&step.spec.request));
+        let request = step.map(|step| HostResources::from_amounts(&step.spec.request));
         grant_fits(before, request.unwrap_or_default(), placement)?;
     }
     Ok(())
 }
 
 /// Units granted never exceed what a host has at that time, and only a ready host that is not closed is granted any.
-fn grant_fits(before: &State, request: HostUnits, placement: &Placement) -> Held {
+fn grant_fits(before: &State, request: HostResources, placement: &Placement) -> Held {
     let name = "grants_fit";
     let node = before.node(&placement.node);
     let Some(node) = node.filter(|node| before.takes_work(node)) else {
@@ -96,7 +96,8 @@ fn grant_fits(before: &State, request: HostUnits, placement: &Placement) -> Held
         });
     };
     let used = before.index().used_on(&node.name);
-    let capacity = HostUnits::of(&node.capacity()).with_steps(MAX_ATTEMPTS_PER_NODE as u64);
+    let capacity =
+        HostResources::from_amounts(&node.capacity()).with_steps(MAX_ATTEMPTS_PER_NODE as u64);
     // GPUs that vanished while they were granted are used and not there: GPUs are judged one by one below.
     let sum = used.plus(request).with_gpus(0);
     need(name, capacity.cover(sum), || {
@@ -232,7 +233,10 @@ fn nobody_waits_who_could_start(core: &Core) -> Held {
         return Ok(());
     }
     for pool in core.state().pools().keys() {
-        let missed = core.state().market().next_move(pool, core.context().now());
+        let missed = core
+            .state()
+            .market()
+            .next_decision(pool, core.context().now());
         need("nobody_waits_who_could_start", missed.is_none(), || {
             format!("{missed:?}")
         })?;

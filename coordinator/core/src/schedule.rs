@@ -7,7 +7,7 @@ use core::ops::RangeInclusive;
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::wire::StopReason;
-use sluice_scheduler::{HostUnits, Move};
+use sluice_scheduler::{Decision, HostResources};
 
 use crate::attempts::gpu_assignment::place;
 use crate::attempts::orders::{send_assignment, stop_attempt};
@@ -28,7 +28,7 @@ pub(crate) fn schedule(ctx: &mut Context) {
         return;
     }
     while let Some(pool) = ctx.affected_pool().cloned() {
-        match ctx.state().market().next_move(&pool, ctx.now()) {
+        match ctx.state().market().next_decision(&pool, ctx.now()) {
             Some(next) => make(ctx, next),
             None => {
                 ctx.set_settled(&pool);
@@ -38,16 +38,16 @@ pub(crate) fn schedule(ctx: &mut Context) {
     }
 }
 
-fn make(ctx: &mut Context, next: Move) {
+fn make(ctx: &mut Context, next: Decision) {
     match next {
-        Move::Grant {
+        Decision::Grant {
             step,
             pool,
             hosts,
             platform,
             backfill,
         } => grant(ctx, &step, pool, &hosts, platform.as_ref(), backfill),
-        Move::Nominate {
+        Decision::Nominate {
             step,
             nomination,
             victims,
@@ -63,7 +63,7 @@ fn make(ctx: &mut Context, next: Move) {
                 }
             }
         }
-        Move::Withdraw { step } => ctx.record(Record::Withdrawn { step }),
+        Decision::Withdraw { step } => ctx.record(Record::Withdrawn { step }),
     }
 }
 
@@ -81,7 +81,7 @@ fn grant(
         return resume_attempt(ctx, &attempt, backfill);
     }
     let attempt = next_attempt(step);
-    let request = HostUnits::of(&step.spec.request);
+    let request = HostResources::from_amounts(&step.spec.request);
     let nodes = hosts.iter().filter_map(|host| ctx.state().node(host));
     let placements = nodes
         .map(|node| place(ctx.state(), node, id, request, platform))
@@ -120,7 +120,7 @@ fn meeting_port(ctx: &Context, hosts: &[NodeName]) -> Option<u16> {
 
 /// Runs are spared for a time after their start; when it is over for the next of them, the pool is looked at again.
 fn wake_when_spared_no_longer(ctx: &mut Context, pool: PoolName) {
-    let wake = ctx.state().market().spared_until(&pool, ctx.now());
+    let wake = ctx.state().market().protected_until(&pool, ctx.now());
     if let Some(at) = wake {
         ctx.set_timer(TimerKey::Pool(pool), at);
     }

@@ -7,7 +7,7 @@
 //! | 2 | queue order: inside the reserved share first, then by policy priority, then by submission | `model/queue_order.rs` |
 //! | 3 | placement: the free hosts that fit best beyond what others are promised, as backfill where that is allowed | `placement/place.rs` |
 //! | 4 | preemption: the cheapest set of runs whose end makes room | `preemption.rs` |
-//! | 5 | nomination: the first that can neither start nor preempt is promised what comes free next | [`Scheduler::next_move`], `preemption/ends.rs` |
+//! | 5 | nomination: the first that can neither start nor preempt is promised what comes free next | [`Scheduler::next_decision`], `preemption/ends.rs` |
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -27,7 +27,7 @@ use crate::preemption::{self, Plan, PreemptionOutcome, ends};
 
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Move {
+pub enum Decision {
     /// A request starts.
     Grant {
         step: StepId,
@@ -54,7 +54,7 @@ pub enum Move {
     Withdraw { step: StepId },
 }
 
-impl Move {
+impl Decision {
     /// The pool whose units it gives or promises.
     fn pool(&self) -> Option<&PoolName> {
         match self {
@@ -86,7 +86,7 @@ impl Scheduler {
     }
 
     /// When the next run of a pool is spared no longer, while anything waits there for which that could matter.
-    pub fn spared_until(&self, name: &PoolName, now: Time) -> Option<Time> {
+    pub fn protected_until(&self, name: &PoolName, now: Time) -> Option<Time> {
         let pool = self.pools.get(name)?;
         let spare = pool.terms().min_runtime;
         if spare == Span::ZERO || pool.waiting() == 0 {
@@ -96,56 +96,56 @@ impl Scheduler {
         let over = over.map_or(Bound::Unbounded, |millis| {
             Bound::Excluded(Time::from_unix_millis(millis))
         });
-        let (began, _) = pool.begun.range((over, Bound::Unbounded)).next()?;
-        Some(*began + spare)
+        let (start_time, _) = pool.by_start.range((over, Bound::Unbounded)).next()?;
+        Some(*start_time + spare)
     }
 
     /// The next move in a pool; `None` where all that waits must wait.
-    pub fn next_move(&self, name: &PoolName, now: Time) -> Option<Move> {
+    pub fn next_decision(&self, name: &PoolName, now: Time) -> Option<Decision> {
         let pool = self.pools.get(name)?;
-        self.kept_promise(pool)
+        self.resolve_nominations(pool)
             .or_else(|| self.first_in_order(name, pool, now))
     }
 
     /// What becomes of promises whose time has come.
-    fn kept_promise(&self, pool: &Pool) -> Option<Move> {
+    fn resolve_nominations(&self, pool: &Pool) -> Option<Decision> {
         let firm = pool
-            .firm
+            .firm_nominations
             .iter()
-            .filter_map(|step| self.kept_firm(pool, step))
+            .filter_map(|step| self.resolve_firm(pool, step))
             .next();
         firm.or_else(|| {
-            let step = pool.soft.as_ref()?;
+            let step = pool.soft_nomination.as_ref()?;
             let nomination = self.nomination(step)?;
-            let before = RequestInPool::of(self, pool, self.request(step)?);
-            let before = before.map(|before| before.seeing(nomination.platform.as_ref()));
-            let stands = before.is_some_and(|before| before.could_hold(&nomination.hosts));
-            (!stands).then(|| Move::Withdraw { step: step.clone() })
+            let in_pool = RequestInPool::new(self, pool, self.request(step)?);
+            let in_pool = in_pool.map(|in_pool| in_pool.on_platform(nomination.platform.as_ref()));
+            let holds = in_pool.is_some_and(|in_pool| in_pool.could_hold(&nomination.hosts));
+            (!holds).then(|| Decision::Withdraw { step: step.clone() })
         })
     }
 
-    fn kept_firm(&self, pool: &Pool, step: &StepId) -> Option<Move> {
+    fn resolve_firm(&self, pool: &Pool, step: &StepId) -> Option<Decision> {
         let nomination = self.nomination(step)?;
-        let Some(before) = RequestInPool::of(self, pool, self.request(step)?) else {
-            return Some(Move::Withdraw { step: step.clone() });
+        let Some(in_pool) = RequestInPool::new(self, pool, self.request(step)?) else {
+            return Some(Decision::Withdraw { step: step.clone() });
         };
-        let before = before.seeing(nomination.platform.as_ref());
-        if !before.could_hold(&nomination.hosts) {
-            return Some(Move::Withdraw { step: step.clone() });
+        let in_pool = in_pool.on_platform(nomination.platform.as_ref());
+        if !in_pool.could_hold(&nomination.hosts) {
+            return Some(Decision::Withdraw { step: step.clone() });
         }
         if !nomination.awaits.is_empty() {
             return None;
         }
-        let promises = before.promises();
-        let allowed = before.is_allowed(&Amounts::new());
-        if allowed && before.fits_on(&nomination.hosts, &promises.firm) {
-            let around = promises
+        let reserved = in_pool.reserved_for_others();
+        let allowed = in_pool.is_allowed(&Amounts::new());
+        if allowed && in_pool.fits_on(&nomination.hosts, &reserved.firm) {
+            let passed = reserved
                 .soft
-                .filter(|_| before.request.preemptible)
-                .filter(|(_, kept)| !before.fits_on(&nomination.hosts, kept));
-            let mut backfill: BTreeSet<StepId> = around.map(|(head, _)| head).into_iter().collect();
-            backfill.extend(before.passes());
-            return Some(Move::Grant {
+                .filter(|_| in_pool.request.preemptible)
+                .filter(|(_, reservations)| !in_pool.fits_on(&nomination.hosts, reservations));
+            let mut backfill: BTreeSet<StepId> = passed.map(|(head, _)| head).into_iter().collect();
+            backfill.extend(in_pool.limited_request_ahead());
+            return Some(Decision::Grant {
                 step: step.clone(),
                 pool: nomination.pool.clone(),
                 hosts: nomination.hosts.clone(),
@@ -153,76 +153,78 @@ impl Scheduler {
                 backfill,
             });
         }
-        Some(Move::Withdraw { step: step.clone() })
+        Some(Decision::Withdraw { step: step.clone() })
     }
 
     /// A head that waits for others to end is promised a place only when somebody behind it could start or take: until
     /// then the promise would bind nobody, and making it costs a look at what runs.
-    fn first_in_order(&self, name: &PoolName, pool: &Pool, now: Time) -> Option<Move> {
-        let mut head: Option<Head<'_>> = None;
+    fn first_in_order(&self, name: &PoolName, pool: &Pool, now: Time) -> Option<Decision> {
+        let mut head: Option<BlockedHead<'_>> = None;
         for (_, request) in queue_order::in_order(self, name, pool) {
-            let pools = self.candidates(request);
-            let (moved, coming) = match self.grant(request, &pools) {
+            let pools = self.pools_for(request);
+            let (decision, releasing) = match self.grant(request, &pools) {
                 Some(grant) => (Some(grant), None),
-                None => self.take(request, &pools, now),
+                None => self.preempt(request, &pools, now),
             };
-            if moved
+            if decision
                 .as_ref()
-                .is_some_and(|moved| moved.pool() != Some(name))
+                .is_some_and(|decision| decision.pool() != Some(name))
             {
                 // It is left to the pool where it moves: others may go before it there, and its head has its promise
                 // first.
                 continue;
             }
-            if moved.is_some() {
-                let promise = head.and_then(|head| self.promise_to(head, name, pool));
-                return promise.or(moved);
+            if decision.is_some() {
+                let nominate = head.and_then(|head| self.nominate_head(head, name, pool));
+                return nominate.or(decision);
             }
-            if head.is_none() && self.may_lead(name, pool, request) {
-                let coming = coming.filter(|coming| coming.pool == *name);
-                head = Some(Head { request, coming });
+            if head.is_none() && self.may_be_head(name, pool, request) {
+                let releasing = releasing.filter(|releasing| releasing.pool == *name);
+                head = Some(BlockedHead { request, releasing });
             }
         }
-        let stale = pool.soft.as_ref();
+        let stale = pool.soft_nomination.as_ref();
         let stale =
             stale.filter(|step| head.as_ref().is_none_or(|head| head.request.step != **step));
-        stale.map(|step| Move::Withdraw { step: step.clone() })
+        stale.map(|step| Decision::Withdraw { step: step.clone() })
     }
 
-    fn grant(&self, request: &Request, pools: &[(&PoolName, &Pool)]) -> Option<Move> {
+    fn grant(&self, request: &Request, pools: &[(&PoolName, &Pool)]) -> Option<Decision> {
         pools.iter().find_map(|(name, pool)| {
-            let before = RequestInPool::of(self, pool, request)?;
-            let room = before.place()?;
-            let mut backfill = room.around;
-            backfill.extend(before.passes());
-            Some(Move::Grant {
+            let in_pool = RequestInPool::new(self, pool, request)?;
+            let placement = in_pool.find_placement()?;
+            let mut backfill = placement.passed;
+            backfill.extend(in_pool.limited_request_ahead());
+            Some(Decision::Grant {
                 step: request.step.clone(),
                 pool: (*name).clone(),
-                hosts: room.hosts,
-                platform: room.view.cloned(),
+                hosts: placement.hosts,
+                platform: placement.platform.cloned(),
                 backfill,
             })
         })
     }
 
     /// Stopping others, in the first of its pools where that helps; or, where nobody need be stopped, what comes free there.
-    fn take(
+    fn preempt(
         &self,
         request: &Request,
         pools: &[(&PoolName, &Pool)],
         now: Time,
-    ) -> (Option<Move>, Option<Nomination>) {
+    ) -> (Option<Decision>, Option<Nomination>) {
         for (name, pool) in pools {
-            let Some(before) = RequestInPool::of(self, pool, request) else {
+            let Some(in_pool) = RequestInPool::new(self, pool, request) else {
                 continue;
             };
-            match preemption::outcome(before, now) {
-                PreemptionOutcome::Take(plan) => return (Some(promise(request, name, plan)), None),
+            match preemption::outcome(in_pool, now) {
+                PreemptionOutcome::Preempt(plan) => {
+                    return (Some(nominate_by_preemption(request, name, plan)), None);
+                }
                 // Waiting costs nobody anything: what comes free here is looked at when it is.
-                PreemptionOutcome::Coming(plan) => {
+                PreemptionOutcome::AwaitRelease(plan) => {
                     return (None, Some(nomination(name, plan, false)));
                 }
-                PreemptionOutcome::Nothing(_) => {}
+                PreemptionOutcome::Impossible(_) => {}
             }
         }
         (None, None)
@@ -230,17 +232,25 @@ impl Scheduler {
 
     /// The promise that a head has to get before anybody behind it moves: of what comes free by itself, or else of what will
     /// be when others have ended. One that it has stands, unless it could start sooner elsewhere.
-    fn promise_to(&self, head: Head<'_>, name: &PoolName, pool: &Pool) -> Option<Move> {
-        let Head { request, coming } = head;
-        let known = pool.soft.as_ref().filter(|step| **step == request.step);
-        let known = known.and_then(|step| self.nomination(step));
-        if known.is_some_and(|known| self.is_coming(known)) {
+    fn nominate_head(
+        &self,
+        head: BlockedHead<'_>,
+        name: &PoolName,
+        pool: &Pool,
+    ) -> Option<Decision> {
+        let BlockedHead { request, releasing } = head;
+        let existing = pool
+            .soft_nomination
+            .as_ref()
+            .filter(|step| **step == request.step);
+        let existing = existing.and_then(|step| self.nomination(step));
+        if existing.is_some_and(|existing| self.awaits_only_releasing(existing)) {
             return None;
         }
-        match (coming, known) {
-            (Some(coming), _) => Some(Move::Nominate {
+        match (releasing, existing) {
+            (Some(releasing), _) => Some(Decision::Nominate {
                 step: request.step.clone(),
-                nomination: coming,
+                nomination: releasing,
                 victims: BTreeSet::new(),
                 frozen: BTreeSet::new(),
             }),
@@ -252,35 +262,36 @@ impl Scheduler {
     /// Whether a blocked request is one for which a pool's units are kept: not one that waits only for its own
     /// subject's limit or reserved share, nor one that is promised a place elsewhere, nor one that no open host could
     /// hold.
-    fn may_lead(&self, name: &PoolName, pool: &Pool, request: &Request) -> bool {
+    fn may_be_head(&self, name: &PoolName, pool: &Pool, request: &Request) -> bool {
         let elsewhere = self
             .nomination(&request.step)
             .is_some_and(|n| n.pool != *name);
-        let before = RequestInPool::of(self, pool, request);
+        let in_pool = RequestInPool::new(self, pool, request);
         !elsewhere
-            && before.is_some_and(|before| {
-                let mut views = before.each_view();
-                before.is_allowed(&Amounts::new()) && views.any(|view| view.has_large_hosts())
+            && in_pool.is_some_and(|in_pool| {
+                let mut platforms_of = in_pool.each_platform();
+                in_pool.is_allowed(&Amounts::new())
+                    && platforms_of.any(|platform| platform.has_enough_hosts())
             })
     }
 
     /// The promise that a head gets when no victims help.
-    fn await_ends(&self, name: &PoolName, pool: &Pool, request: &Request) -> Option<Move> {
-        let before = RequestInPool::of(self, pool, request)?;
-        let kept = before.promised_in_full();
-        let mut views = before.each_view();
-        let (view, ends) = views.find_map(|before| {
-            let ends = ends::await_ends(before, &kept)?;
-            Some((before.view, ends))
+    fn await_ends(&self, name: &PoolName, pool: &Pool, request: &Request) -> Option<Decision> {
+        let in_pool = RequestInPool::new(self, pool, request)?;
+        let reservations = in_pool.reserved_in_full();
+        let mut platforms_of = in_pool.each_platform();
+        let (platform, ends) = platforms_of.find_map(|in_pool| {
+            let ends = ends::await_ends(in_pool, &reservations)?;
+            Some((in_pool.platform, ends))
         })?;
-        Some(Move::Nominate {
+        Some(Decision::Nominate {
             step: request.step.clone(),
             nomination: Nomination {
                 pool: name.clone(),
                 hosts: ends.hosts,
                 awaits: ends.awaits,
                 firm: false,
-                platform: view.cloned(),
+                platform: platform.cloned(),
             },
             victims: BTreeSet::new(),
             frozen: BTreeSet::new(),
@@ -290,14 +301,14 @@ impl Scheduler {
 
 /// A blocked request for which a pool's units are kept.
 #[derive(Clone, Debug)]
-struct Head<'a> {
+struct BlockedHead<'a> {
     request: &'a Request,
     /// Where it could start on what comes free by itself.
-    coming: Option<Nomination>,
+    releasing: Option<Nomination>,
 }
 
-fn promise(request: &Request, pool: &PoolName, plan: Plan) -> Move {
-    Move::Nominate {
+fn nominate_by_preemption(request: &Request, pool: &PoolName, plan: Plan) -> Decision {
+    Decision::Nominate {
         step: request.step.clone(),
         victims: plan.victims.clone(),
         frozen: plan.frozen.clone(),
@@ -306,7 +317,7 @@ fn promise(request: &Request, pool: &PoolName, plan: Plan) -> Move {
 }
 
 fn nomination(pool: &PoolName, plan: Plan, firm: bool) -> Nomination {
-    let mut awaits = plan.leaving;
+    let mut awaits = plan.releasing;
     awaits.extend(plan.victims);
     Nomination {
         pool: pool.clone(),

@@ -9,11 +9,11 @@ use alloc::vec::Vec;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::time::Time;
 
-use crate::inspect::block::Block;
-use crate::model::host::View;
+use crate::inspect::block::BlockReason;
+use crate::model::host::PlatformFilter;
 use crate::model::reservations::Reservations;
+use crate::model::resources::{HOST_KEYS, HostResources};
 use crate::model::scheduler::Scheduler;
-use crate::model::units::{HOST_KEYS, HostUnits};
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::candidates::{self, Protected};
 use crate::preemption::{self, NoPreemption, PreemptionOutcome};
@@ -27,29 +27,29 @@ pub struct Inspection<'a> {
     /// Whether it fits wholly into what is unused of its subject's reserved share.
     pub in_share: bool,
     /// The keys that it asks for.
-    pub keys: Vec<KeyTerms<'a>>,
+    pub keys: Vec<ResourceUse<'a>>,
     /// The first rule that keeps it from starting.
-    pub block: Option<Block<'a>>,
+    pub block: Option<BlockReason<'a>>,
     /// How many go before it, and how many wait.
-    pub place: (usize, usize),
+    pub position: (usize, usize),
     /// Who is just ahead of it.
     pub behind: Option<&'a StepId>,
     /// What stopping others could do.
-    pub stops: Stops,
+    pub preemption: PreemptionStatus,
     /// The runs that hold what it is short of, each with what spares it.
     pub holders: Vec<Holder<'a>>,
 }
 
 /// One key of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyTerms<'a> {
+pub struct ResourceUse<'a> {
     pub key: &'a str,
     /// What it asks for, on all its hosts.
     pub asked: u64,
     /// What its subject uses.
     pub used: u64,
     /// The part of that which cannot be made to give way.
-    pub firm: u64,
+    pub non_preemptible: u64,
     /// What others of its subject are promised beside that: runs go for them.
     pub promised: u64,
     /// What is reserved for its subject; `None` where the key does not count.
@@ -64,15 +64,15 @@ pub struct KeyTerms<'a> {
 
 /// What stopping others could do for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stops {
+pub enum PreemptionStatus {
     /// It was decided: what it awaits was told to go.
-    UnderWay,
+    InProgress,
     /// These would be stopped.
-    Would(BTreeSet<AttemptId>),
+    Possible(BTreeSet<AttemptId>),
     /// What it needs is coming free by itself.
-    Coming,
+    AwaitingRelease,
     /// Nobody is stopped for it.
-    Nobody(NoPreemption),
+    Impossible(NoPreemption),
 }
 
 /// A run that holds what somebody is short of.
@@ -81,66 +81,71 @@ pub struct Holder<'a> {
     pub attempt: &'a AttemptId,
     pub subject: &'a Subject,
     /// What spares it; `None` where it may be stopped.
-    pub spared: Option<Protected>,
+    pub protection: Option<Protected>,
 }
 
 impl Scheduler {
     /// The pools in which a request waits, most preferred first.
     pub fn pools_of(&self, step: &StepId) -> Vec<&PoolName> {
         let request = self.request(step).into_iter();
-        let pools = request.flat_map(|request| self.candidates(request));
+        let pools = request.flat_map(|request| self.pools_for(request));
         pools.map(|(name, _)| name).collect()
     }
 
     /// A look at a request in one of them.
-    pub fn look<'a>(&'a self, step: &StepId, name: &PoolName, now: Time) -> Option<Inspection<'a>> {
+    pub fn inspect<'a>(
+        &'a self,
+        step: &StepId,
+        name: &PoolName,
+        now: Time,
+    ) -> Option<Inspection<'a>> {
         let (pool_name, pool) = self.pools.get_key_value(name)?;
-        let before = RequestInPool::of(self, pool, self.request(step)?)?;
+        let in_pool = RequestInPool::new(self, pool, self.request(step)?)?;
         let order = self.in_order(name);
         let ahead = order.iter().position(|id| *id == step)?;
         let block = self.block(step, name);
         Some(Inspection {
             pool: pool_name,
-            priority: before.account.priority(),
-            in_share: before.is_in_share(),
-            keys: before.terms(),
-            place: (ahead, order.len()),
+            priority: in_pool.account.priority(),
+            in_share: in_pool.is_in_share(),
+            keys: in_pool.terms(),
+            position: (ahead, order.len()),
             behind: ahead.checked_sub(1).map(|ahead| order[ahead]),
-            stops: self.stops(before, now),
+            preemption: self.preemption_status(in_pool, now),
             holders: block
                 .as_ref()
-                .map_or_else(Vec::new, |block| before.holders(block, now)),
+                .map_or_else(Vec::new, |block| in_pool.holders(block, now)),
             block,
         })
     }
 
-    fn stops(&self, before: RequestInPool<'_>, now: Time) -> Stops {
-        let nomination = self.nomination(&before.request.step);
+    fn preemption_status(&self, in_pool: RequestInPool<'_>, now: Time) -> PreemptionStatus {
+        let nomination = self.nomination(&in_pool.request.step);
         if nomination.is_some_and(|nomination| nomination.is_firm()) {
-            return Stops::UnderWay;
+            return PreemptionStatus::InProgress;
         }
-        match preemption::outcome(before, now) {
-            PreemptionOutcome::Take(plan) => Stops::Would(plan.victims),
-            PreemptionOutcome::Coming(_) => Stops::Coming,
-            PreemptionOutcome::Nothing(why) => Stops::Nobody(why),
+        match preemption::outcome(in_pool, now) {
+            PreemptionOutcome::Preempt(plan) => PreemptionStatus::Possible(plan.victims),
+            PreemptionOutcome::AwaitRelease(_) => PreemptionStatus::AwaitingRelease,
+            PreemptionOutcome::Impossible(why) => PreemptionStatus::Impossible(why),
         }
     }
 }
 
 impl<'a> RequestInPool<'a> {
-    fn terms(&self) -> Vec<KeyTerms<'a>> {
+    fn terms(&self) -> Vec<ResourceUse<'a>> {
         let none = Reservations::default();
         let policy = self.account.policy.as_ref();
         let keys = self.request.demand.iter();
         keys.map(|(key, asked)| {
             let key = key.as_str();
             let metered = self.pool.is_metered(key);
-            KeyTerms {
+            ResourceUse {
                 key,
                 asked,
                 used: self.account.used.get(key),
-                firm: self.account.firm.get(key),
-                promised: self.promised_of(key),
+                non_preemptible: self.account.non_preemptible.get(key),
+                promised: self.nominated_amount(key),
                 reserved: self.account.reserved(key).filter(|_| metered),
                 limit: policy
                     .and_then(|policy| policy.limit(key))
@@ -156,61 +161,73 @@ impl<'a> RequestInPool<'a> {
         if !HOST_KEYS.contains(&key) {
             return None;
         }
-        let hosts = self.pool.hosts().iter().filter(|(_, host)| host.open);
-        let views = self.views();
+        let hosts = self
+            .pool
+            .hosts()
+            .iter()
+            .filter(|(_, host)| host.schedulable);
+        let platforms_of = self.platforms_of();
         let free = hosts.flat_map(|(node, host)| {
-            let seen = views.iter().filter(|view| host.is_of(**view));
-            seen.map(move |view| {
-                let free = host.free_seen(*view, HostUnits::default());
+            let seen = platforms_of
+                .iter()
+                .filter(|platform| host.has_platform(**platform));
+            seen.map(move |platform| {
+                let free = host.free_for(*platform, HostResources::default());
                 (free.get(key), node)
             })
         });
-        let most = free.max_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(a.1)));
-        most.map(|(free, node)| (node, free))
+        let largest_fitting = free.max_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(a.1)));
+        largest_fitting.map(|(free, node)| (node, free))
     }
 
     /// The platforms whose hosts the request may be on; none is all of them.
-    fn views(&self) -> Vec<View<'a>> {
-        self.each_view().map(|before| before.view).collect()
+    fn platforms_of(&self) -> Vec<PlatformFilter<'a>> {
+        self.each_platform()
+            .map(|in_pool| in_pool.platform)
+            .collect()
     }
 
     /// What runs on hosts that the request may be on.
-    fn in_reach(&self) -> BTreeSet<&'a AttemptId> {
-        let views = self.views();
+    fn reachable_runs(&self) -> BTreeSet<&'a AttemptId> {
+        let platforms_of = self.platforms_of();
         let hosts = self.pool.hosts().values();
-        let hosts = hosts.filter(|host| views.iter().any(|view| host.is_of(*view)));
+        let hosts = hosts.filter(|host| {
+            platforms_of
+                .iter()
+                .any(|platform| host.has_platform(*platform))
+        });
         hosts.flat_map(|host| &host.runs).collect()
     }
 
     /// The runs that hold the key that a rule names as short.
-    fn holders(&self, block: &Block<'_>, now: Time) -> Vec<Holder<'a>> {
+    fn holders(&self, block: &BlockReason<'_>, now: Time) -> Vec<Holder<'a>> {
         let (key, own) = match block {
-            Block::Limit { key, .. } | Block::Reserved { key, .. } => (*key, true),
-            Block::Pool { key, .. } => (*key, false),
-            Block::Hosts { closest } => match closest {
+            BlockReason::Limit { key, .. } | BlockReason::Reserved { key, .. } => (*key, true),
+            BlockReason::PoolFull { key, .. } => (*key, false),
+            BlockReason::HostsFull { closest } => match closest {
                 Some((_, key, ..)) => (*key, false),
                 None => match self.request.each.iter().find(|(_, asked)| *asked > 0) {
                     Some((key, _)) => (key, false),
                     None => return Vec::new(),
                 },
             },
-            Block::PoolEmpty
-            | Block::Infeasible(_)
-            | Block::Release { .. }
-            | Block::NoOpenHost { .. }
-            | Block::Turn { .. } => return Vec::new(),
+            BlockReason::PoolEmpty
+            | BlockReason::Infeasible(_)
+            | BlockReason::AwaitingRelease { .. }
+            | BlockReason::NoSchedulableHost { .. }
+            | BlockReason::BehindHead { .. } => return Vec::new(),
         };
         let accounts = self.pool.accounts().iter();
         let accounts = accounts.filter(|(subject, _)| !own || **subject == self.request.subject);
         let runs = accounts.flat_map(|(_, account)| &account.runs);
         let runs = runs.filter_map(|id| Some((id, self.scheduler.run(id)?)));
-        let reach = matches!(block, Block::Hosts { .. }).then(|| self.in_reach());
+        let reach = matches!(block, BlockReason::HostsFull { .. }).then(|| self.reachable_runs());
         let reached = |id: &AttemptId| reach.as_ref().is_none_or(|reach| reach.contains(id));
         runs.filter(|(id, run)| run.demand().get(key) > 0 && reached(id))
             .map(|(attempt, run)| Holder {
                 attempt,
                 subject: &run.request.subject,
-                spared: candidates::sparing(*self, run, key, now),
+                protection: candidates::protection_for_key(*self, run, key, now),
             })
             .collect()
     }

@@ -2,7 +2,7 @@
 //! the rules ask for. The rules are those of the published semantics of pools; each file here holds one of them.
 //!
 //! A scheduler is derived from the kept facts and kept in step with each record; it decides and changes nothing by
-//! deciding. Whoever drives it turns a [`Move`] into records, tells the scheduler what they change, and asks again until
+//! deciding. Whoever drives it turns a [`Decision`] into records, tells the scheduler what they change, and asks again until
 //! there is no move:
 //!
 //! ```text
@@ -37,25 +37,25 @@ mod remedy;
 #[cfg(test)]
 mod tests;
 
-pub use decide::Move;
-pub use inspect::block::Block;
-pub use inspect::{Holder, Inspection, KeyTerms, Stops};
-pub use model::frozen::Frozen;
+pub use decide::Decision;
+pub use inspect::block::BlockReason;
+pub use inspect::{Holder, Inspection, PreemptionStatus, ResourceUse};
+pub use model::frozen::FreezeState;
 pub use model::guard::{Denial, Guard};
-pub use model::host::{GpusOf, Hardware, Platforms, Size, sees};
-pub use model::kind::Kind;
+pub use model::host::{GpusByKind, Hardware, HostInventory, PlatformSet, matches_platform};
 pub use model::matching::Matching;
 pub use model::nomination::Nomination;
-pub use model::pool::policies::BadPolicy;
+pub use model::pool::policies::PolicyError;
 pub use model::pool::{Pool, PoolTerms};
 pub use model::request::{Request, Run, demand};
+pub use model::request_kind::RequestKind;
 pub use model::reservations::ReservedOnHost;
+pub use model::resources::{HOST_KEYS, HostResources};
 pub use model::scheduler::Scheduler;
-pub use model::units::{HOST_KEYS, HostUnits};
 pub use placement::feasibility::Infeasible;
 pub use preemption::NoPreemption;
 pub use preemption::candidates::Protected;
-pub use preemption::preemption_risk::{Claims, Exposure};
+pub use preemption::preemption_risk::{PossiblePreemptions, PreemptionRisk};
 pub use remedy::Remedy;
 pub use remedy::change::Change;
 pub use remedy::dry_run::Start;

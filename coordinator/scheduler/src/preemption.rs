@@ -33,9 +33,9 @@ use crate::model::reservations::Reservations;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::candidates::{Candidate, candidates};
 use crate::preemption::index::CandidateIndex;
-use crate::preemption::lower_bound::Least;
+use crate::preemption::lower_bound::LowerBound;
 use crate::preemption::offer::{Offer, PreemptionCost};
-use crate::preemption::what_if::{Head, WhatIf};
+use crate::preemption::what_if::{HeadNomination, WhatIf};
 
 /// Whom a request would take, and where it would run then.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,18 +48,18 @@ pub(crate) struct Plan {
     /// Those of them that are frozen instead.
     pub(crate) frozen: BTreeSet<AttemptId>,
     /// Runs that are being stopped already and whose units it counts on.
-    pub(crate) leaving: BTreeSet<AttemptId>,
+    pub(crate) releasing: BTreeSet<AttemptId>,
 }
 
 /// What can be done by stopping others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PreemptionOutcome {
     /// Victims were found: with them stopped the request starts.
-    Take(Plan),
+    Preempt(Plan),
     /// What it needs is coming free by itself: nobody need be stopped.
-    Coming(Plan),
+    AwaitRelease(Plan),
     /// Nobody is stopped for it, with the reason.
-    Nothing(NoPreemption),
+    Impossible(NoPreemption),
 }
 
 /// Why nobody is stopped for a request.
@@ -68,32 +68,36 @@ pub enum NoPreemption {
     /// It cannot be made to give way and is not inside its reserved share: it waits for that, not for others.
     NotAllowed,
     /// There is no run that it may take.
-    Nobody,
+    NoCandidates,
     /// All the runs that it may take do not make room for it.
-    NoCure,
+    NotEnough,
     /// Once it ran, what it took could be taken back at once.
-    TakenBack,
+    WouldBeReclaimed,
 }
 
 /// What stopping others could do for a request that is blocked in a pool: first without what the head is promised, then,
 /// for a request that can be made to give way, with it.
-pub(crate) fn outcome(before: RequestInPool<'_>, now: Time) -> PreemptionOutcome {
-    if !before.request.preemptible && !before.is_in_share() {
-        return PreemptionOutcome::Nothing(NoPreemption::NotAllowed);
+pub(crate) fn outcome(in_pool: RequestInPool<'_>, now: Time) -> PreemptionOutcome {
+    if !in_pool.request.preemptible && !in_pool.is_in_share() {
+        return PreemptionOutcome::Impossible(NoPreemption::NotAllowed);
     }
-    let candidates = candidates(before, now);
-    if candidates.is_empty() && before.pool.leaving.is_empty() {
+    let candidates = candidates(in_pool, now);
+    if candidates.is_empty() && in_pool.pool.releasing.is_empty() {
         // As most requests of a long queue: there is nobody whose end could help.
-        return PreemptionOutcome::Nothing(NoPreemption::Nobody);
+        return PreemptionOutcome::Impossible(NoPreemption::NoCandidates);
     }
-    let mut views = before.each_view();
-    let first = views.next().map(|before| by_view(before, &candidates));
-    let mut outcome = first.unwrap_or(PreemptionOutcome::Nothing(NoPreemption::NoCure));
-    for before in views {
-        if let PreemptionOutcome::Nothing(why) = outcome {
-            outcome = match by_view(before, &candidates) {
-                PreemptionOutcome::Nothing(_) => PreemptionOutcome::Nothing(why),
-                found @ (PreemptionOutcome::Take(_) | PreemptionOutcome::Coming(_)) => found,
+    let mut platforms_of = in_pool.each_platform();
+    let first = platforms_of
+        .next()
+        .map(|in_pool| outcome_on_platform(in_pool, &candidates));
+    let mut outcome = first.unwrap_or(PreemptionOutcome::Impossible(NoPreemption::NotEnough));
+    for in_pool in platforms_of {
+        if let PreemptionOutcome::Impossible(why) = outcome {
+            outcome = match outcome_on_platform(in_pool, &candidates) {
+                PreemptionOutcome::Impossible(_) => PreemptionOutcome::Impossible(why),
+                found @ (PreemptionOutcome::Preempt(_) | PreemptionOutcome::AwaitRelease(_)) => {
+                    found
+                }
             };
         }
     }
@@ -101,113 +105,128 @@ pub(crate) fn outcome(before: RequestInPool<'_>, now: Time) -> PreemptionOutcome
 }
 
 /// The same on hosts of one view.
-fn by_view<'a>(before: RequestInPool<'a>, candidates: &[Candidate<'a>]) -> PreemptionOutcome {
-    let index = CandidateIndex::of(before, candidates);
-    let promises = before.promises();
-    if before.own_gpus_are_promised(&promises.firm) {
-        return PreemptionOutcome::Nothing(NoPreemption::NoCure);
+fn outcome_on_platform<'a>(
+    in_pool: RequestInPool<'a>,
+    candidates: &[Candidate<'a>],
+) -> PreemptionOutcome {
+    let index = CandidateIndex::new(in_pool, candidates);
+    let reserved = in_pool.reserved_for_others();
+    if in_pool.own_gpus_are_reserved(&reserved.firm) {
+        return PreemptionOutcome::Impossible(NoPreemption::NotEnough);
     }
-    let found = with_kept(WhatIf::new(before, promises.all()), &index);
-    let soft = promises.soft.as_ref();
+    let found = outcome_beside(WhatIf::new(in_pool, reserved.all()), &index);
+    let soft = reserved.soft.as_ref();
     match (found, soft) {
-        (PreemptionOutcome::Nothing(_), Some(_)) if promises.may_be_passed(before.request) => {
-            with_kept(WhatIf::new(before, &promises.firm), &index)
+        (PreemptionOutcome::Impossible(_), Some(_))
+            if reserved.allows_backfill(in_pool.request) =>
+        {
+            outcome_beside(WhatIf::new(in_pool, &reserved.firm), &index)
         }
-        (PreemptionOutcome::Nothing(why), Some((head, kept))) => {
-            let head = head_of(before, head, &promises.firm);
-            match head.filter(|head| could_share(before, head, candidates)) {
-                Some(head) => with_kept(WhatIf::behind(before, kept, head), &index),
-                None => PreemptionOutcome::Nothing(why),
+        (PreemptionOutcome::Impossible(why), Some((head, reservations))) => {
+            let head = queue_head(in_pool, head, &reserved.firm);
+            match head.filter(|head| shares_runs_with(in_pool, head, candidates)) {
+                Some(head) => outcome_beside(
+                    WhatIf::sharing_with_head(in_pool, reservations, head),
+                    &index,
+                ),
+                None => PreemptionOutcome::Impossible(why),
             }
         }
         (found, _) => found,
     }
 }
 
-fn head_of<'a>(
-    before: RequestInPool<'a>,
+fn queue_head<'a>(
+    in_pool: RequestInPool<'a>,
     step: &StepId,
     firm: &'a Reservations,
-) -> Option<Head<'a>> {
-    Some(Head {
+) -> Option<HeadNomination<'a>> {
+    Some(HeadNomination {
         firm,
-        request: before.scheduler.request(step)?,
-        nomination: before.scheduler.nomination(step)?,
+        request: in_pool.scheduler.request(step)?,
+        nomination: in_pool.scheduler.nomination(step)?,
     })
 }
 
 /// Whether the head awaits any run that goes or could go for the request: the rest of what that holds, which the head does
 /// not need, is nobody's.
-fn could_share(before: RequestInPool<'_>, head: &Head<'_>, candidates: &[Candidate<'_>]) -> bool {
-    let leaving = before.pool.leaving.iter();
-    let mut ids = candidates.iter().map(|it| it.id).chain(leaving);
+fn shares_runs_with(
+    in_pool: RequestInPool<'_>,
+    head: &HeadNomination<'_>,
+    candidates: &[Candidate<'_>],
+) -> bool {
+    let releasing = in_pool.pool.releasing.iter();
+    let mut ids = candidates.iter().map(|it| it.id).chain(releasing);
     ids.any(|id| head.nomination.awaits.contains(id))
 }
 
 /// The same, with what is kept for others.
-fn with_kept<'a>(mut what_if: WhatIf<'a>, index: &CandidateIndex<'a, '_>) -> PreemptionOutcome {
-    let before = index.before;
-    let leaving: Vec<_> = leaving(before, &what_if).collect();
-    for (id, run) in leaving.iter().copied() {
-        what_if.take(id, run);
+fn outcome_beside<'a>(
+    mut what_if: WhatIf<'a>,
+    index: &CandidateIndex<'a, '_>,
+) -> PreemptionOutcome {
+    let in_pool = index.in_pool;
+    let releasing: Vec<_> = releasing(in_pool, &what_if).collect();
+    for (id, run) in releasing.iter().copied() {
+        what_if.remove(id, run);
     }
     let Some(mut offer) = cheapest(&what_if, index) else {
-        return PreemptionOutcome::Nothing(if index.all.is_empty() {
-            NoPreemption::Nobody
+        return PreemptionOutcome::Impossible(if index.all.is_empty() {
+            NoPreemption::NoCandidates
         } else {
-            NoPreemption::NoCure
+            NoPreemption::NotEnough
         });
     };
     if !offer.taken.is_empty()
-        && !before.is_in_share()
+        && !in_pool.is_in_share()
         && offer.would_be_taken_back(&what_if, index)
     {
-        match cheapest(&what_if, &index.of_what_lasts()) {
+        match cheapest(&what_if, &index.of_lasting()) {
             Some(dearer) => offer = dearer,
-            None => return PreemptionOutcome::Nothing(NoPreemption::TakenBack),
+            None => return PreemptionOutcome::Impossible(NoPreemption::WouldBeReclaimed),
         }
     }
     let Offer { hosts, taken } = offer;
     for candidate in &taken {
-        what_if.take(candidate.id, candidate.run);
+        what_if.remove(candidate.id, candidate.run);
     }
     let victims = taken.iter().map(|candidate| candidate.id.clone()).collect();
-    let frozen = freeze_what_may_be(&mut what_if, &hosts, &taken);
+    let frozen = freeze_where_possible(&mut what_if, &hosts, &taken);
     let plan = Plan {
-        leaving: needed_of_leaving(what_if, leaving.into_iter(), &hosts),
+        releasing: needed_of_releasing(what_if, releasing.into_iter(), &hosts),
         victims,
         frozen,
-        platform: before.view.cloned(),
+        platform: in_pool.platform.cloned(),
         hosts,
     };
     match taken.is_empty() {
-        true => PreemptionOutcome::Coming(plan),
-        false => PreemptionOutcome::Take(plan),
+        true => PreemptionOutcome::AwaitRelease(plan),
+        false => PreemptionOutcome::Preempt(plan),
     }
 }
 
 fn cheapest<'a, 'c>(what_if: &WhatIf<'a>, index: &CandidateIndex<'a, 'c>) -> Option<Offer<'a, 'c>> {
-    match index.before.request.hosts {
-        0 | 1 => cheapest_host(index.before, what_if, index),
-        _ => gang::cheapest_hosts(index.before, what_if, index),
+    match index.in_pool.request.hosts {
+        0 | 1 => cheapest_host(index.in_pool, what_if, index),
+        _ => gang::cheapest_hosts(index.in_pool, what_if, index),
     }
 }
 
 /// The victims that need not be stopped: those that may be frozen and whose memory is not what the request is short of.
-fn freeze_what_may_be<'a>(
+fn freeze_where_possible<'a>(
     what_if: &mut WhatIf<'a>,
     hosts: &[NodeName],
     taken: &[&Candidate<'a>],
 ) -> BTreeSet<AttemptId> {
     let mut frozen = BTreeSet::new();
     for candidate in taken.iter().filter(|it| it.run.may_be_frozen()) {
-        what_if.spare(candidate.id);
+        what_if.restore(candidate.id);
         what_if.freeze(candidate.id, candidate.run);
         if what_if.shortage(hosts).is_none() {
             frozen.insert(candidate.id.clone());
         } else {
-            what_if.spare(candidate.id);
-            what_if.take(candidate.id, candidate.run);
+            what_if.restore(candidate.id);
+            what_if.remove(candidate.id, candidate.run);
         }
     }
     frozen
@@ -215,17 +234,17 @@ fn freeze_what_may_be<'a>(
 
 /// Those of the runs that go anyhow which the request must see gone before it starts: on its hosts, and elsewhere if what
 /// they hold of the pool, or of its subject's limit, is missing.
-fn needed_of_leaving<'a>(
+fn needed_of_releasing<'a>(
     mut what_if: WhatIf<'a>,
-    leaving: impl Iterator<Item = (&'a AttemptId, &'a Run)>,
+    releasing: impl Iterator<Item = (&'a AttemptId, &'a Run)>,
     hosts: &[NodeName],
 ) -> BTreeSet<AttemptId> {
     let mut needed = BTreeSet::new();
-    for (id, run) in leaving {
-        what_if.spare(id);
+    for (id, run) in releasing {
+        what_if.restore(id);
         let here = hosts.iter().any(|host| run.holding.contains(host));
         if here || !what_if.shortage(hosts).is_none() {
-            what_if.take(id, run);
+            what_if.remove(id, run);
             needed.insert(id.clone());
         }
     }
@@ -233,45 +252,45 @@ fn needed_of_leaving<'a>(
 }
 
 /// Runs of the pool that are being stopped and whose units are promised to nobody.
-fn leaving<'a>(
-    before: RequestInPool<'a>,
+fn releasing<'a>(
+    in_pool: RequestInPool<'a>,
     what_if: &WhatIf<'a>,
 ) -> impl Iterator<Item = (&'a AttemptId, &'a Run)> {
     let RequestInPool {
         scheduler, pool, ..
-    } = before;
-    let ids = pool.leaving.iter();
-    ids.filter(|id| !what_if.is_awaited_by_others(id))
+    } = in_pool;
+    let ids = pool.releasing.iter();
+    ids.filter(|id| !what_if.is_reserved_for_others(id))
         .filter_map(|id| Some((id, scheduler.run(id)?)))
 }
 
 /// The host on which the request could run at the least price.
 fn cheapest_host<'a, 'c>(
-    before: RequestInPool<'a>,
+    in_pool: RequestInPool<'a>,
     base: &WhatIf<'a>,
     index: &CandidateIndex<'a, 'c>,
 ) -> Option<Offer<'a, 'c>> {
-    let large = before.covering(&before.shelf().open);
+    let large = in_pool.covering(&in_pool.host_index().by_usable);
     let large = large.filter(|(node, _)| base.could_cover(node, index.held_on(node)));
-    let of_hosts_alone = base.lacks_of_hosts_alone();
+    let of_hosts_alone = base.lacks_only_host_resources();
     let bounded = large.map(|(node, _)| match of_hosts_alone {
         true => (lower_bound::on(base, node, index.on(node)), node),
-        false => (Least::default(), node),
+        false => (LowerBound::default(), node),
     });
-    let mut hosts: Vec<(Least, &NodeName)> = bounded.collect();
+    let mut hosts: Vec<(LowerBound, &NodeName)> = bounded.collect();
     hosts.sort_unstable();
     let mut best: Option<(PreemptionCost, Offer<'a, 'c>)> = None;
     for (least, node) in hosts {
-        if best.as_ref().is_some_and(|(price, _)| least.exceeds(price)) {
+        if best.as_ref().is_some_and(|(cost, _)| least.exceeds(cost)) {
             break;
         }
-        let Some(offer) = Offer::on(base, index, [node.clone()].into()) else {
+        let Some(offer) = Offer::for_hosts(base, index, [node.clone()].into()) else {
             continue;
         };
-        let price = offer.price();
+        let cost = offer.cost();
         let known = best.as_ref();
-        if known.is_none_or(|(known, best)| (&price, &offer.hosts) < (known, &best.hosts)) {
-            best = Some((price, offer));
+        if known.is_none_or(|(known, best)| (&cost, &offer.hosts) < (known, &best.hosts)) {
+            best = Some((cost, offer));
         }
     }
     best.map(|(_, offer)| offer)

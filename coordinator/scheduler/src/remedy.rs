@@ -4,7 +4,7 @@
 
 pub(crate) mod change;
 pub(crate) mod dry_run;
-mod lack;
+mod shortage;
 
 use alloc::vec::Vec;
 
@@ -12,8 +12,8 @@ use sluice_common::id::{PoolName, StepId};
 use sluice_common::time::Time;
 
 use crate::model::nomination::Nomination;
+use crate::model::resources::HostResources;
 use crate::model::scheduler::Scheduler;
-use crate::model::units::HostUnits;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::remedy::change::{Change, merge};
 use crate::remedy::dry_run::{DryRun, Start};
@@ -40,12 +40,12 @@ pub struct Remedy {
 
 impl RequestInPool<'_> {
     /// Whether no host would have to have more free than it has.
-    fn could_be(&self, changes: &[Change]) -> bool {
+    fn is_possible(&self, changes: &[Change]) -> bool {
         changes.iter().all(|change| match change {
-            Change::Free { node, key, more } => {
+            Change::FreeOnHost { node, key, more } => {
                 let host = self.pool.hosts().get(node);
                 host.is_none_or(|host| {
-                    let of = |units: HostUnits| {
+                    let of = |units: HostResources| {
                         units.iter().find(|(k, _)| k == key).map_or(0, |(_, n)| n)
                     };
                     // What is too small as it is gets more as a whole, and that is said of it.
@@ -53,12 +53,12 @@ impl RequestInPool<'_> {
                     too_small || of(host.free()).saturating_add(*more) <= of(host.capacity)
                 })
             }
-            Change::Declared { .. }
-            | Change::Open { .. }
-            | Change::Limit { .. }
-            | Change::Reserved { .. }
-            | Change::Ask { .. }
-            | Change::Preemptible => true,
+            Change::FreeInPool { .. }
+            | Change::MakeSchedulable { .. }
+            | Change::RaiseLimit { .. }
+            | Change::RaiseReserved { .. }
+            | Change::ReduceRequest { .. }
+            | Change::MakePreemptible => true,
         })
     }
 }
@@ -72,29 +72,29 @@ impl Scheduler {
         if self.nomination(step).is_some_and(Nomination::is_firm) {
             return Vec::new();
         }
-        let Some(before) = RequestInPool::of(self, pool, request) else {
+        let Some(in_pool) = RequestInPool::new(self, pool, request) else {
             return Vec::new();
         };
-        let proposals = before.proposals();
+        let proposals = in_pool.proposals();
         if proposals.is_empty() {
             return Vec::new();
         }
         let order = self.in_order(name);
         let ahead = order.iter().take_while(|id| **id != step);
         let ahead: Vec<_> = ahead.filter(|id| self.nomination(id).is_none()).collect();
-        let mut tries = Tries {
-            dry_run: DryRun::of(self),
+        let mut search = RemedySearch {
+            dry_run: DryRun::new(self),
             step,
             pool: name,
             now,
         };
         let mut found: Vec<Remedy> = Vec::new();
         if ahead.len() <= MAX_AHEAD {
-            tries.try_all(&proposals, false, &before, &mut found);
+            search.try_proposals(&proposals, false, &in_pool, &mut found);
         }
         if !ahead.is_empty() {
-            ahead.iter().for_each(|id| tries.dry_run.leave_out(id));
-            tries.try_all(&proposals, true, &before, &mut found);
+            ahead.iter().for_each(|id| search.dry_run.withhold(id));
+            search.try_proposals(&proposals, true, &in_pool, &mut found);
         }
         found.sort_by_key(|remedy| (remedy.after_others, remedy.changes.len()));
         found.truncate(MAX_REMEDIES);
@@ -103,20 +103,20 @@ impl Scheduler {
 }
 
 /// Changes that are tried for a request in a pool.
-struct Tries<'a> {
+struct RemedySearch<'a> {
     dry_run: DryRun,
     step: &'a StepId,
     pool: &'a PoolName,
     now: Time,
 }
 
-impl Tries<'_> {
+impl RemedySearch<'_> {
     /// Tries each proposal that no remedy is part of that is known already.
-    fn try_all(
+    fn try_proposals(
         &mut self,
         proposals: &[Vec<Change>],
         after_others: bool,
-        before: &RequestInPool<'_>,
+        in_pool: &RequestInPool<'_>,
         found: &mut Vec<Remedy>,
     ) {
         if self.starts_with(&[]).is_some() {
@@ -129,7 +129,7 @@ impl Tries<'_> {
                 continue;
             }
             let tried = match after_others {
-                false => self.beside_those_ahead(changes.clone()),
+                false => self.with_those_ahead(changes.clone()),
                 true => self
                     .starts_with(changes)
                     .map(|start| self.smallest(changes.clone(), start)),
@@ -142,20 +142,22 @@ impl Tries<'_> {
                 start,
                 after_others,
             };
-            if before.could_be(&remedy.changes) && !found.contains(&remedy) {
+            if in_pool.is_possible(&remedy.changes) && !found.contains(&remedy) {
                 found.push(remedy);
             }
         }
     }
 
     /// How the request would start with the changes, and with as much more as those take of them who go before it.
-    fn beside_those_ahead(&mut self, mut changes: Vec<Change>) -> Option<(Vec<Change>, Start)> {
+    fn with_those_ahead(&mut self, mut changes: Vec<Change>) -> Option<(Vec<Change>, Start)> {
         for round in 0..MAX_ROUNDS {
             match self.outcome(&changes)? {
                 Ok(start) if round == 0 && changes.len() == 1 => return Some((changes, start)),
                 // What one rule lacks may be had by what another does, and what those ahead take is not known before.
                 Ok(start) => return Some(self.smallest(changes, start)),
-                Err(more) if more.is_empty() || !changes.iter().all(Change::is_of_units) => {
+                Err(more)
+                    if more.is_empty() || !changes.iter().all(Change::changes_only_resources) =>
+                {
                     return None;
                 }
                 Err(more) => more
@@ -173,9 +175,9 @@ impl Tries<'_> {
         let dry_run = &mut self.dry_run;
         let outcome = dry_run.change(step, pool, changes).map(|()| {
             let start = dry_run.would_start(step, pool, now);
-            start.ok_or_else(|| lacks_of_units(dry_run.scheduler(), step, pool))
+            start.ok_or_else(|| missing_resources(dry_run.scheduler(), step, pool))
         });
-        dry_run.take_back();
+        dry_run.roll_back();
         outcome
     }
 
@@ -188,7 +190,7 @@ impl Tries<'_> {
     /// neither can be done any more: less of one may spare another.
     fn smallest(&mut self, mut changes: Vec<Change>, mut start: Start) -> (Vec<Change>, Start) {
         loop {
-            let before = changes.clone();
+            let in_pool = changes.clone();
             for n in (0..changes.len()).rev() {
                 let mut fewer = changes.clone();
                 fewer.remove(n);
@@ -199,7 +201,7 @@ impl Tries<'_> {
             for n in 0..changes.len() {
                 self.shrink(&mut changes, n, &mut start);
             }
-            if changes == before {
+            if changes == in_pool {
                 return (changes, start);
             }
         }
@@ -222,8 +224,8 @@ impl Tries<'_> {
     }
 }
 
-fn lacks_of_units(scheduler: &Scheduler, step: &StepId, name: &PoolName) -> Vec<Change> {
+fn missing_resources(scheduler: &Scheduler, step: &StepId, name: &PoolName) -> Vec<Change> {
     let known = scheduler.pool(name).zip(scheduler.request(step));
-    let in_pool = known.and_then(|(pool, request)| RequestInPool::of(scheduler, pool, request));
-    in_pool.map_or_else(Vec::new, |it| it.lacks_of_units())
+    let in_pool = known.and_then(|(pool, request)| RequestInPool::new(scheduler, pool, request));
+    in_pool.map_or_else(Vec::new, |it| it.missing_resources())
 }

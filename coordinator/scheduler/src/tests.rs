@@ -2,8 +2,8 @@
 
 mod cases;
 mod check;
+mod harness;
 mod judge;
 mod judged;
 mod random;
 mod remedies;
-mod trial;

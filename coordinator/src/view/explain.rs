@@ -10,7 +10,7 @@ use sluice_common::api::{
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::state::StepState;
 use sluice_reasons::messages::explanation;
-use sluice_scheduler::{Change, Holder, KeyTerms, Remedy, Request, Start};
+use sluice_scheduler::{Change, Holder, Remedy, Request, ResourceUse, Start};
 
 /// So many of the runs that hold what a step is short of are listed.
 const MAX_HOLDERS: usize = 16;
@@ -46,7 +46,7 @@ fn refused(explained: &Explanation<'_>) -> Vec<(String, String)> {
 
 fn pool(pool: InPool<'_>) -> PoolExplanation {
     let InPool { request, look, .. } = &pool;
-    let (ahead, waiting) = look.place;
+    let (ahead, waiting) = look.position;
     let holders = look.holders.iter().take(MAX_HOLDERS);
     let remedies = pool.would_start_if.iter();
     PoolExplanation {
@@ -66,12 +66,12 @@ fn pool(pool: InPool<'_>) -> PoolExplanation {
     }
 }
 
-fn key(terms: &KeyTerms<'_>) -> Option<KeyUsageView> {
+fn key(terms: &ResourceUse<'_>) -> Option<KeyUsageView> {
     Some(KeyUsageView {
         key: ResourceKey::new(terms.key).ok()?,
         asked: terms.asked,
         used: terms.used,
-        used_firmly: terms.firm,
+        used_firmly: terms.non_preemptible,
         reserved: terms.reserved,
         limit: terms.limit,
         free: terms.free,
@@ -100,7 +100,7 @@ fn awaited(awaited: &Awaited<'_>) -> AwaitedRunView {
 }
 
 fn holder(request: &Request, holder: &Holder<'_>) -> HolderView {
-    let spared = holder.spared;
+    let spared = holder.protection;
     HolderView {
         step: holder.attempt.step.to_string(),
         attempt: holder.attempt.number,
@@ -129,26 +129,26 @@ fn change(change: Change) -> RemedyChange {
         amount,
     };
     match change {
-        Change::Free { node, key, more } => RemedyChange {
+        Change::FreeOnHost { node, key, more } => RemedyChange {
             node: Some(node.to_string()),
             ..of(RemedyKind::Free, Some(key.to_owned()), Some(more))
         },
-        Change::Declared { key, more } => of(RemedyKind::Declared, Some(key.into()), Some(more)),
-        Change::Open { node } => RemedyChange {
+        Change::FreeInPool { key, more } => of(RemedyKind::Declared, Some(key.into()), Some(more)),
+        Change::MakeSchedulable { node } => RemedyChange {
             node: Some(node.to_string()),
             ..of(RemedyKind::Open, None, None)
         },
-        Change::Limit { key, to } => of(RemedyKind::Limit, Some(key.into()), Some(to)),
-        Change::Reserved { key, to } => of(RemedyKind::Reserved, Some(key.into()), Some(to)),
-        Change::Ask { key, to } => of(RemedyKind::Ask, Some(key.into()), Some(to)),
-        Change::Preemptible => of(RemedyKind::Preemptible, None, None),
+        Change::RaiseLimit { key, to } => of(RemedyKind::Limit, Some(key.into()), Some(to)),
+        Change::RaiseReserved { key, to } => of(RemedyKind::Reserved, Some(key.into()), Some(to)),
+        Change::ReduceRequest { key, to } => of(RemedyKind::Ask, Some(key.into()), Some(to)),
+        Change::MakePreemptible => of(RemedyKind::Preemptible, None, None),
     }
 }
 
 fn holding(subject: &Subject, holding: Holding<'_>) -> HoldingView {
     let (attempt, exposure) = (holding.attempt, &holding.exposure);
     let view = super::attempt(attempt);
-    let beyond = exposure.beyond.iter();
+    let beyond = exposure.above_reserved.iter();
     HoldingView {
         attempt: view.number,
         pool: attempt.pool.to_string(),
@@ -165,7 +165,7 @@ fn holding(subject: &Subject, holding: Holding<'_>) -> HoldingView {
             .collect(),
         backfill_to: attempt.backfill.iter().map(ToString::to_string).collect(),
         exposed: holding.is_exposed(),
-        spared_until: holding.spared_until().map(timestamp),
+        spared_until: holding.protected_until().map(timestamp),
         exposure: exposed(subject, &holding),
         stopping_since: attempt.stopping_at.map(timestamp),
         gives_way_to: attempt.preempted_by.as_ref().map(ToString::to_string),

@@ -25,7 +25,8 @@ use sluice_common::reason::ReasonCode;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
 use sluice_scheduler::{
-    BadPolicy, HostUnits, Infeasible, Move, PoolTerms, Request, Run, Scheduler, Size, demand,
+    Decision, HostInventory, HostResources, Infeasible, PolicyError, PoolTerms, Request, Run,
+    Scheduler, demand,
 };
 
 use life::Life;
@@ -117,10 +118,10 @@ impl Simulation {
         pool: &PoolName,
         subject: &Subject,
         policy: PolicySpec,
-    ) -> Result<Result<(), BadPolicy>, Impossible> {
+    ) -> Result<Result<(), PolicyError>, Impossible> {
         let known = self.scheduler.pool(pool);
         let known = known.ok_or_else(|| Impossible::UnknownPool(pool.clone()))?;
-        let vetted = known.vet(subject, &policy);
+        let vetted = known.check_policy(subject, &policy);
         if vetted.is_ok() {
             self.scheduler.put_policy(pool, subject, policy);
         }
@@ -154,7 +155,7 @@ impl Simulation {
     pub fn open(&mut self, node: &NodeName, open: bool) -> Result<(), Impossible> {
         let host = self.hosts.get(node);
         let host = host.ok_or_else(|| Impossible::UnknownNode(node.clone()))?;
-        let size = Size::sound(host.units, host.hardware.clone());
+        let size = HostInventory::healthy(host.units, host.hardware.clone());
         self.scheduler.put_host(node, &host.pool, size, open);
         Ok(())
     }
@@ -241,27 +242,27 @@ impl Simulation {
     /// When somebody who waits may be let in though nothing else happens.
     fn wakes_at(&self) -> Option<Time> {
         let pools = self.scheduler.pools();
-        let spared = pools.filter_map(|(name, _)| self.scheduler.spared_until(name, self.now));
+        let spared = pools.filter_map(|(name, _)| self.scheduler.protected_until(name, self.now));
         spared.chain(self.overdue_at()).min()
     }
 
     /// Makes every move that there is.
     pub fn settle(&mut self) {
         self.stop_overdue();
-        while let Some(next) = self.next_move() {
+        while let Some(next) = self.next_decision() {
             self.make(next);
         }
     }
 
-    fn next_move(&self) -> Option<Move> {
+    fn next_decision(&self) -> Option<Decision> {
         let mut pools = self.scheduler.pools();
-        pools.find_map(|(name, _)| self.scheduler.next_move(name, self.now))
+        pools.find_map(|(name, _)| self.scheduler.next_decision(name, self.now))
     }
 
-    fn make(&mut self, next: Move) {
+    fn make(&mut self, next: Decision) {
         match next {
-            Move::Withdraw { step } => self.scheduler.withdraw(&step),
-            Move::Nominate {
+            Decision::Withdraw { step } => self.scheduler.withdraw(&step),
+            Decision::Nominate {
                 step,
                 nomination,
                 victims,
@@ -275,7 +276,7 @@ impl Simulation {
                     }
                 }
             }
-            Move::Grant {
+            Decision::Grant {
                 step,
                 pool,
                 hosts,
@@ -378,16 +379,16 @@ fn request(job: Job, place: u64) -> Request {
         priority: job.priority,
         preemptible: job.preemptible,
         hosts: job.nodes.max(1),
-        each: HostUnits::of(&each),
+        each: HostResources::from_amounts(&each),
         demand: demand(&each, job.nodes.max(1)),
         pool: job.pool,
         suspends: job.on_preempt == OnPreempt::Suspend,
         resumes: None,
-        shuns: BTreeSet::new(),
+        avoided_hosts: BTreeSet::new(),
         takes_default: false,
         platforms: job.platforms,
-        judged_at: None,
-        barred: BTreeSet::new(),
+        accepted_at: None,
+        excluded_pools: BTreeSet::new(),
         guards: BTreeMap::new(),
     }
 }

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::{PlatformName, StepId};
-use sluice_scheduler::{GpusOf, HostUnits, Matching, Platforms, sees};
+use sluice_scheduler::{GpusByKind, HostResources, Matching, PlatformSet, matches_platform};
 
 use crate::model::node::Node;
 use crate::model::placement::Placement;
@@ -24,12 +24,12 @@ pub(crate) fn place(
     state: &State,
     node: &Node,
     step: &StepId,
-    request: HostUnits,
+    request: HostResources,
     platform: Option<&PlatformName>,
 ) -> Placement {
     let wanted = request.gpus();
     let mut of = free_gpus(state, node);
-    of.retain(|kind, _| sees(platform, kind));
+    of.retain(|kind, _| matches_platform(platform, kind));
     let gpus = match wanted {
         0 => Vec::new(),
         _ => share(state, node, step, &of, wanted)
@@ -51,18 +51,18 @@ fn share(
     state: &State,
     node: &Node,
     step: &StepId,
-    of: &BTreeMap<Platforms, Free>,
+    of: &BTreeMap<PlatformSet, Free>,
     wanted: u64,
-) -> GpusOf {
+) -> GpusByKind {
     if let [kind] = &state.index().hardware(node).gpus.keys().collect::<Vec<_>>()[..] {
-        return GpusOf::from([((*kind).clone(), wanted)]);
+        return GpusByKind::from([((*kind).clone(), wanted)]);
     }
     let all = free_gpus(state, node);
-    let all: GpusOf = all
+    let all: GpusByKind = all
         .iter()
         .map(|(kind, free)| (kind.clone(), free.len() as u64))
         .collect();
-    let promised = state.market().promised_on(&node.name, step);
+    let promised = state.market().reserved_on(&node.name, step);
     let awaited = state.market().awaited_gpus(&node.name);
     let waited = |free: &Free| {
         let waited = free
@@ -72,13 +72,13 @@ fn share(
         wanted.saturating_sub(others as u64)
     };
     let mut short = None;
-    for kept in promised {
-        let rest = || kept.dealt(&all, None).0;
-        let alone = |kind: &Platforms| rest().deal(only(&all, |other| other == kind), wanted);
+    for reserved in promised {
+        let rest = || reserved.match_gpus(&all, None).0;
+        let alone = |kind: &PlatformSet| rest().assign(only(&all, |other| other == kind), wanted);
         let enough = of.iter().filter(|(kind, _)| alone(kind) == wanted);
         let best = enough.min_by_key(|(kind, free)| (waited(free), kind.len(), free.len()));
         if let Some((kind, _)) = best {
-            return GpusOf::from([(kind.clone(), wanted)]);
+            return GpusByKind::from([(kind.clone(), wanted)]);
         }
         let (share, missing) = of_several(rest(), &all, of, wanted);
         if missing == 0 {
@@ -93,17 +93,20 @@ fn share(
 /// Of all kinds that are seen, what others can spare, and how many are missing.
 fn of_several(
     mut rest: Matching,
-    all: &GpusOf,
-    of: &BTreeMap<Platforms, Free>,
+    all: &GpusByKind,
+    of: &BTreeMap<PlatformSet, Free>,
     wanted: u64,
-) -> (GpusOf, u64) {
-    let missing = wanted - rest.deal(only(all, |kind| of.contains_key(kind)), wanted);
-    let dealt = all.keys().cloned().zip(rest.last().iter().copied());
-    (dealt.filter(|(_, many)| *many > 0).collect(), missing)
+) -> (GpusByKind, u64) {
+    let missing = wanted - rest.assign(only(all, |kind| of.contains_key(kind)), wanted);
+    let assigned = all
+        .keys()
+        .cloned()
+        .zip(rest.last_assigned().iter().copied());
+    (assigned.filter(|(_, many)| *many > 0).collect(), missing)
 }
 
 /// A share with what is missing made up of whatever there is.
-fn filled(mut share: GpusOf, mut missing: u64, of: &BTreeMap<Platforms, Free>) -> GpusOf {
+fn filled(mut share: GpusByKind, mut missing: u64, of: &BTreeMap<PlatformSet, Free>) -> GpusByKind {
     for (kind, free) in of {
         let given = share.entry(kind.clone()).or_default();
         let more = missing.min((free.len() as u64).saturating_sub(*given));
@@ -113,13 +116,13 @@ fn filled(mut share: GpusOf, mut missing: u64, of: &BTreeMap<Platforms, Free>) -
     share
 }
 
-fn only(all: &GpusOf, takes: impl Fn(&Platforms) -> bool) -> Vec<bool> {
+fn only(all: &GpusByKind, takes: impl Fn(&PlatformSet) -> bool) -> Vec<bool> {
     all.keys().map(takes).collect()
 }
 
 /// The free and fit GPUs of a node by kind.
-pub(crate) fn free_gpus(state: &State, node: &Node) -> BTreeMap<Platforms, Free> {
-    let mut of: BTreeMap<Platforms, Free> = BTreeMap::new();
+pub(crate) fn free_gpus(state: &State, node: &Node) -> BTreeMap<PlatformSet, Free> {
+    let mut of: BTreeMap<PlatformSet, Free> = BTreeMap::new();
     let hardware = state.index().hardware(node);
     for gpu in &node.inventory.gpus {
         let free = node.is_fit(&gpu.uuid) && !state.index().is_granted(&node.name, &gpu.uuid);

@@ -47,7 +47,7 @@ fn room_for(ctx: &Context, id: &AttemptId) -> u64 {
         return 0;
     };
     let wanted = memory_of_gpus(ctx, &part.node, &part.gpus);
-    ctx.state().market().room_beside(id, &part.node, wanted)
+    ctx.state().market().free_beside(id, &part.node, wanted)
 }
 
 /// The most that can be moved from GPUs of a node, in units of 10^6 bytes, whatever its host says was.

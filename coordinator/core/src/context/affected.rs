@@ -33,6 +33,6 @@ fn home(state: &State, node: &NodeName) -> Option<PoolName> {
 fn awaited(state: &State, step: &StepId) -> Vec<PoolName> {
     let market = state.market();
     let request = market.request(step).into_iter();
-    let pools = request.flat_map(|request| market.candidates(request));
+    let pools = request.flat_map(|request| market.pools_for(request));
     pools.map(|(name, _)| name.clone()).collect()
 }

@@ -6,7 +6,7 @@ use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::time::Time;
 use sluice_common::wire::StopReason;
 use sluice_reasons::{Barred, Standing, Wait, Why};
-use sluice_scheduler::{Exposure, Inspection, Remedy, Request};
+use sluice_scheduler::{Inspection, PreemptionRisk, Remedy, Request};
 
 use crate::model::step::{Attempt, Step};
 
@@ -76,7 +76,7 @@ pub struct Holding<'a> {
     /// Its attempt.
     pub attempt: &'a Attempt,
     /// By whom it could be made to give way.
-    pub exposure: Exposure<'a>,
+    pub exposure: PreemptionRisk<'a>,
     /// The step that it gives way to, and whether that waits still, where it is being stopped for one.
     pub gives_way: Option<(&'a StepId, bool)>,
     /// When its grace ends, where it is being stopped.
@@ -86,19 +86,19 @@ pub struct Holding<'a> {
 impl Holding<'_> {
     /// Whether another subject's step could stop it, now or once it is spared no longer.
     pub fn is_exposed(&self) -> bool {
-        let Exposure {
+        let PreemptionRisk {
             preemptible,
-            beyond,
+            above_reserved,
             backfill,
             ..
         } = &self.exposure;
-        let somebody_may = *preemptible && !(beyond.is_empty() && backfill.is_empty());
+        let somebody_may = *preemptible && !(above_reserved.is_empty() && backfill.is_empty());
         somebody_may && self.attempt.stopping.is_none()
     }
 
     /// Until then the pool's `min_runtime` spares it.
-    pub fn spared_until(&self) -> Option<Time> {
-        let spared = self.exposure.spared_until;
+    pub fn protected_until(&self) -> Option<Time> {
+        let spared = self.exposure.protected_until;
         spared.filter(|_| self.exposure.preemptible)
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn explain<'a>(ctx: &'a Context, id: &StepId) -> Option<Explanation<'
 fn holding<'a>(ctx: &'a Context, step: &'a Step) -> Option<Holding<'a>> {
     let attempt = step.live()?;
     let id = step.attempt_id(attempt.number);
-    let exposure = ctx.state().market().exposure(&id, ctx.now())?;
+    let exposure = ctx.state().market().preemption_risk(&id, ctx.now())?;
     Some(Holding {
         attempt,
         exposure,

@@ -19,7 +19,7 @@ pub(crate) fn in_pools<'a>(ctx: &'a Context, step: &Step) -> Vec<InPool<'a>> {
         return Vec::new();
     };
     let pools = market.pools_of(&step.id).into_iter();
-    let looks = pools.filter_map(|pool| market.look(&step.id, pool, ctx.now()));
+    let looks = pools.filter_map(|pool| market.inspect(&step.id, pool, ctx.now()));
     looks.map(|look| in_pool(ctx, request, look)).collect()
 }
 

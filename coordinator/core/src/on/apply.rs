@@ -15,7 +15,7 @@ use sluice_common::amount::{GPU, ResourceKey};
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::pool::PolicySpec;
 use sluice_common::state::StepState;
-use sluice_scheduler::{Claims, Kind};
+use sluice_scheduler::{PossiblePreemptions, RequestKind};
 
 use crate::context::Context;
 use crate::input::{Change, ReplyId, Wanted};
@@ -287,7 +287,7 @@ fn vet(ctx: &Context, changes: &[Change]) -> Result<(), Refused> {
         let about = changes.iter().rev().filter(its);
         let subjects: Vec<&Subject> = about.filter_map(|c| subject_of(&c.wanted)).collect();
         let pool = ctx.state().market().pool(name);
-        let bad = pool.and_then(|pool| pool.vet_all(&subjects).err());
+        let bad = pool.and_then(|pool| pool.check_policies(&subjects).err());
         if let Some((subject, why)) = bad {
             let about = |named: Option<&Subject>| {
                 let its =
@@ -295,7 +295,7 @@ fn vet(ctx: &Context, changes: &[Change]) -> Result<(), Refused> {
                 changes.iter().position(its)
             };
             let at = about(Some(subject)).or_else(|| about(None));
-            let refusal = Refusal::BadPolicy {
+            let refusal = Refusal::InvalidPolicy {
                 pool: name.clone(),
                 subject: subject.clone(),
                 why,
@@ -323,7 +323,7 @@ fn vet_cluster(ctx: &Context, changes: &[Change]) -> Result<(), Refused> {
 }
 
 /// The lines that changes could concern, as they are before.
-fn lines_of(ctx: &Context, changes: &[Change]) -> BTreeSet<Kind> {
+fn lines_of(ctx: &Context, changes: &[Change]) -> BTreeSet<RequestKind> {
     let market = ctx.state().market();
     let mut found = BTreeSet::new();
     for wanted in changes.iter().map(|change| &change.wanted) {
@@ -338,7 +338,7 @@ fn lines_of(ctx: &Context, changes: &[Change]) -> BTreeSet<Kind> {
 /// vain. What is alike shares its fate, so one of each kind is looked at, and the others where it is rejected.
 fn reject_what_never_starts(
     ctx: &mut Context,
-    kinds: BTreeSet<Kind>,
+    kinds: BTreeSet<RequestKind>,
     changed: &[&Wanted],
 ) -> Vec<StepId> {
     let mut rejected = BTreeSet::new();
@@ -379,7 +379,7 @@ fn claims_on<'a>(ctx: &Context, changes: &'a [Change]) -> Vec<About<'a>> {
     let market = ctx.state().market();
     let about = about.into_iter().map(|(pool, subjects)| About {
         pool,
-        claims: market.claims(pool, subjects.as_ref()),
+        claims: market.possible_preemptions(pool, subjects.as_ref()),
         subjects,
     });
     about.collect()
@@ -390,7 +390,7 @@ fn exposed_since(ctx: &Context, before: &[About<'_>]) -> Vec<StepId> {
     let market = ctx.state().market();
     let runs = before.iter().flat_map(|it| {
         let subjects = it.subjects.as_ref();
-        market.newly_exposed(it.pool, &it.claims, subjects, ctx.now())
+        market.newly_at_risk(it.pool, &it.claims, subjects, ctx.now())
     });
     let steps: BTreeSet<StepId> = runs.map(|run| run.step.clone()).collect();
     steps.into_iter().collect()
@@ -409,7 +409,7 @@ fn preempts(ctx: &mut Context) -> Vec<(StepId, StepId)> {
 struct About<'a> {
     pool: &'a PoolName,
     subjects: Option<BTreeSet<&'a Subject>>,
-    claims: Claims,
+    claims: PossiblePreemptions,
 }
 
 /// Two changes of one thing have no order that means anything.

@@ -69,19 +69,19 @@ pub(crate) fn on_preview(ctx: &mut Context, reply: ReplyId, new: NewStep) {
 /// What each pool makes of it up to its queue; where it ended is where it came farthest.
 fn asked_pools(ctx: &Context, new: &NewStep) -> InPool {
     let home = home_of(ctx, &new.spec);
-    let request = home.send(Request::of(new.id.clone(), 0, &new.spec));
+    let request = home.send(Request::from_spec(new.id.clone(), 0, &new.spec));
     let mut all = InPool {
         lines: Vec::new(),
         failed_at: Some(Stage::Access),
     };
     let market = ctx.state().market();
-    for (name, pool) in market.candidates(&request) {
+    for (name, pool) in market.pools_for(&request) {
         let Some(known) = ctx.state().pool(name) else {
             continue;
         };
         let (filled, merged) = would_merge(ctx, &new.spec, known);
-        let asks = request.asking(&filled.request);
-        let never = market.never(pool, &asks, new.spec.allow_pending);
+        let asks = request.with_amounts(&filled.request);
+        let never = market.infeasible(pool, &asks, new.spec.allow_pending);
         let its = asked(ctx, known, &asks, new, (&filled, &merged), never);
         all.lines.extend(its.lines);
         all.failed_at = match (all.failed_at, its.failed_at) {
@@ -187,7 +187,7 @@ fn previewed(ctx: &Context, id: &StepId, mark: u64) -> Option<Previewed> {
     let market = ctx.state().market();
     let granted = step.latest().map(|attempt| &attempt.pool);
     let promised = market.nomination(id).map(|promise| &promise.pool);
-    let preferred = || market.preferred(market.request(id)?);
+    let preferred = || market.preferred_pool(market.request(id)?);
     let pool = granted.or(promised).or_else(preferred);
     let preempts = ctx
         .records_after(mark)
@@ -232,7 +232,7 @@ fn places(ctx: &Context, it: &Previewed) -> Vec<Line> {
     let explained = explain(ctx, &it.step.id);
     let pools = explained.map_or_else(Vec::new, |explained| explained.pools);
     let place = |pool: crate::explain::InPool<'_>| {
-        let (ahead, waiting) = pool.look.place;
+        let (ahead, waiting) = pool.look.position;
         let check = Check::Waits {
             place: (ahead + 1, waiting),
             wait: pool.reason,
@@ -254,7 +254,7 @@ fn closed_pool(pool: &Terms, admin: bool) -> Option<Line> {
 /// The hosts that could hold a request, were they empty, those first that it likes best.
 fn could_hold(pool: &Pool, request: &Request) -> Vec<NodeName> {
     let mut seen = BTreeSet::new();
-    let hosts = pool.large_hosts(request);
+    let hosts = pool.hosts_that_fit(request);
     let hosts = hosts.filter(|node| seen.insert(*node));
     hosts.cloned().collect()
 }

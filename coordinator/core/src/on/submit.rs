@@ -88,6 +88,6 @@ pub(crate) fn admit(
         return Ok(Admitted::Rejected { spec, reason });
     }
     let home = home_of(ctx, &spec);
-    let request = home.send(Request::of(step.clone(), 0, &spec));
+    let request = home.send(Request::from_spec(step.clone(), 0, &spec));
     admit_by_rules(ctx, &request, home, spec, past_maintenance)
 }

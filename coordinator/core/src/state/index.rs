@@ -13,7 +13,9 @@ use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::platform::spec::{self, PlatformSpecs};
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
-use sluice_scheduler::{Frozen, Hardware, HostUnits, Nomination, Request, Run, Scheduler, Size};
+use sluice_scheduler::{
+    FreezeState, Hardware, HostInventory, HostResources, Nomination, Request, Run, Scheduler,
+};
 
 use super::Kept;
 use super::load::Loads;
@@ -45,7 +47,7 @@ pub(crate) struct Index {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Held {
     attempts: BTreeSet<AttemptId>,
-    used: HostUnits,
+    used: HostResources,
     gpus: BTreeMap<String, AttemptId>,
 }
 
@@ -154,7 +156,7 @@ impl Index {
     pub(super) fn enqueue(&mut self, step: &Step) {
         let mut request = request(step);
         // Of no meaning for one that runs.
-        request.shuns = shunned(step);
+        request.avoided_hosts = shunned(step);
         self.market.enqueue(request);
     }
 
@@ -196,7 +198,7 @@ impl Index {
         for part in &attempt.parts {
             self.drop_part(id, step, attempt, part);
         }
-        self.market.lift(id);
+        self.market.detach_run(id);
     }
 
     /// Counts an attempt's units as granted, with what its parts still hold.
@@ -212,8 +214,8 @@ impl Index {
         let request = request(step);
         let suspension = attempt.suspension.as_ref();
         let frozen = suspension.and_then(|it| match it.phase {
-            SuspensionPhase::Suspending => Some(Frozen::freezing(&request, it.moved_mb)),
-            SuspensionPhase::Suspended => Some(Frozen::done(&request, it.moved_mb)),
+            SuspensionPhase::Suspending => Some(FreezeState::freezing(&request, it.moved_mb)),
+            SuspensionPhase::Suspended => Some(FreezeState::frozen(&request, it.moved_mb)),
             SuspensionPhase::Resuming => None,
         });
         let gpus = attempt.parts.iter().map(|part| {
@@ -323,24 +325,25 @@ impl Index {
     /// GPUs are counted one by one: one that vanished while it was granted, or is not fit to be granted again, takes
     /// nothing from those that are there and fit, and its release gives nothing back.
     pub(super) fn place_node(&mut self, node: &Node) {
-        let capacity = HostUnits::of(&node.capacity()).with_steps(MAX_ATTEMPTS_PER_NODE as u64);
+        let capacity =
+            HostResources::from_amounts(&node.capacity()).with_steps(MAX_ATTEMPTS_PER_NODE as u64);
         let gpus = node.inventory.gpus.iter();
         let (fit, unfit): (Vec<_>, Vec<_>) = gpus.partition(|gpu| node.is_fit(&gpu.uuid));
         let fit: BTreeSet<&str> = fit.iter().map(|gpu| gpu.uuid.as_str()).collect();
-        let mut stuck: BTreeMap<AttemptId, HostUnits> = BTreeMap::new();
+        let mut lost_by_run: BTreeMap<AttemptId, HostResources> = BTreeMap::new();
         let held = self.held.get(&node.name).into_iter();
         for (gpu, id) in held.flat_map(|held| &held.gpus) {
             if !fit.contains(gpu.as_str()) {
-                let of_it = stuck.entry(id.clone()).or_default();
-                *of_it = of_it.plus(HostUnits::default().with_gpus(1));
+                let of_it = lost_by_run.entry(id.clone()).or_default();
+                *of_it = of_it.plus(HostResources::default().with_gpus(1));
             }
         }
-        let size = Size {
+        let size = HostInventory {
             capacity,
             hardware: self.hardware(node).clone(),
-            unfit: HostUnits::default().with_gpus(unfit.len() as u64),
+            unfit: HostResources::default().with_gpus(unfit.len() as u64),
             unfit_gpus: unfit.iter().map(|gpu| gpu.uuid.clone()).collect(),
-            stuck,
+            lost_by_run,
         };
         let open = node.is_open() && self.lacking(node).is_empty();
         self.market.put_host(&node.name, &node.pool, size, open);
@@ -356,7 +359,7 @@ impl Index {
         let gpus = node.inventory.gpus.iter();
         let hardware = match node.inventory.gpus.is_empty() {
             true => Hardware::uniform(kind(None), 0),
-            false => Hardware::of(gpus.map(|gpu| (gpu.uuid.clone(), kind(Some(gpu))))),
+            false => Hardware::from_gpus(gpus.map(|gpu| (gpu.uuid.clone(), kind(Some(gpu))))),
         };
         self.hardware.insert(node.name.clone(), hardware);
     }
@@ -426,8 +429,10 @@ impl Index {
         held.flat_map(|held| &held.attempts)
     }
 
-    pub(crate) fn used_on(&self, node: &NodeName) -> HostUnits {
-        self.held.get(node).map_or(HostUnits::default(), |h| h.used)
+    pub(crate) fn used_on(&self, node: &NodeName) -> HostResources {
+        self.held
+            .get(node)
+            .map_or(HostResources::default(), |h| h.used)
     }
 
     pub(super) fn used_of(&self, pool: &PoolName) -> Amounts {
@@ -438,14 +443,14 @@ impl Index {
 
 /// What an attempt holds on each of its hosts: its memory alone while it is frozen, and beside it room for what is moved
 /// from its GPUs.
-pub(crate) fn held_units(step: &Step, attempt: &Attempt) -> HostUnits {
-    let whole = HostUnits::of(&step.spec.request);
+pub(crate) fn held_units(step: &Step, attempt: &Attempt) -> HostResources {
+    let whole = HostResources::from_amounts(&step.spec.request);
     let moved = attempt.suspension.as_ref().map_or(0, |it| it.moved_mb);
-    let moved = HostUnits::of(&Amounts::new().with(MEMORY_MB, moved));
+    let moved = HostResources::from_amounts(&Amounts::new().with(MEMORY_MB, moved));
     match attempt.is_frozen() {
         true => {
             let memory = step.spec.request.get(MEMORY_MB);
-            HostUnits::of(&Amounts::new().with(MEMORY_MB, memory)).plus(moved)
+            HostResources::from_amounts(&Amounts::new().with(MEMORY_MB, memory)).plus(moved)
         }
         false => whole.plus(moved),
     }
@@ -453,9 +458,9 @@ pub(crate) fn held_units(step: &Step, attempt: &Attempt) -> HostUnits {
 
 /// A step as scheduling sees it.
 pub(crate) fn request(step: &Step) -> Request {
-    let mut request = Request::of(step.id.clone(), step.place, &step.spec);
-    request.judged_at = Some(step.place);
-    request.barred = step.barred.clone();
+    let mut request = Request::from_spec(step.id.clone(), step.place, &step.spec);
+    request.accepted_at = Some(step.place);
+    request.excluded_pools = step.barred.clone();
     request.guards = step.grounds.guards.clone();
     step.home.send(request)
 }

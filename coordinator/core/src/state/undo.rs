@@ -77,7 +77,7 @@ impl Undo {
         if let Record::Nominated { nomination, .. } = record {
             // A pool keeps one soft promise, which this may replace.
             let pool = state.market().pool(&nomination.pool);
-            if let Some(soft) = pool.and_then(|pool| pool.soft().cloned()) {
+            if let Some(soft) = pool.and_then(|pool| pool.soft_nomination().cloned()) {
                 self.note_promise(state, &soft);
             }
         }
@@ -108,7 +108,7 @@ impl Undo {
             return;
         }
         self.pools.insert(name.clone(), state.pool(name).cloned());
-        for step in state.market().promised_in(name) {
+        for step in state.market().nominated_in(name) {
             self.note_promise(state, step);
         }
     }

@@ -57,7 +57,7 @@ pub(crate) fn merged_step(ctx: &Context, step: &Step, pool: Option<&PoolName>) -
 /// What a step would be in a pool if it were submitted now, and that step with all filled in that the pool has a say
 /// in. It may be barred there all the same: [`Core`] tells when it is submitted.
 pub(crate) fn would_merge(ctx: &Context, spec: &StepSpec, pool: &Pool) -> (StepSpec, MergedStep) {
-    let request = Request::of(nobody(), 0, spec);
+    let request = Request::from_spec(nobody(), 0, spec);
     let layers = ctx.state().layers_of(pool, &request);
     let ground = layers.first();
     let settings = of_settings(pool, ctx.state(), &request, spec);

@@ -77,20 +77,20 @@ pub(crate) fn admit_by_rules(
     past_maintenance: bool,
 ) -> Result<Admitted, Refusal> {
     let mut obstacles = Vec::new();
-    for (name, pool) in ctx.state().market().candidates(request) {
+    for (name, pool) in ctx.state().market().pools_for(request) {
         let Some(terms) = ctx.state().pool(name) else {
             continue;
         };
         let layers = ctx.state().layers_of(terms, request);
         let there = standing_on(layers.first(), &spec);
-        let mut asks = request.asking(&there.request);
+        let mut asks = request.with_amounts(&there.request);
         let forbidden = layers.forbid(name, &spec);
         let guard = forbidden.is_none().then(|| layers.guard(terms, &spec));
         if let Some(guard) = guard.filter(|guard| !guard.is_empty()) {
             asks.guards.insert(name.clone(), guard);
         }
         let market = ctx.state().market();
-        let never = market.never(pool, &asks, spec.allow_pending);
+        let never = market.infeasible(pool, &asks, spec.allow_pending);
         let invalid = || invalid_as_filled(ctx, terms, &asks, &spec);
         let never = || never.map(|never| never_in(ctx, name, &asks, never));
         let broken = || breach(terms, &spec).or_else(|| forbidden.map(by_template));
@@ -141,7 +141,7 @@ pub(crate) fn as_filled(ctx: &Context, pool: &PoolName, spec: &StepSpec) -> Step
 /// The first rule of a pool that a step breaks by what it says.
 pub(crate) fn broken_rule(ctx: &Context, pool: &PoolName, spec: &StepSpec) -> Option<Rejection> {
     let terms = ctx.state().pool(pool)?;
-    let request = Request::of(crate::submit::effective_spec::nobody(), 0, spec);
+    let request = Request::from_spec(crate::submit::effective_spec::nobody(), 0, spec);
     let layers = ctx.state().layers_of(terms, &request);
     let broken = breach(terms, spec);
     let broken = broken.or_else(|| layers.forbid(pool, spec).map(by_template));

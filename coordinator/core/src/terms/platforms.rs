@@ -214,7 +214,7 @@ pub(crate) fn bereft_of_platform(
             && !pool.awaits_platform(request)
             && wanted.iter().any(|it| concerns(changed, name, it))
     };
-    let candidates = market.candidates(request);
+    let candidates = market.pools_for(request);
     let foremost = candidates.first();
     let (pool, _) = foremost.filter(|_| candidates.iter().all(bereft))?;
     Some(never_in(

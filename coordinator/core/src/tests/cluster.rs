@@ -85,7 +85,7 @@ fn a_subject_without_a_policy_goes_where_its_kind_of_work_goes() {
         ("n-cpus".into(), "n-gpus".into())
     );
     let held = rig.core.state().market().pool(&pool("cpus")).unwrap();
-    assert_eq!(held.running_of(&"default".parse().unwrap()), 1);
+    assert_eq!(held.running_for(&"default".parse().unwrap()), 1);
     assert_eq!(rig.step("c").spec.subject.as_str(), "x", "it stays its own");
 }
 
@@ -95,7 +95,7 @@ fn its_own_policy_there_goes_before_the_one_for_all() {
     rig.put_policy("own", "s", PolicySpec::default());
     rig.submit("a", of("s", spec(0, 1000))).unwrap();
     let market = rig.core.state().market().pool(&pool("own")).unwrap();
-    assert_eq!(market.running_of(&"s".parse().unwrap()), 1);
+    assert_eq!(market.running_for(&"s".parse().unwrap()), 1);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_default_pool_that_is_named_lets_in_as_if_it_were_not() {
         .unwrap();
     assert_eq!(rig.placed("a").0, "n-gpus");
     let market = rig.core.state().market().pool(&pool("gpus")).unwrap();
-    assert_eq!(market.running_of(&"default".parse().unwrap()), 1);
+    assert_eq!(market.running_for(&"default".parse().unwrap()), 1);
     rig.submit("b", in_pool(of("x", spec(1, 1000)), "own"))
         .unwrap();
     assert_eq!(

@@ -78,7 +78,7 @@ fn stops(pool: &InPool<'_>) -> String {
 
 /// Why the first of those that hold what a step is short of is spared, as it is said.
 fn spared(pool: &InPool<'_>) -> String {
-    let why = pool.look.holders[0].spared.expect("it is spared");
+    let why = pool.look.holders[0].protection.expect("it is spared");
     explanation::spared(pool.request, why)
 }
 
@@ -118,7 +118,7 @@ fn a_limit_that_is_used_up_is_named_and_raising_it_helps() {
     let gpu = waits.look.keys.iter().find(|key| key.key == "gpu").unwrap();
     assert_eq!((gpu.asked, gpu.used, gpu.limit), (1, 2, Some(2)));
     assert_eq!((gpu.reserved, gpu.most_free.unwrap().1), (Some(0), 2));
-    assert_eq!((waits.look.place, waits.look.behind), ((0, 1), None));
+    assert_eq!((waits.look.position, waits.look.behind), ((0, 1), None));
     assert_eq!(would(&waits), ["limit.gpu of `a` in pool `default` were 3"]);
     let holders = &waits.look.holders;
     assert_eq!((holders[0].attempt, holders.len()), (&attempt("one.1"), 1));
@@ -205,7 +205,12 @@ fn who_is_inside_its_share_is_spared_by_that_and_says_so_itself() {
     assert_eq!(spared(&waits), "inside its subject's reserved share");
     let runs = explained(&rig, "runs").holding.unwrap();
     assert!(
-        runs.exposure.in_share && !runs.exposure.beyond.iter().any(|(key, ..)| *key == "gpu"),
+        runs.exposure.in_share
+            && !runs
+                .exposure
+                .above_reserved
+                .iter()
+                .any(|(key, ..)| *key == "gpu"),
         "{runs:?}"
     );
 }
@@ -223,7 +228,7 @@ fn a_key_that_does_not_count_exposes_nobody_who_is_inside_its_share() {
     rig.run("runs.1");
     let runs = explained(&rig, "runs").holding.unwrap();
     assert!(runs.exposure.in_share && !runs.is_exposed(), "{runs:?}");
-    assert_eq!(runs.exposure.beyond, []);
+    assert_eq!(runs.exposure.above_reserved, []);
     rig.submit("waits", cores("b", 0)).unwrap();
     assert_eq!(rig.state("runs"), StepState::Running);
     // Where it borrows a GPU, what it holds beside that may be taken too.
@@ -298,7 +303,7 @@ fn one_behind_another_is_told_who_is_ahead_and_what_is_left_for_it() {
     rig.submit("ahead", of("a", 2)).unwrap();
     rig.submit("waits", of("b", 2)).unwrap();
     let waits = pool(&rig, "waits");
-    assert_eq!(waits.look.place, (1, 2));
+    assert_eq!(waits.look.position, (1, 2));
     assert_eq!(waits.look.behind, Some(&step("ahead")));
     // One more is what the head takes.
     assert_eq!(would(&waits)[0], "3 more gpu were free on `n`");
@@ -349,7 +354,7 @@ fn min_runtime_spares_until_a_time_that_is_told_to_both() {
     assert!(stops(&waits).contains(&told), "{}", stops(&waits));
     assert!(spared(&waits).contains(&told));
     let runs = explained(&rig, "runs").holding.unwrap();
-    assert_eq!(runs.spared_until(), Some(until));
+    assert_eq!(runs.protected_until(), Some(until));
     rig.pass(11);
     assert_eq!(rig.state("runs"), StepState::Stopping);
 }
@@ -438,7 +443,7 @@ fn one_that_cannot_give_way_is_exposed_to_nobody() {
     rig.submit("runs", firm(of("a", 2))).unwrap();
     rig.status("n", "runs.1", AttemptPhase::Starting);
     let runs = explained(&rig, "runs").holding.unwrap();
-    assert!(!runs.is_exposed() && runs.spared_until().is_none());
+    assert!(!runs.is_exposed() && runs.protected_until().is_none());
     let said = exposure("runs", &rig);
     assert!(said[0].contains("not preemptible"), "{said:?}");
 }

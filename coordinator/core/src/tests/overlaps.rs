@@ -15,7 +15,7 @@ use sluice_common::state::NodeState;
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptPhase, StopReason};
-use sluice_scheduler::{GpusOf, sees};
+use sluice_scheduler::{GpusByKind, matches_platform};
 
 use super::rig::*;
 use crate::attempts::gpu_assignment::free_gpus;
@@ -229,7 +229,7 @@ fn check_grants(rig: &Rig, mark: usize) {
                 placement
                     .gpus
                     .iter()
-                    .all(|gpu| sees(view, hardware.kind_of(gpu).unwrap()))
+                    .all(|gpu| matches_platform(view, hardware.kind_of(gpu).unwrap()))
             })
         };
         let fits = asked.is_empty() || asked.iter().any(|one| of(Some(one)));
@@ -242,10 +242,10 @@ fn check_promises(rig: &Rig) {
     for node in nodes.filter(|node| node.state == NodeState::Ready) {
         let state = rig.core.state();
         let free = free_gpus(state, node).into_iter();
-        let free: GpusOf = free.map(|(kind, gpus)| (kind, gpus.len() as u64)).collect();
+        let free: GpusByKind = free.map(|(kind, gpus)| (kind, gpus.len() as u64)).collect();
         let nobody = StepId::new("nobody").unwrap();
-        let [_, firm] = state.market().promised_on(&node.name, &nobody);
-        let (_, missing) = firm.dealt(&free, None);
+        let [_, firm] = state.market().reserved_on(&node.name, &nobody);
+        let (_, missing) = firm.match_gpus(&free, None);
         assert_eq!(missing, 0, "{}", node.name);
     }
 }

@@ -634,7 +634,7 @@ proptest! {
                 for pool in explained.pools {
                     let stops = explanation::stops(pool.request, &pool.look);
                     prop_assert!(!pool.reason.said().message.is_empty() && !stops.is_empty());
-                    let (ahead, waiting) = pool.look.place;
+                    let (ahead, waiting) = pool.look.position;
                     prop_assert!(ahead < waiting && pool.look.behind.is_some() == (ahead > 0));
                 }
             }

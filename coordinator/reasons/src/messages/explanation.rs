@@ -9,7 +9,8 @@ use sluice_common::api::timestamp;
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::quantity::{self, figure, resource_noun};
 use sluice_scheduler::{
-    Change, Exposure, Holder, Inspection, NoPreemption, Protected, Remedy, Request, Start, Stops,
+    Change, Holder, Inspection, NoPreemption, PreemptionRisk, PreemptionStatus, Protected, Remedy,
+    Request, Start,
 };
 
 use super::shortened;
@@ -41,43 +42,43 @@ pub fn remedy(request: &Request, pool: &PoolName, remedy: &Remedy) -> String {
 fn change(request: &Request, pool: &PoolName, change: &Change) -> String {
     let subject = &request.subject;
     match change {
-        Change::Free { node, key, more } => {
+        Change::FreeOnHost { node, key, more } => {
             format!("{} were free on `{node}`", quantity::additional(key, *more))
         }
-        Change::Declared { key, more } => {
+        Change::FreeInPool { key, more } => {
             let more = quantity::additional(key.as_str(), *more);
             format!("{more} were free in pool `{pool}`")
         }
-        Change::Open { node } => format!("`{node}` took work"),
-        Change::Limit { key, to } => {
+        Change::MakeSchedulable { node } => format!("`{node}` took work"),
+        Change::RaiseLimit { key, to } => {
             format!("limit.{key} of `{subject}` in pool `{pool}` were {to}")
         }
-        Change::Reserved { key, to } => {
+        Change::RaiseReserved { key, to } => {
             format!("reserved.{key} of `{subject}` in pool `{pool}` were {to}")
         }
-        Change::Ask { key, to } => {
+        Change::ReduceRequest { key, to } => {
             let asked = quantity::quantity(key.as_str(), *to);
             match request.hosts > 1 {
                 true => format!("it asked for {asked} on each host"),
                 false => format!("it asked for {asked}"),
             }
         }
-        Change::Preemptible => String::from("it were preemptible"),
+        Change::MakePreemptible => String::from("it were preemptible"),
     }
 }
 
 /// Whom a step would stop, or why nobody is stopped for it.
 pub fn stops(request: &Request, look: &Inspection<'_>) -> String {
-    match &look.stops {
-        Stops::UnderWay => String::from("what is in its way was told to go"),
-        Stops::Would(victims) => {
+    match &look.preemption {
+        PreemptionStatus::InProgress => String::from("what is in its way was told to go"),
+        PreemptionStatus::Possible(victims) => {
             let names = victims.iter().map(ToString::to_string).collect();
             format!("{} would be stopped for it", listed(names))
         }
-        Stops::Coming => {
+        PreemptionStatus::AwaitingRelease => {
             String::from("what it needs is coming free by itself: nobody is stopped for it")
         }
-        Stops::Nobody(why) => hindrance(request, *why, &look.holders),
+        PreemptionStatus::Impossible(why) => hindrance(request, *why, &look.holders),
     }
 }
 
@@ -86,19 +87,19 @@ fn hindrance(request: &Request, why: NoPreemption, holders: &[Holder<'_>]) -> St
         NoPreemption::NotAllowed => {
             "nobody is stopped for it: it is not preemptible, and not inside its reserved share"
         }
-        NoPreemption::Nobody => "there is nobody that it may stop",
-        NoPreemption::NoCure => {
+        NoPreemption::NoCandidates => "there is nobody that it may stop",
+        NoPreemption::NotEnough => {
             "all that it may stop would not make room for it: nobody is stopped in vain"
         }
-        NoPreemption::TakenBack => {
+        NoPreemption::WouldBeReclaimed => {
             "nobody is stopped for it: what it took would be taken back at once, for it would be inside the reserved \
              share of whoever lost it"
         }
     };
     let mut sentence = String::from(message);
     let spared = match why {
-        NoPreemption::Nobody | NoPreemption::NoCure => counted(request, holders),
-        NoPreemption::NotAllowed | NoPreemption::TakenBack => Vec::new(),
+        NoPreemption::NoCandidates | NoPreemption::NotEnough => counted(request, holders),
+        NoPreemption::NotAllowed | NoPreemption::WouldBeReclaimed => Vec::new(),
     };
     if !spared.is_empty() {
         let held = match holders.len() {
@@ -114,7 +115,7 @@ fn hindrance(request: &Request, why: NoPreemption, holders: &[Holder<'_>]) -> St
 fn counted(request: &Request, holders: &[Holder<'_>]) -> Vec<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for holder in holders {
-        let why = holder.spared.map_or_else(
+        let why = holder.protection.map_or_else(
             || String::from("may be stopped"),
             |why| spared(request, why),
         );
@@ -128,7 +129,7 @@ fn counted(request: &Request, holders: &[Holder<'_>]) -> Vec<String> {
 pub fn spared(request: &Request, why: Protected) -> String {
     match why {
         Protected::NotPreemptible => String::from("not preemptible"),
-        Protected::Leaving => String::from("being stopped already"),
+        Protected::Releasing => String::from("being stopped already"),
         Protected::Resuming => String::from("frozen, and others go for it"),
         Protected::Own => format!("of `{}` itself", request.subject),
         Protected::InShare => String::from("inside its subject's reserved share"),
@@ -149,7 +150,7 @@ pub fn gives_way(by: &StepId, waits: bool) -> String {
 }
 
 /// By whom a run could be made to give way.
-pub fn exposure(subject: &Subject, pool: &PoolName, exposure: &Exposure<'_>) -> Vec<String> {
+pub fn exposure(subject: &Subject, pool: &PoolName, exposure: &PreemptionRisk<'_>) -> Vec<String> {
     if !exposure.preemptible {
         return Vec::from([String::from(
             "nobody may stop it for a step of theirs: it is not preemptible",
@@ -163,7 +164,7 @@ pub fn exposure(subject: &Subject, pool: &PoolName, exposure: &Exposure<'_>) -> 
             "it was started around {waiters}, which may take its place at any time"
         ));
     }
-    if exposure.beyond.is_empty() {
+    if exposure.above_reserved.is_empty() {
         said.push(format!(
             "`{subject}` is inside its reserved share of all that it holds: no step of another subject may stop it"
         ));
@@ -171,8 +172,8 @@ pub fn exposure(subject: &Subject, pool: &PoolName, exposure: &Exposure<'_>) -> 
         said.push(beyond(subject, pool, exposure));
     }
     if let Some(until) = exposure
-        .spared_until
-        .filter(|_| !exposure.beyond.is_empty())
+        .protected_until
+        .filter(|_| !exposure.above_reserved.is_empty())
     {
         said.push(format!("not before {}: min_runtime", timestamp(until)));
     }
@@ -182,8 +183,8 @@ pub fn exposure(subject: &Subject, pool: &PoolName, exposure: &Exposure<'_>) -> 
     said
 }
 
-fn beyond(subject: &Subject, pool: &PoolName, exposure: &Exposure<'_>) -> String {
-    let keys = exposure.beyond.iter();
+fn beyond(subject: &Subject, pool: &PoolName, exposure: &PreemptionRisk<'_>) -> String {
+    let keys = exposure.above_reserved.iter();
     let keys = keys.map(|(key, used, reserved)| {
         let (what, used, reserved) = (
             resource_noun(key),

@@ -11,7 +11,7 @@ use sluice_common::id::{
 };
 use sluice_common::platform::spec::MAX_PLATFORMS;
 use sluice_common::state::StepState;
-use sluice_scheduler::BadPolicy;
+use sluice_scheduler::PolicyError;
 
 use super::quoted;
 
@@ -67,10 +67,10 @@ pub enum Refusal {
     UnknownPolicy { pool: PoolName, subject: Subject },
     /// The pool cannot keep this policy.
     #[error("policy of `{subject}` in pool `{pool}`: {why}")]
-    BadPolicy {
+    InvalidPolicy {
         pool: PoolName,
         subject: Subject,
-        why: BadPolicy,
+        why: PolicyError,
     },
     /// It was changed since whoever asks has looked.
     #[error(

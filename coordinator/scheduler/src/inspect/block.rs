@@ -11,13 +11,13 @@ use crate::placement::request_in_pool::RequestInPool;
 
 /// The first rule that keeps a request from starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Block<'a> {
+pub enum BlockReason<'a> {
     /// The pool has no host yet.
     PoolEmpty,
     /// It could never be granted as things are.
     Infeasible(Infeasible),
     /// Its place is promised and is being made free.
-    Release {
+    AwaitingRelease {
         /// How many runs are still to go.
         runs: usize,
     },
@@ -40,20 +40,20 @@ pub enum Block<'a> {
         reserved: u64,
     },
     /// Every host that could hold it takes no work now.
-    NoOpenHost {
+    NoSchedulableHost {
         /// One of them.
         nearest: &'a NodeName,
     },
     /// Another goes before it and is promised what it would need.
-    Turn { behind: StepId },
+    BehindHead { behind: StepId },
     /// Too little of a declared key is free.
-    Pool {
+    PoolFull {
         key: &'a str,
         /// How much is free.
         free: u64,
     },
     /// Too little is free on its hosts.
-    Hosts {
+    HostsFull {
         /// The host that lacks least: the key, what is asked and what is free. `None` where a gang finds some hosts and
         /// not enough.
         closest: Option<(&'a NodeName, &'static str, u64, u64)>,
@@ -62,31 +62,31 @@ pub enum Block<'a> {
 
 impl Scheduler {
     /// What keeps a request from starting in a pool; `None` where nothing does.
-    pub fn block<'a>(&'a self, step: &StepId, pool: &PoolName) -> Option<Block<'a>> {
-        let before = RequestInPool::of(self, self.pools.get(pool)?, self.request(step)?)?;
-        if before.pool.hosts().is_empty() {
-            return Some(Block::PoolEmpty);
+    pub fn block<'a>(&'a self, step: &StepId, pool: &PoolName) -> Option<BlockReason<'a>> {
+        let in_pool = RequestInPool::new(self, self.pools.get(pool)?, self.request(step)?)?;
+        if in_pool.pool.hosts().is_empty() {
+            return Some(BlockReason::PoolEmpty);
         }
         if let Some(nomination) = self.nomination(step).filter(|promise| promise.is_firm()) {
             let runs = nomination.awaits.len();
-            return Some(Block::Release { runs });
+            return Some(BlockReason::AwaitingRelease { runs });
         }
-        let never = before.never_now(false).map(Block::Infeasible);
-        never
-            .or_else(|| before.block_by_policy())
-            .or_else(|| before.block_by_units())
+        let infeasible = in_pool.infeasible_now(false).map(BlockReason::Infeasible);
+        infeasible
+            .or_else(|| in_pool.block_by_policy())
+            .or_else(|| in_pool.block_by_resources())
     }
 }
 
 impl<'a> RequestInPool<'a> {
-    fn block_by_policy(&self) -> Option<Block<'a>> {
+    fn block_by_policy(&self) -> Option<BlockReason<'a>> {
         let nothing = Amounts::new();
-        let over = self.short_of_limit(&nothing).next();
+        let over = self.keys_short_of_limit(&nothing).next();
         if let Some(key) = over {
-            let promised = self.promised_of(key);
+            let promised = self.nominated_amount(key);
             let used = self.account.used.get(key).saturating_add(promised);
             let limit = self.account.policy.as_ref()?.limit(key)?;
-            return Some(Block::Limit { key, used, limit });
+            return Some(BlockReason::Limit { key, used, limit });
         }
         if self.request.preemptible || self.is_in_share() {
             return None;
@@ -96,7 +96,7 @@ impl<'a> RequestInPool<'a> {
             let used = firm.get(key);
             let reserved = self.account.reserved(key)?;
             let short = used.saturating_add(asked) > reserved;
-            short.then_some(Block::Reserved {
+            short.then_some(BlockReason::Reserved {
                 key,
                 used,
                 reserved,
@@ -105,7 +105,7 @@ impl<'a> RequestInPool<'a> {
     }
 
     /// What is frozen waits for its own host, and there for its own GPUs.
-    fn block_on_own_host(&self, node: &'a NodeName) -> Block<'a> {
+    fn block_on_own_host(&self, node: &'a NodeName) -> BlockReason<'a> {
         let host = self.pool.hosts().get(node);
         let free = host.map(|host| host.free()).unwrap_or_default();
         let none = Reservations::default();
@@ -116,31 +116,34 @@ impl<'a> RequestInPool<'a> {
             None => (node, GPU, asked, asked.saturating_sub(taken)),
         };
         let closest = Some(closest);
-        Block::Hosts { closest }
+        BlockReason::HostsFull { closest }
     }
 
-    fn block_by_units(&self) -> Option<Block<'a>> {
-        if self.place().is_some() {
+    fn block_by_resources(&self) -> Option<BlockReason<'a>> {
+        if self.find_placement().is_some() {
             return None;
         }
-        if !self.each_view().any(|view| view.has_large_hosts()) {
+        if !self
+            .each_platform()
+            .any(|platform| platform.has_enough_hosts())
+        {
             if let Some(resumes) = &self.request.resumes {
                 let nearest = &resumes.node;
-                return Some(Block::NoOpenHost { nearest });
+                return Some(BlockReason::NoSchedulableHost { nearest });
             }
-            let mut known = self.covering(&self.shelf().known);
+            let mut known = self.covering(&self.host_index().by_capacity);
             let closed = known.find(|(node, _)| !self.could_hold(core::slice::from_ref(*node)));
             let (nearest, _) = closed?;
-            return Some(Block::NoOpenHost { nearest });
+            return Some(BlockReason::NoSchedulableHost { nearest });
         }
-        let promises = self.promises();
+        let reserved = self.reserved_for_others();
         let none = Reservations::default();
-        if let Some((behind, _)) = promises.soft.as_ref().filter(|_| {
-            let mut views = self.each_view();
-            views.any(|view| view.hosts(&promises.firm).is_some())
+        if let Some((behind, _)) = reserved.soft.as_ref().filter(|_| {
+            let mut platforms_of = self.each_platform();
+            platforms_of.any(|platform| platform.best_hosts(&reserved.firm).is_some())
         }) {
             let behind = behind.clone();
-            return Some(Block::Turn { behind });
+            return Some(BlockReason::BehindHead { behind });
         }
         let mut demand = self.request.demand.iter();
         let short = demand.find_map(|(key, asked)| {
@@ -148,19 +151,19 @@ impl<'a> RequestInPool<'a> {
             (asked > free).then_some((key.as_str(), free))
         });
         if let Some((key, free)) = short {
-            return Some(Block::Pool { key, free });
+            return Some(BlockReason::PoolFull { key, free });
         }
         if let Some(resumes) = &self.request.resumes {
             return Some(self.block_on_own_host(&resumes.node));
         }
         let closest = self
-            .shelf()
-            .free
-            .closest(self.request.each, |it| self.may_be_on(it));
+            .host_index()
+            .by_free
+            .closest(self.request.each, |it| self.may_run_on(it));
         let closest = closest.and_then(|(node, free)| {
             let (key, asked, free) = free.first_shortage(self.request.each)?;
             Some((node, key, asked, free))
         });
-        Some(Block::Hosts { closest })
+        Some(BlockReason::HostsFull { closest })
     }
 }

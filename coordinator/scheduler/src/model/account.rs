@@ -19,7 +19,7 @@ pub(crate) struct Account {
     /// All that it uses of the pool.
     pub(crate) used: Amounts,
     /// The part of it that cannot be made to give way.
-    pub(crate) firm: Amounts,
+    pub(crate) non_preemptible: Amounts,
     /// What runs, or is being stopped.
     pub(crate) runs: BTreeSet<AttemptId>,
     pub(crate) queue: Queue,
@@ -34,7 +34,7 @@ impl Account {
         self.runs.insert(attempt.clone());
         self.used.add(run.demand());
         if !run.request.preemptible {
-            self.firm.add(run.demand());
+            self.non_preemptible.add(run.demand());
         }
     }
 
@@ -42,12 +42,12 @@ impl Account {
         self.runs.remove(attempt);
         self.used.subtract(run.demand());
         if !run.request.preemptible {
-            self.firm.subtract(run.demand());
+            self.non_preemptible.subtract(run.demand());
         }
     }
 
     /// How much of a key it would hold beyond its reserved share if `gone` of what it uses were not.
-    pub(crate) fn beyond(&self, key: &str, gone: u64) -> u64 {
+    pub(crate) fn above_reserved(&self, key: &str, gone: u64) -> u64 {
         let used = self.used.get(key).saturating_sub(gone);
         used.saturating_sub(self.reserved(key).unwrap_or(0))
     }

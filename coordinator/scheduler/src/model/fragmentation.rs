@@ -5,25 +5,25 @@
 //! On the openb cluster (1,213 hosts of six kinds) the tightest host alone leaves 0.6 % of the GPUs without cores or
 //! memory when it is full; by this it is next to nothing.
 
-use crate::model::units::HostUnits;
+use crate::model::resources::HostResources;
 
 /// Thousandths of a GPU.
 const WHOLE: u128 = 1000;
 
 /// What the runs of a pool that hold GPUs hold together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DemandProfile(HostUnits);
+pub(crate) struct DemandProfile(HostResources);
 
 impl DemandProfile {
     /// A run that holds `each` of `hosts` hosts has come.
-    pub(crate) fn add(&mut self, each: HostUnits, hosts: u32) {
+    pub(crate) fn add(&mut self, each: HostResources, hosts: u32) {
         if each.gpus() > 0 {
             self.0 = self.0.plus(each.times(u64::from(hosts)));
         }
     }
 
     /// It has gone.
-    pub(crate) fn take(&mut self, each: HostUnits, hosts: u32) {
+    pub(crate) fn take(&mut self, each: HostResources, hosts: u32) {
         if each.gpus() > 0 {
             self.0 = self.0.less(each.times(u64::from(hosts)));
         }
@@ -35,11 +35,11 @@ impl DemandProfile {
     }
 
     /// By how many thousandths of a GPU `request` changes what is stranded on a host that has `free`.
-    pub(crate) fn stranded_by(&self, request: HostUnits, free: HostUnits) -> i128 {
-        self.stranded(free.less(request)) - self.stranded(free)
+    pub(crate) fn fragmentation_change(&self, request: HostResources, free: HostResources) -> i128 {
+        self.orphaned_runs(free.less(request)) - self.orphaned_runs(free)
     }
 
-    fn stranded(&self, free: HostUnits) -> i128 {
+    fn orphaned_runs(&self, free: HostResources) -> i128 {
         let whole = u128::from(free.gpus()) * WHOLE;
         let gpus = u128::from(self.0.gpus());
         let pairs = self.0.beside_gpus().zip(free.beside_gpus());
@@ -56,8 +56,8 @@ mod tests {
     use super::*;
     use sluice_common::amount::{Amounts, GPU, MCPU};
 
-    fn units(gpus: u64, mcpu: u64) -> HostUnits {
-        HostUnits::of(&Amounts::new().with(GPU, gpus).with(MCPU, mcpu))
+    fn units(gpus: u64, mcpu: u64) -> HostResources {
+        HostResources::from_amounts(&Amounts::new().with(GPU, gpus).with(MCPU, mcpu))
     }
 
     #[test]
@@ -65,23 +65,23 @@ mod tests {
         let mut demand_profile = DemandProfile::default();
         assert!(demand_profile.is_unknown());
         assert_eq!(
-            demand_profile.stranded_by(units(1, 8000), units(4, 8000)),
+            demand_profile.fragmentation_change(units(1, 8000), units(4, 8000)),
             0
         );
         demand_profile.add(units(2, 8000), 3);
         demand_profile.add(units(0, 64_000), 1);
         // A GPU needs 4 cores. With 8 for the last 3, one is left without.
         assert_eq!(
-            demand_profile.stranded_by(units(1, 4000), units(4, 12_000)),
+            demand_profile.fragmentation_change(units(1, 4000), units(4, 12_000)),
             0
         );
         assert_eq!(
-            demand_profile.stranded_by(units(1, 8000), units(4, 16_000)),
+            demand_profile.fragmentation_change(units(1, 8000), units(4, 16_000)),
             1000
         );
         // What needs none takes those that nobody could use.
         assert_eq!(
-            demand_profile.stranded_by(units(1, 0), units(2, 4000)),
+            demand_profile.fragmentation_change(units(1, 0), units(2, 4000)),
             -1000
         );
         demand_profile.take(units(2, 8000), 3);

@@ -16,26 +16,26 @@ use sluice_common::amount::{Amounts, MEMORY_MB};
 use sluice_common::id::{AttemptId, NodeName};
 
 use crate::model::request::{Request, Run};
-use crate::model::units::HostUnits;
+use crate::model::resources::HostResources;
 
 /// UUIDs of GPUs.
-pub(crate) type Gpus = BTreeSet<String>;
+pub(crate) type GpuUuids = BTreeSet<String>;
 
 /// How a run that is or will be frozen stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frozen {
+pub struct FreezeState {
     /// Whether it is; else it is on its way there.
     pub(crate) is_done: bool,
     /// What it holds now.
-    held: Units,
+    held: Holdings,
     /// What it keeps, or will.
-    kept: Units,
+    kept: Holdings,
 }
 
 /// Units on one host, as the host counts them and as the pool does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Units {
-    each: HostUnits,
+struct Holdings {
+    each: HostResources,
     demand: Amounts,
 }
 
@@ -44,12 +44,12 @@ struct Units {
 pub struct Resumption {
     pub attempt: AttemptId,
     pub node: NodeName,
-    pub(crate) gpus: Gpus,
+    pub(crate) gpus: GpuUuids,
     /// What it keeps meanwhile.
     pub(crate) kept: Amounts,
 }
 
-impl Units {
+impl Holdings {
     fn whole(request: &Request) -> Self {
         Self {
             each: request.each,
@@ -62,32 +62,32 @@ impl Units {
         let asked = request.demand.get(MEMORY_MB);
         let demand = Amounts::new().with(MEMORY_MB, asked.saturating_add(moved_mb));
         Self {
-            each: HostUnits::of(&demand),
+            each: HostResources::from_amounts(&demand),
             demand,
         }
     }
 
     fn plus_memory(mut self, mb: u64) -> Self {
         let more = Amounts::new().with(MEMORY_MB, mb);
-        self.each = self.each.plus(HostUnits::of(&more));
+        self.each = self.each.plus(HostResources::from_amounts(&more));
         self.demand.add(&more);
         self
     }
 }
 
-impl Frozen {
+impl FreezeState {
     /// A run on its way: it holds all that it did, and room for what will be moved from its GPUs.
     pub fn freezing(request: &Request, room_mb: u64) -> Box<Self> {
         Box::new(Self {
             is_done: false,
-            held: Units::whole(request).plus_memory(room_mb),
-            kept: Units::memory(request, room_mb),
+            held: Holdings::whole(request).plus_memory(room_mb),
+            kept: Holdings::memory(request, room_mb),
         })
     }
 
     /// A run that is frozen, for which so much was moved from its GPUs.
-    pub fn done(request: &Request, moved_mb: u64) -> Box<Self> {
-        let kept = Units::memory(request, moved_mb);
+    pub fn frozen(request: &Request, moved_mb: u64) -> Box<Self> {
+        let kept = Holdings::memory(request, moved_mb);
         Box::new(Self {
             is_done: true,
             held: kept.clone(),
@@ -98,7 +98,7 @@ impl Frozen {
 
 impl Run {
     /// What it holds on each of its hosts.
-    pub(crate) fn each(&self) -> HostUnits {
+    pub(crate) fn each(&self) -> HostResources {
         let frozen = self.frozen.as_ref();
         frozen.map_or(self.request.each, |frozen| frozen.held.each)
     }
@@ -115,7 +115,7 @@ impl Run {
     }
 
     /// Whether it was told to go, or to be frozen, or has ended: what it gives back comes by itself.
-    pub fn is_leaving(&self) -> bool {
+    pub fn is_releasing(&self) -> bool {
         self.stopping || self.is_freezing()
     }
 
@@ -126,7 +126,7 @@ impl Run {
 
     /// What comes back of it, on each of its hosts and in its pool: all but its memory where it is to be frozen, and all
     /// when it goes.
-    pub(crate) fn gives(&self) -> (HostUnits, Amounts) {
+    pub(crate) fn releases(&self) -> (HostResources, Amounts) {
         match &self.frozen {
             Some(frozen) if !self.stopping && !frozen.is_done => (
                 frozen.held.each.less(frozen.kept.each),
@@ -137,8 +137,8 @@ impl Run {
     }
 
     /// What would come back if it were frozen.
-    pub(crate) fn gives_when_frozen(&self) -> (HostUnits, Amounts) {
-        let kept = Units::memory(&self.request, 0);
+    pub(crate) fn releases_when_frozen(&self) -> (HostResources, Amounts) {
+        let kept = Holdings::memory(&self.request, 0);
         (
             self.request.each.less(kept.each),
             self.request.demand.saturating_sub(&kept.demand),
@@ -153,7 +153,7 @@ impl Run {
     }
 
     /// The GPUs that it holds on a host.
-    pub fn gpus_on(&self, node: &NodeName) -> Option<&Gpus> {
+    pub fn gpus_on(&self, node: &NodeName) -> Option<&GpuUuids> {
         let holds = !self.is_frozen() && self.holding.contains(node);
         self.gpus.get(node).filter(|_| holds)
     }

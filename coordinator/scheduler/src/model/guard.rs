@@ -56,7 +56,7 @@ impl Guard {
     }
 
     /// Whether hardware that is of these platforms lets the step in.
-    pub(crate) fn lets_in(&self, kind: &BTreeSet<PlatformName>) -> bool {
+    pub(crate) fn allows(&self, kind: &BTreeSet<PlatformName>) -> bool {
         self.denial(kind).is_none()
     }
 

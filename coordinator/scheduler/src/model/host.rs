@@ -12,60 +12,62 @@ use alloc::string::String;
 use sluice_common::id::{AttemptId, NodeName, PlatformName};
 use sluice_common::platform;
 
-use crate::model::ranks::Ranks;
+use crate::model::host_ranking::HostRanking;
 use crate::model::request::Run;
-use crate::model::units::HostUnits;
+use crate::model::resources::HostResources;
 
 /// A platform; none is all of them.
-pub(crate) type View<'a> = Option<&'a PlatformName>;
+pub(crate) type PlatformFilter<'a> = Option<&'a PlatformName>;
 
 /// The platforms that a GPU is of.
-pub type Platforms = BTreeSet<PlatformName>;
+pub type PlatformSet = BTreeSet<PlatformName>;
 
 /// How many GPUs of each kind.
-pub type GpusOf = BTreeMap<Platforms, u64>;
+pub type GpusByKind = BTreeMap<PlatformSet, u64>;
 
 /// Whether a view sees GPUs of a kind.
-pub fn sees(view: View<'_>, kind: &Platforms) -> bool {
-    view.is_none_or(|platform| kind.contains(platform))
+pub fn matches_platform(platform: PlatformFilter<'_>, kind: &PlatformSet) -> bool {
+    platform.is_none_or(|platform| kind.contains(platform))
 }
 
 /// Those of a platform among them.
-fn of_platform(gpus: &GpusOf, platform: &PlatformName) -> u64 {
+fn gpus_of_platform(gpus: &GpusByKind, platform: &PlatformName) -> u64 {
     let kinds = gpus.iter().filter(|(kind, _)| kind.contains(platform));
     kinds.map(|(_, gpus)| gpus).sum()
 }
 
 /// The hosts of a view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Shelf {
+pub(crate) struct HostIndex {
     /// All remembered hosts, by capacity.
-    pub(crate) known: Ranks,
+    pub(crate) by_capacity: HostRanking,
     /// Those that take work, by what of them can be granted.
-    pub(crate) open: Ranks,
+    pub(crate) by_usable: HostRanking,
     /// Those that take work, by what is free.
-    pub(crate) free: Ranks,
+    pub(crate) by_free: HostRanking,
 }
 
-impl Shelf {
-    pub(crate) fn insert(&mut self, node: &NodeName, host: &Host, view: View<'_>) {
-        self.known.insert(node.clone(), host.capacity_seen(view));
-        if host.open {
-            let free = host.free_seen(view, HostUnits::default());
-            self.open.insert(node.clone(), host.fit_seen(view));
-            self.free.insert(node.clone(), free);
+impl HostIndex {
+    pub(crate) fn insert(&mut self, node: &NodeName, host: &Host, platform: PlatformFilter<'_>) {
+        self.by_capacity
+            .insert(node.clone(), host.capacity_for(platform));
+        if host.schedulable {
+            let free = host.free_for(platform, HostResources::default());
+            self.by_usable
+                .insert(node.clone(), host.usable_for(platform));
+            self.by_free.insert(node.clone(), free);
         }
     }
 
-    pub(crate) fn remove(&mut self, node: &NodeName, host: &Host, view: View<'_>) {
-        let free = host.free_seen(view, HostUnits::default());
-        self.known.remove(node, host.capacity_seen(view));
-        self.open.remove(node, host.fit_seen(view));
-        self.free.remove(node, free);
+    pub(crate) fn remove(&mut self, node: &NodeName, host: &Host, platform: PlatformFilter<'_>) {
+        let free = host.free_for(platform, HostResources::default());
+        self.by_capacity.remove(node, host.capacity_for(platform));
+        self.by_usable.remove(node, host.usable_for(platform));
+        self.by_free.remove(node, free);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.known.is_empty()
+        self.by_capacity.is_empty()
     }
 }
 
@@ -73,24 +75,24 @@ impl Shelf {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hardware {
     /// GPUs by kind; one with none where the host has none.
-    pub gpus: GpusOf,
+    pub gpus: GpusByKind,
     /// Of which kind each GPU is. Said of hosts with several alone: on others it is clear.
-    pub(crate) kinds: BTreeMap<String, Platforms>,
+    pub(crate) kinds: BTreeMap<String, PlatformSet>,
 }
 
 impl Hardware {
     /// A host with GPUs of one kind, or without any.
-    pub fn uniform(kind: Platforms, gpus: u64) -> Self {
+    pub fn uniform(kind: PlatformSet, gpus: u64) -> Self {
         Self {
-            gpus: GpusOf::from([(kind, gpus)]),
+            gpus: GpusByKind::from([(kind, gpus)]),
             kinds: BTreeMap::new(),
         }
     }
 
     /// A host with these GPUs.
-    pub fn of(gpus: impl Iterator<Item = (String, Platforms)>) -> Self {
+    pub fn from_gpus(gpus: impl Iterator<Item = (String, PlatformSet)>) -> Self {
         let mut hardware = Self {
-            gpus: GpusOf::new(),
+            gpus: GpusByKind::new(),
             kinds: gpus.collect(),
         };
         for kind in hardware.kinds.values() {
@@ -103,16 +105,16 @@ impl Hardware {
     }
 
     /// How many of these of its GPUs are of each kind.
-    pub(crate) fn sorted<'a>(&self, gpus: impl Iterator<Item = &'a String>) -> GpusOf {
-        let mut sorted = GpusOf::new();
+    pub(crate) fn count_by_kind<'a>(&self, gpus: impl Iterator<Item = &'a String>) -> GpusByKind {
+        let mut count_by_kind = GpusByKind::new();
         for kind in gpus.filter_map(|gpu| self.kinds.get(gpu)) {
-            *sorted.entry(kind.clone()).or_default() += 1;
+            *count_by_kind.entry(kind.clone()).or_default() += 1;
         }
-        sorted
+        count_by_kind
     }
 
     /// Of which kind a GPU of it is.
-    pub fn kind_of(&self, gpu: &str) -> Option<&Platforms> {
+    pub fn kind_of(&self, gpu: &str) -> Option<&PlatformSet> {
         match self.kinds.get(gpu) {
             Some(kind) => Some(kind),
             None => self.gpus.keys().next().filter(|_| self.gpus.len() == 1),
@@ -120,12 +122,12 @@ impl Hardware {
     }
 
     /// A host of which no more is known than how many GPUs it has.
-    pub fn unnamed(gpus: u64) -> Self {
+    pub fn of_unknown_model(gpus: u64) -> Self {
         let platform = match gpus {
             0 => platform::cpu(),
             _ => platform::from_slug(platform::GENERIC_GPU),
         };
-        Self::uniform(Platforms::from([platform]), gpus)
+        Self::uniform(PlatformSet::from([platform]), gpus)
     }
 }
 
@@ -133,45 +135,45 @@ impl Hardware {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Host {
     /// What it has.
-    pub(crate) capacity: HostUnits,
+    pub(crate) capacity: HostResources,
     /// Whether it takes work.
-    pub(crate) open: bool,
+    pub(crate) schedulable: bool,
     /// What is granted of it.
-    pub(crate) used: HostUnits,
+    pub(crate) used: HostResources,
     /// The part of what it has that nobody is granted.
-    pub(crate) unfit: HostUnits,
+    pub(crate) unfit: HostResources,
     /// The GPUs among it.
     pub(crate) unfit_gpus: BTreeSet<String>,
     /// The part of what is granted that the host no longer has or that is unfit: it takes nothing from what is there.
-    pub(crate) vanished: HostUnits,
+    pub(crate) lost: HostResources,
     /// Whose that is.
-    pub(crate) stuck: BTreeMap<AttemptId, HostUnits>,
+    pub(crate) lost_by_run: BTreeMap<AttemptId, HostResources>,
     /// What holds units of it.
     pub(crate) runs: BTreeSet<AttemptId>,
     /// Of which platforms it is.
     pub(crate) hardware: Hardware,
     /// What each run holds of the GPUs that are fit. Said of hosts with several platforms alone: on others it is clear.
-    pub(crate) held: BTreeMap<AttemptId, GpusOf>,
+    pub(crate) gpus_by_run: BTreeMap<AttemptId, GpusByKind>,
 }
 
 /// How large a host is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Size {
+pub struct HostInventory {
     /// What it has.
-    pub capacity: HostUnits,
+    pub capacity: HostResources,
     /// Of which platforms it is.
     pub hardware: Hardware,
     /// The part of its capacity that nobody is granted.
-    pub unfit: HostUnits,
+    pub unfit: HostResources,
     /// The GPUs among it.
     pub unfit_gpus: BTreeSet<String>,
     /// What runs hold that it no longer has or that is unfit.
-    pub stuck: BTreeMap<AttemptId, HostUnits>,
+    pub lost_by_run: BTreeMap<AttemptId, HostResources>,
 }
 
-impl Size {
+impl HostInventory {
     /// One of which all can be granted.
-    pub fn sound(capacity: HostUnits, hardware: Hardware) -> Self {
+    pub fn healthy(capacity: HostResources, hardware: Hardware) -> Self {
         Self {
             capacity,
             hardware,
@@ -182,29 +184,29 @@ impl Size {
 
 impl Host {
     /// What is not granted of it; nothing of a key of which more is granted than it has.
-    pub(crate) fn free(&self) -> HostUnits {
-        self.free_seen(None, HostUnits::default())
+    pub(crate) fn free(&self) -> HostResources {
+        self.free_for(None, HostResources::default())
     }
 }
 
 impl Host {
-    pub(crate) fn set_size(&mut self, size: Size) {
-        let stuck = size.stuck.values();
-        self.vanished = stuck.fold(HostUnits::default(), |sum, units| sum.plus(*units));
-        self.capacity = size.capacity;
-        self.hardware = size.hardware;
-        self.unfit = size.unfit;
-        self.unfit_gpus = size.unfit_gpus;
-        self.stuck = size.stuck;
+    pub(crate) fn set_inventory(&mut self, inventory: HostInventory) {
+        let lost_by_run = inventory.lost_by_run.values();
+        self.lost = lost_by_run.fold(HostResources::default(), |sum, units| sum.plus(*units));
+        self.capacity = inventory.capacity;
+        self.hardware = inventory.hardware;
+        self.unfit = inventory.unfit;
+        self.unfit_gpus = inventory.unfit_gpus;
+        self.lost_by_run = inventory.lost_by_run;
     }
 
     /// Counts what a run holds of its GPUs by kind, where they are of several.
-    pub(crate) fn note_gpus(&mut self, attempt: &AttemptId, node: &NodeName, run: &Run) {
+    pub(crate) fn index_gpus(&mut self, attempt: &AttemptId, node: &NodeName, run: &Run) {
         if self.is_mixed() && run.gpus.contains_key(node) {
             let held = run.gpus_on(node).into_iter().flatten();
             let fit = held.filter(|gpu| !self.unfit_gpus.contains(*gpu));
-            let held = self.hardware.sorted(fit);
-            self.held.insert(attempt.clone(), held);
+            let held = self.hardware.count_by_kind(fit);
+            self.gpus_by_run.insert(attempt.clone(), held);
         }
     }
 
@@ -214,7 +216,7 @@ impl Host {
     }
 
     /// The platforms of each kind of GPU that it has, or of the host itself where it has none.
-    pub(crate) fn kinds(&self) -> impl Iterator<Item = &Platforms> {
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = &PlatformSet> {
         self.hardware.gpus.keys()
     }
 
@@ -224,17 +226,22 @@ impl Host {
     }
 
     /// Whether a view sees it.
-    pub(crate) fn is_of(&self, view: View<'_>) -> bool {
-        view.is_none() || self.hardware.gpus.keys().any(|kind| sees(view, kind))
+    pub(crate) fn has_platform(&self, platform: PlatformFilter<'_>) -> bool {
+        platform.is_none()
+            || self
+                .hardware
+                .gpus
+                .keys()
+                .any(|kind| matches_platform(platform, kind))
     }
 
     /// What it has for a view; nothing where it is not of it.
-    pub(crate) fn capacity_seen(&self, view: View<'_>) -> HostUnits {
-        match view {
+    pub(crate) fn capacity_for(&self, platform: PlatformFilter<'_>) -> HostResources {
+        match platform {
             None => self.capacity,
-            Some(_) if !self.is_of(view) => HostUnits::default(),
+            Some(_) if !self.has_platform(platform) => HostResources::default(),
             Some(platform) if self.is_mixed() => {
-                let gpus = of_platform(&self.hardware.gpus, platform);
+                let gpus = gpus_of_platform(&self.hardware.gpus, platform);
                 self.capacity.with_gpus(gpus)
             }
             Some(_) => self.capacity,
@@ -242,40 +249,44 @@ impl Host {
     }
 
     /// The part of that which can be granted, however full it is.
-    pub(crate) fn fit_seen(&self, view: View<'_>) -> HostUnits {
-        let unfit = match view.filter(|_| self.is_mixed()) {
+    pub(crate) fn usable_for(&self, platform: PlatformFilter<'_>) -> HostResources {
+        let unfit = match platform.filter(|_| self.is_mixed()) {
             None => self.unfit,
             Some(platform) => {
-                let unfit = self.hardware.sorted(self.unfit_gpus.iter());
-                self.unfit.with_gpus(of_platform(&unfit, platform))
+                let unfit = self.hardware.count_by_kind(self.unfit_gpus.iter());
+                self.unfit.with_gpus(gpus_of_platform(&unfit, platform))
             }
         };
-        self.capacity_seen(view).less(unfit)
+        self.capacity_for(platform).less(unfit)
     }
 
     /// What would be free of it for a view if `freed`, as the view sees it, were given back.
-    pub(crate) fn free_seen(&self, view: View<'_>, freed: HostUnits) -> HostUnits {
-        let used = self.taken_seen(view).less(freed);
-        self.fit_seen(view).less(used)
+    pub(crate) fn free_for(
+        &self,
+        platform: PlatformFilter<'_>,
+        freed: HostResources,
+    ) -> HostResources {
+        let used = self.used_for(platform).less(freed);
+        self.usable_for(platform).less(used)
     }
 
     /// What is granted of what it has and is fit, as a view sees it.
-    pub(crate) fn taken_seen(&self, view: View<'_>) -> HostUnits {
-        let taken = self.used.less(self.vanished);
-        match view.filter(|_| self.is_mixed()) {
+    pub(crate) fn used_for(&self, platform: PlatformFilter<'_>) -> HostResources {
+        let taken = self.used.less(self.lost);
+        match platform.filter(|_| self.is_mixed()) {
             None => taken,
             Some(platform) => {
-                let held = self.held.values();
-                taken.with_gpus(held.map(|gpus| of_platform(gpus, platform)).sum())
+                let held = self.gpus_by_run.values();
+                taken.with_gpus(held.map(|gpus| gpus_of_platform(gpus, platform)).sum())
             }
         }
     }
 
     /// GPUs that are fit and not granted, by kind.
-    pub(crate) fn free_kinds(&self) -> GpusOf {
+    pub(crate) fn free_gpus_by_kind(&self) -> GpusByKind {
         let mut free = self.hardware.gpus.clone();
-        let unfit = self.hardware.sorted(self.unfit_gpus.iter());
-        for (kind, gpus) in self.held.values().flatten().chain(&unfit) {
+        let unfit = self.hardware.count_by_kind(self.unfit_gpus.iter());
+        for (kind, gpus) in self.gpus_by_run.values().flatten().chain(&unfit) {
             if let Some(free) = free.get_mut(kind) {
                 *free = free.saturating_sub(*gpus);
             }
@@ -284,16 +295,18 @@ impl Host {
     }
 
     /// What comes free for a view when a run gives back `each`.
-    pub(crate) fn given_back(
+    pub(crate) fn released_for(
         &self,
-        view: View<'_>,
+        platform: PlatformFilter<'_>,
         attempt: &AttemptId,
-        each: HostUnits,
-    ) -> HostUnits {
-        let back = each.less(self.stuck.get(attempt).copied().unwrap_or_default());
-        let held = self.held.get(attempt);
-        match view.filter(|_| self.is_mixed()).zip(held) {
-            Some((platform, held)) => back.with_gpus(of_platform(held, platform).min(each.gpus())),
+        each: HostResources,
+    ) -> HostResources {
+        let back = each.less(self.lost_by_run.get(attempt).copied().unwrap_or_default());
+        let held = self.gpus_by_run.get(attempt);
+        match platform.filter(|_| self.is_mixed()).zip(held) {
+            Some((platform, held)) => {
+                back.with_gpus(gpus_of_platform(held, platform).min(each.gpus()))
+            }
             // It sees all, or that run is only supposed.
             None => back,
         }

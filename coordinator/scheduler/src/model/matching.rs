@@ -9,33 +9,33 @@ use alloc::vec::Vec;
 /// What is left of each kind, and who was dealt what.
 #[derive(Clone, Debug, Default)]
 pub struct Matching {
-    left: Vec<u64>,
-    dealt: Vec<Dealt>,
+    free: Vec<u64>,
+    assignments: Vec<Assignment>,
 }
 
 /// One who asks.
 #[derive(Clone, Debug)]
-struct Dealt {
+struct Assignment {
     /// Which kinds it takes.
     takes: Vec<bool>,
     /// How many of each it was dealt.
-    of: Vec<u64>,
+    by_kind: Vec<u64>,
 }
 
 /// How a kind is reached: as one that an asker takes, who gives up another for it; `None` for the newcomer itself.
-type Step = (usize, Option<usize>);
+type PathStep = (usize, Option<usize>);
 
 impl Matching {
     /// With so many free of each kind.
     pub(crate) fn new(free: Vec<u64>) -> Self {
-        let dealt = Vec::new();
-        Self { left: free, dealt }
+        let assignments = Vec::new();
+        Self { free, assignments }
     }
 
     /// Deals up to `wanted` of the kinds that a newcomer takes; gives back how many there were for it.
-    pub fn deal(&mut self, takes: Vec<bool>, wanted: u64) -> u64 {
-        let of = vec![0; self.left.len()];
-        self.dealt.push(Dealt { takes, of });
+    pub fn assign(&mut self, takes: Vec<bool>, wanted: u64) -> u64 {
+        let by_kind = vec![0; self.free.len()];
+        self.assignments.push(Assignment { takes, by_kind });
         let mut got = 0;
         while got < wanted {
             let Some((path, end)) = self.path() else {
@@ -47,17 +47,19 @@ impl Matching {
     }
 
     /// How many of each kind the last newcomer was dealt.
-    pub fn last(&self) -> &[u64] {
-        self.dealt.last().map_or(&[], |dealt| &dealt.of)
+    pub fn last_assigned(&self) -> &[u64] {
+        self.assignments
+            .last()
+            .map_or(&[], |assignment| &assignment.by_kind)
     }
 
     /// The shortest way for the newcomer to a kind of which some are left, and that kind.
-    fn path(&self) -> Option<(Vec<Option<Step>>, usize)> {
-        let newcomer = self.dealt.len().checked_sub(1)?;
-        let mut by: Vec<Option<Step>> = vec![None; self.left.len()];
+    fn path(&self) -> Option<(Vec<Option<PathStep>>, usize)> {
+        let newcomer = self.assignments.len().checked_sub(1)?;
+        let mut by: Vec<Option<PathStep>> = vec![None; self.free.len()];
         let mut next = VecDeque::new();
         let mut visit = |asker: usize, from: Option<usize>, next: &mut VecDeque<usize>| {
-            for (kind, takes) in self.dealt[asker].takes.iter().enumerate() {
+            for (kind, takes) in self.assignments[asker].takes.iter().enumerate() {
                 if *takes && by[kind].is_none() {
                     by[kind] = Some((asker, from));
                     next.push_back(kind);
@@ -66,11 +68,11 @@ impl Matching {
         };
         visit(newcomer, None, &mut next);
         while let Some(kind) = next.pop_front() {
-            if self.left[kind] > 0 {
+            if self.free[kind] > 0 {
                 return Some((by, kind));
             }
-            for (asker, dealt) in self.dealt.iter().enumerate() {
-                if dealt.of[kind] > 0 {
+            for (asker, assignment) in self.assignments.iter().enumerate() {
+                if assignment.by_kind[kind] > 0 {
                     visit(asker, Some(kind), &mut next);
                 }
             }
@@ -79,22 +81,22 @@ impl Matching {
     }
 
     /// Deals as many along a way as it carries; gives back how many.
-    fn push(&mut self, by: &[Option<Step>], end: usize, wanted: u64) -> u64 {
+    fn push(&mut self, by: &[Option<PathStep>], end: usize, wanted: u64) -> u64 {
         let mut steps = Vec::new();
-        let mut many = wanted.min(self.left[end]);
+        let mut many = wanted.min(self.free[end]);
         let mut kind = end;
         while let Some((asker, from)) = by[kind] {
             steps.push((asker, from, kind));
             let Some(from) = from else { break };
-            many = many.min(self.dealt[asker].of[from]);
+            many = many.min(self.assignments[asker].by_kind[from]);
             kind = from;
         }
-        self.left[end] -= many;
+        self.free[end] -= many;
         for (asker, from, kind) in steps {
-            let of = &mut self.dealt[asker].of;
-            of[kind] += many;
+            let assigned = &mut self.assignments[asker].by_kind;
+            assigned[kind] += many;
             if let Some(from) = from {
-                of[from] -= many;
+                assigned[from] -= many;
             }
         }
         many
@@ -110,10 +112,10 @@ mod tests {
     fn who_has_the_choice_makes_room_for_who_has_not() {
         // Two plain, one large. The wide asker is dealt first, the narrow one wants the large one.
         let mut matching = Matching::new(vec![2, 1]);
-        assert_eq!(matching.deal(vec![true, true], 2), 2);
-        assert_eq!(matching.deal(vec![false, true], 1), 1);
-        assert_eq!(matching.last(), [0, 1]);
-        assert_eq!(matching.deal(vec![true, true], 1), 0);
+        assert_eq!(matching.assign(vec![true, true], 2), 2);
+        assert_eq!(matching.assign(vec![false, true], 1), 1);
+        assert_eq!(matching.last_assigned(), [0, 1]);
+        assert_eq!(matching.assign(vec![true, true], 1), 0);
     }
 
     /// The most that a newcomer can have, by Hall's condition: whichever of the others are looked at together with it,
@@ -155,15 +157,15 @@ mod tests {
             let mut matching = Matching::new(free.clone());
             let mut served = true;
             for (takes, amount) in &others {
-                served &= matching.deal(takes.clone(), *amount) == *amount;
+                served &= matching.assign(takes.clone(), *amount) == *amount;
             }
             let expected = by_hall(&free, &others, &takes);
             prop_assert_eq!(served, expected.is_some());
             if let Some(expected) = expected {
-                prop_assert_eq!(matching.deal(takes, 100), expected);
+                prop_assert_eq!(matching.assign(takes, 100), expected);
             }
-            let dealt: u64 = matching.dealt.iter().flat_map(|dealt| &dealt.of).sum();
-            prop_assert_eq!(dealt + matching.left.iter().sum::<u64>(), free.iter().sum::<u64>());
+            let assigned: u64 = matching.assignments.iter().flat_map(|assignment| &assignment.by_kind).sum();
+            prop_assert_eq!(assigned + matching.free.iter().sum::<u64>(), free.iter().sum::<u64>());
         }
     }
 }

@@ -14,10 +14,10 @@ use sluice_common::time::{Span, Time};
 
 use crate::model::account::Account;
 use crate::model::fragmentation::DemandProfile;
-use crate::model::host::{Host, Shelf};
+use crate::model::host::{Host, HostIndex};
 use crate::model::nomination::Nomination;
 use crate::model::request::{Request, Run};
-use crate::model::units::{HOST_KEYS, HostUnits};
+use crate::model::resources::{HOST_KEYS, HostResources};
 
 /// What an admin sets of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,27 +45,27 @@ pub struct Pool {
     everyone: Option<(Subject, PolicySpec)>,
     hosts: BTreeMap<NodeName, Host>,
     /// What all remembered hosts have.
-    detected: HostUnits,
+    detected: HostResources,
     /// All its hosts, ranked.
-    pub(super) all: Shelf,
+    pub(super) all: HostIndex,
     /// Those of each platform.
-    pub(super) shelves: BTreeMap<PlatformName, Shelf>,
+    pub(super) by_platform: BTreeMap<PlatformName, HostIndex>,
     /// Those of no platform that there is.
-    pub(super) empty: Shelf,
+    pub(super) empty: HostIndex,
     /// Promises of units here that wait for victims to be gone.
-    pub(crate) firm: BTreeSet<StepId>,
+    pub(crate) firm_nominations: BTreeSet<StepId>,
     /// The promise to the head that waits for others to end.
-    pub(crate) soft: Option<StepId>,
+    pub(crate) soft_nomination: Option<StepId>,
     /// Runs that were granted around a waiter, by waiter.
     pub(crate) backfill: BTreeMap<StepId, BTreeSet<AttemptId>>,
     /// Runs that are being stopped.
-    pub(crate) leaving: BTreeSet<AttemptId>,
+    pub(crate) releasing: BTreeSet<AttemptId>,
     /// What its runs need beside their GPUs.
     pub(crate) demand_profile: DemandProfile,
     /// How many policies name a key.
     named: BTreeMap<ResourceKey, usize>,
     /// Its runs by when they began.
-    pub(crate) begun: BTreeMap<Time, BTreeSet<AttemptId>>,
+    pub(crate) by_start: BTreeMap<Time, BTreeSet<AttemptId>>,
     /// How many hosts may hold so many more runs.
     free_steps: BTreeMap<u64, usize>,
 }
@@ -92,7 +92,7 @@ impl Pool {
     }
 
     /// Every policy that somebody wrote, by subject.
-    pub(crate) fn written(&self) -> impl Iterator<Item = (&Subject, &PolicySpec)> {
+    pub(crate) fn defined_policies(&self) -> impl Iterator<Item = (&Subject, &PolicySpec)> {
         let everyone = self.everyone.iter();
         let everyone = everyone.map(|(subject, policy)| (subject, policy));
         let own = self.accounts.iter().filter(|(_, account)| account.own);
@@ -101,7 +101,7 @@ impl Pool {
     }
 
     /// The policy that somebody wrote for this very subject, or for everyone.
-    pub(crate) fn written_for(&self, subject: &Subject) -> Option<(&Subject, &PolicySpec)> {
+    pub(crate) fn defined_policy(&self, subject: &Subject) -> Option<(&Subject, &PolicySpec)> {
         if subject.is_everyone() {
             return self
                 .everyone
@@ -116,15 +116,16 @@ impl Pool {
     /// Every policy by which somebody may come: those that were written, and the one of everyone for each subject that
     /// has an account here by it.
     pub fn policies(&self) -> impl Iterator<Item = (&Subject, &PolicySpec)> {
-        let lent = self.accounts.iter().filter(|(_, account)| !account.own);
-        let lent = lent.filter_map(|(subject, it)| Some((subject, it.policy.as_ref()?)));
-        self.written().chain(lent)
+        let default_policy = self.accounts.iter().filter(|(_, account)| !account.own);
+        let default_policy =
+            default_policy.filter_map(|(subject, it)| Some((subject, it.policy.as_ref()?)));
+        self.defined_policies().chain(default_policy)
     }
 
     /// What a subject uses, all of it and the part that cannot be made to give way.
     pub fn used_by(&self, subject: &Subject) -> Option<(&Amounts, &Amounts)> {
         let account = self.accounts.get(subject)?;
-        Some((&account.used, &account.firm))
+        Some((&account.used, &account.non_preemptible))
     }
 
     /// All that is granted.
@@ -150,13 +151,13 @@ impl Pool {
     }
 
     /// How many requests of a subject wait here.
-    pub fn waiting_of(&self, subject: &Subject) -> usize {
+    pub fn waiting_for(&self, subject: &Subject) -> usize {
         self.account(subject)
             .map_or(0, |account| account.queue.len())
     }
 
     /// How many runs of a subject hold units of it.
-    pub fn running_of(&self, subject: &Subject) -> usize {
+    pub fn running_for(&self, subject: &Subject) -> usize {
         self.account(subject)
             .map_or(0, |account| account.runs.len())
     }
@@ -179,8 +180,8 @@ impl Pool {
     }
 
     /// The head that is promised a place for which nobody was told to go.
-    pub fn soft(&self) -> Option<&StepId> {
-        self.soft.as_ref()
+    pub fn soft_nomination(&self) -> Option<&StepId> {
+        self.soft_nomination.as_ref()
     }
 
     /// Its hosts, by name.
@@ -243,7 +244,7 @@ impl Pool {
         account: &'a Account,
     ) -> impl Iterator<Item = (&'a str, u64, u64)> + use<'a> {
         let keys = account.used.iter().map(|(key, used)| (key.as_str(), used));
-        let excess = keys.filter(|(key, _)| account.beyond(key, 0) > 0);
+        let excess = keys.filter(|(key, _)| account.above_reserved(key, 0) > 0);
         excess.map(|(key, used)| (key, used, account.reserved(key).unwrap_or(0)))
     }
 
@@ -254,8 +255,10 @@ impl Pool {
         }
         if subject.is_everyone() {
             let before = self.everyone.replace((subject.clone(), policy));
-            before.iter().for_each(|(_, policy)| self.unname(policy));
-            self.lend();
+            before
+                .iter()
+                .for_each(|(_, policy)| self.uncount_keys(policy));
+            self.apply_default_policy();
             return before.is_some();
         }
         let account = self.account_mut(subject);
@@ -263,50 +266,52 @@ impl Pool {
         let had_own = core::mem::replace(&mut account.own, true);
         let had_one = before.is_some();
         let own = before.into_iter().filter(|_| had_own);
-        own.for_each(|policy| self.unname(&policy));
+        own.for_each(|policy| self.uncount_keys(&policy));
         had_one
     }
 
     pub(crate) fn remove_policy(&mut self, subject: &Subject) {
         if subject.is_everyone() {
             let before = self.everyone.take();
-            before.iter().for_each(|(_, policy)| self.unname(policy));
-            self.lend();
+            before
+                .iter()
+                .for_each(|(_, policy)| self.uncount_keys(policy));
+            self.apply_default_policy();
             return;
         }
-        let lent = self.lent();
+        let default_policy = self.default_policy();
         let account = self.accounts.get_mut(subject).filter(|it| it.own);
         let Some(account) = account else { return };
         account.own = false;
-        let policy = core::mem::replace(&mut account.policy, lent);
-        policy.iter().for_each(|policy| self.unname(policy));
+        let policy = core::mem::replace(&mut account.policy, default_policy);
+        policy.iter().for_each(|policy| self.uncount_keys(policy));
         self.drop_if_empty(subject);
     }
 
     /// What whoever has no policy of his own may use.
-    fn lent(&self) -> Option<PolicySpec> {
+    fn default_policy(&self) -> Option<PolicySpec> {
         self.everyone.as_ref().map(|(_, policy)| policy.clone())
     }
 
     /// Gives each account without a policy of its own the one of everyone.
-    fn lend(&mut self) {
-        let lent = self.lent();
+    fn apply_default_policy(&mut self) {
+        let default_policy = self.default_policy();
         for account in self.accounts.values_mut().filter(|it| !it.own) {
-            account.policy = lent.clone();
+            account.policy = default_policy.clone();
         }
     }
 
     /// The account of a subject, opened if it has none.
     fn account_mut(&mut self, subject: &Subject) -> &mut Account {
-        let lent = self.lent();
+        let default_policy = self.default_policy();
         let account = self.accounts.entry(subject.clone());
         account.or_insert_with(|| Account {
-            policy: lent,
+            policy: default_policy,
             ..Account::default()
         })
     }
 
-    fn unname(&mut self, policy: &PolicySpec) {
+    fn uncount_keys(&mut self, policy: &PolicySpec) {
         for key in policy.keys() {
             if let Some(count) = self.named.get_mut(key) {
                 *count -= 1;
@@ -318,19 +323,19 @@ impl Pool {
     }
 
     /// Builds a subject's line anew.
-    pub(crate) fn line_up<'a>(
+    pub(crate) fn rebuild_queue<'a>(
         &mut self,
         subject: &Subject,
         waiting: impl Iterator<Item = &'a Request>,
-        is_aside: impl Fn(&StepId) -> bool,
+        is_nominated: impl Fn(&StepId) -> bool,
     ) {
         let account = self.account_mut(subject);
         account.queue = Default::default();
         if account.policy.is_some() {
             for request in waiting {
                 account.queue.insert(request);
-                if is_aside(&request.step) {
-                    account.queue.set_aside(request.place);
+                if is_nominated(&request.step) {
+                    account.queue.set_nominated(request.place);
                 }
             }
         }
@@ -355,31 +360,31 @@ impl Pool {
         self.drop_if_empty(&request.subject);
     }
 
-    pub(crate) fn set_aside(&mut self, request: &Request) {
+    pub(crate) fn set_nominated(&mut self, request: &Request) {
         if let Some(account) = self.accounts.get_mut(&request.subject) {
-            account.queue.set_aside(request.place);
+            account.queue.set_nominated(request.place);
         }
     }
 
-    pub(crate) fn take_back_in(&mut self, request: &Request) {
+    pub(crate) fn unset_nominated(&mut self, request: &Request) {
         if let Some(account) = self.accounts.get_mut(&request.subject) {
-            account.queue.take_back_in(request.place);
+            account.queue.unset_nominated(request.place);
         }
     }
 
     /// Promises units; the soft promise that this replaces comes back.
     pub(crate) fn nominate(&mut self, step: &StepId, nomination: &Nomination) -> Option<StepId> {
         if nomination.is_firm() {
-            self.firm.insert(step.clone());
+            self.firm_nominations.insert(step.clone());
             return None;
         }
-        self.soft.replace(step.clone())
+        self.soft_nomination.replace(step.clone())
     }
 
     pub(crate) fn withdraw(&mut self, step: &StepId) {
-        self.firm.remove(step);
-        if self.soft.as_ref() == Some(step) {
-            self.soft = None;
+        self.firm_nominations.remove(step);
+        if self.soft_nomination.as_ref() == Some(step) {
+            self.soft_nomination = None;
         }
     }
 
@@ -388,9 +393,9 @@ impl Pool {
         self.used.add(run.demand());
         self.demand_profile.add(run.each(), request.hosts);
         self.account_mut(&request.subject).charge(attempt, run);
-        self.note_begun(attempt, run.began());
-        if run.is_leaving() {
-            self.leaving.insert(attempt.clone());
+        self.index_start(attempt, run.start_time());
+        if run.is_releasing() {
+            self.releasing.insert(attempt.clone());
         }
         for waiter in &run.backfill {
             self.backfill
@@ -402,8 +407,8 @@ impl Pool {
 
     /// The last of a run's units is free.
     pub(crate) fn refund(&mut self, attempt: &AttemptId, run: &Run) {
-        self.leaving.remove(attempt);
-        self.drop_begun(attempt, run.began());
+        self.releasing.remove(attempt);
+        self.unindex_start(attempt, run.start_time());
         self.used.subtract(run.demand());
         self.demand_profile.take(run.each(), run.request.hosts);
         if let Some(account) = self.accounts.get_mut(&run.request.subject) {

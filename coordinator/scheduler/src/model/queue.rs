@@ -11,20 +11,20 @@ use core::cmp::Reverse;
 use sluice_common::amount::Amounts;
 use sluice_common::id::StepId;
 
-use crate::model::request::{Class, Request};
+use crate::model::request::{Request, RequestClass};
 
 /// One subject's line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Queue {
     steps: BTreeMap<u64, StepId>,
-    classes: BTreeMap<Class, BTreeSet<u64>>,
+    classes: BTreeMap<RequestClass, BTreeSet<u64>>,
     places: Vec<u64>,
     /// Places by the priority of who holds them, each list sorted.
     levels: BTreeMap<Reverse<i64>, Vec<u64>>,
     /// What all of them ask for.
     asked: Amounts,
     /// Places of requests that are promised units and only wait for them to come free.
-    aside: BTreeSet<u64>,
+    nominated: BTreeSet<u64>,
 }
 
 impl Queue {
@@ -65,66 +65,70 @@ impl Queue {
                 self.levels.remove(&Reverse(request.priority));
             }
         }
-        self.aside.remove(&request.place);
+        self.nominated.remove(&request.place);
     }
 
-    pub(crate) fn set_aside(&mut self, place: u64) {
+    pub(crate) fn set_nominated(&mut self, place: u64) {
         if self.steps.contains_key(&place) {
-            self.aside.insert(place);
+            self.nominated.insert(place);
         }
     }
 
-    pub(crate) fn take_back_in(&mut self, place: u64) {
-        self.aside.remove(&place);
+    pub(crate) fn unset_nominated(&mut self, place: u64) {
+        self.nominated.remove(&place);
     }
 
     /// Those that are set aside.
-    pub(crate) fn aside(&self) -> impl Iterator<Item = &StepId> {
-        let places = self.aside.iter();
+    pub(crate) fn nominated(&self) -> impl Iterator<Item = &StepId> {
+        let places = self.nominated.iter();
         places.filter_map(|place| self.steps.get(place))
     }
 
     /// The first of each class that is not set aside.
     pub(crate) fn heads(&self) -> impl Iterator<Item = &StepId> {
         self.classes.values().filter_map(|places| {
-            let first = places.iter().find(|place| !self.aside.contains(place))?;
+            let first = places
+                .iter()
+                .find(|place| !self.nominated.contains(place))?;
             self.steps.get(first)
         })
     }
 
     /// Each class, with the first of it.
-    pub(crate) fn classes(&self) -> impl Iterator<Item = (&Class, &StepId)> {
+    pub(crate) fn classes(&self) -> impl Iterator<Item = (&RequestClass, &StepId)> {
         let firsts = self.classes.iter();
         firsts.filter_map(|(class, places)| Some((class, self.steps.get(places.first()?)?)))
     }
 
-    /// Of each class the first that is not set aside, and those after it up to the first for which `passes` does not hold.
+    /// Of each class the first that is not set aside, and those after it up to the first for which `limited_request_ahead` does not hold.
     pub(crate) fn heads_past<'a, F: Fn(&StepId) -> bool + Copy>(
         &'a self,
-        passes: F,
+        limited_request_ahead: F,
     ) -> impl Iterator<Item = &'a StepId> + use<'a, F> {
         self.classes.values().flat_map(move |places| {
-            let places = places.iter().filter(|place| !self.aside.contains(place));
+            let places = places
+                .iter()
+                .filter(|place| !self.nominated.contains(place));
             let mut steps = places.filter_map(|place| self.steps.get(place));
             let mut last = false;
             core::iter::from_fn(move || {
                 let step = steps.next().filter(|_| !last)?;
-                last = !passes(step);
+                last = !limited_request_ahead(step);
                 Some(step)
             })
         })
     }
 
     /// The place at which a request of this line stands by its own priority.
-    pub(crate) fn standing(&self, request: &Request) -> u64 {
+    pub(crate) fn effective_place(&self, request: &Request) -> u64 {
         let ahead = self.levels.range(..Reverse(request.priority));
         let ahead: usize = ahead.map(|(_, places)| places.len()).sum();
         let level = self.levels.get(&Reverse(request.priority));
         let among = level.map_or(0, |places| {
             places.partition_point(|place| *place < request.place)
         });
-        let standing = self.places.get(ahead + among);
-        standing.copied().unwrap_or(request.place)
+        let effective_place = self.places.get(ahead + among);
+        effective_place.copied().unwrap_or(request.place)
     }
 
     /// The place and the step that was submitted first.

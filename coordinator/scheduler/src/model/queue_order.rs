@@ -13,10 +13,10 @@ use crate::model::scheduler::Scheduler;
 
 /// The rank of a request in a pool: the lowest goes first. Places are unique, so no two requests rank alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Rank {
+pub(crate) struct QueueRank {
     borrows: bool,
     priority: Reverse<u64>,
-    standing: u64,
+    effective_place: u64,
 }
 
 /// Whether a request fits wholly into its subject's unused reserved share, over every metered key. What counts against
@@ -28,7 +28,7 @@ pub(crate) fn is_in_share(
     account: &Account,
     request: &Request,
 ) -> bool {
-    let against = scheduler.counted_against(pool, account, request);
+    let against = scheduler.counted_use(pool, account, request);
     fits_share(pool, account, request, &against)
 }
 
@@ -59,11 +59,11 @@ pub(crate) fn rank(
     pool: &Pool,
     account: &Account,
     request: &Request,
-) -> Rank {
-    Rank {
+) -> QueueRank {
+    QueueRank {
         borrows: !is_in_share(scheduler, pool, account, request),
         priority: Reverse(account.priority()),
-        standing: account.queue.standing(request),
+        effective_place: account.queue.effective_place(request),
     }
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn in_order<'a>(
     scheduler: &'a Scheduler,
     name: &PoolName,
     pool: &'a Pool,
-) -> Vec<(Rank, &'a Request)> {
+) -> Vec<(QueueRank, &'a Request)> {
     let elsewhere = |step: &StepId| {
         let nomination = scheduler.nomination(step);
         nomination.is_some_and(|nomination| nomination.pool != *name)

@@ -10,9 +10,9 @@ use sluice_common::platform;
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::time::{Span, Time};
 
-use crate::model::frozen::{Frozen, Gpus, Resumption};
+use crate::model::frozen::{FreezeState, GpuUuids, Resumption};
 use crate::model::guard::Guard;
-use crate::model::units::HostUnits;
+use crate::model::resources::HostResources;
 
 /// A request that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,20 +29,20 @@ pub struct Request {
     /// On how many distinct hosts it runs at once; at least 1.
     pub hosts: u32,
     /// What it takes of each of them.
-    pub each: HostUnits,
+    pub each: HostResources,
     /// What it takes of its pool: every key as often as there are hosts, `step_run` once.
     pub demand: Amounts,
     /// The one pool that it may run in; `None` leaves the choice.
     pub pool: Option<PoolName>,
     /// The number of the record that accepted it: pools that were made later did not judge it. `None` for one that is judged
     /// now.
-    pub judged_at: Option<u64>,
+    pub accepted_at: Option<u64>,
     /// Pools in which it may not run, whoever has a policy there.
-    pub barred: BTreeSet<PoolName>,
+    pub excluded_pools: BTreeSet<PoolName>,
     /// What platforms of pools do not allow of it: it runs on no host of such hardware.
     pub guards: BTreeMap<PoolName, Guard>,
     /// Hosts that it takes only where no other has room for it: their prolog has failed before it.
-    pub shuns: BTreeSet<NodeName>,
+    pub avoided_hosts: BTreeSet<NodeName>,
     /// Whether it would rather be frozen than stopped when it gives way.
     pub suspends: bool,
     /// The frozen run that it would go on with; `None` where it would start anew.
@@ -73,9 +73,9 @@ pub struct Run {
     /// The waiters around which it was granted: they may take it back.
     pub backfill: BTreeSet<StepId>,
     /// The GPUs that it was given, by host.
-    pub gpus: BTreeMap<NodeName, Gpus>,
+    pub gpus: BTreeMap<NodeName, GpuUuids>,
     /// Where it is frozen, or to be.
-    pub frozen: Option<Box<Frozen>>,
+    pub frozen: Option<Box<FreezeState>>,
 }
 
 /// The platforms that a step asks for. What is no name was refused when it was submitted.
@@ -97,15 +97,15 @@ pub fn demand(each: &Amounts, hosts: u32) -> Amounts {
 /// What makes requests of one subject alike for every rule but their place: where the first of them must wait, all do.
 /// One that was submitted later may run in newer pools besides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Class {
+pub(crate) struct RequestClass {
     preemptible: bool,
     hosts: u32,
-    each: HostUnits,
+    each: HostResources,
     demand: Amounts,
     pool: Option<PoolName>,
     platforms: Vec<PlatformName>,
     takes_default: bool,
-    barred: BTreeSet<PoolName>,
+    excluded_pools: BTreeSet<PoolName>,
     guards: BTreeMap<PoolName, Guard>,
     priority: i64,
     /// What is frozen goes on with itself alone.
@@ -114,7 +114,7 @@ pub(crate) struct Class {
 
 impl Request {
     /// What a step asks for, at its place.
-    pub fn of(step: StepId, place: u64, spec: &StepSpec) -> Self {
+    pub fn from_spec(step: StepId, place: u64, spec: &StepSpec) -> Self {
         Self {
             step,
             subject: spec.subject.clone(),
@@ -122,13 +122,13 @@ impl Request {
             priority: spec.priority,
             preemptible: spec.preemptible,
             hosts: spec.nodes.max(1),
-            each: HostUnits::of(&spec.request),
+            each: HostResources::from_amounts(&spec.request),
             demand: demand(&spec.request, spec.nodes.max(1)),
             pool: spec.pool.clone(),
-            judged_at: None,
-            barred: BTreeSet::new(),
+            accepted_at: None,
+            excluded_pools: BTreeSet::new(),
             guards: BTreeMap::new(),
-            shuns: BTreeSet::new(),
+            avoided_hosts: BTreeSet::new(),
             suspends: spec.on_preempt == OnPreempt::Suspend,
             resumes: None,
             platforms: asked_by(spec),
@@ -137,9 +137,9 @@ impl Request {
     }
 
     /// The same request for other amounts on each host.
-    pub fn asking(&self, amounts: &Amounts) -> Self {
+    pub fn with_amounts(&self, amounts: &Amounts) -> Self {
         Self {
-            each: HostUnits::of(amounts),
+            each: HostResources::from_amounts(amounts),
             demand: demand(amounts, self.hosts),
             ..self.clone()
         }
@@ -149,17 +149,17 @@ impl Request {
     /// none that it was not judged for.
     pub fn may_run_in(&self, name: &PoolName, made: u64) -> bool {
         self.pool.as_ref().is_none_or(|only| only == name)
-            && !self.barred.contains(name)
+            && !self.excluded_pools.contains(name)
             && !self.is_older_than(made)
     }
 
     /// Whether it was judged before a pool was made. What is frozen was started there, and goes on.
     pub fn is_older_than(&self, made: u64) -> bool {
-        self.judged_at.is_some_and(|at| at < made) && self.resumes.is_none()
+        self.accepted_at.is_some_and(|at| at < made) && self.resumes.is_none()
     }
 
-    pub(crate) fn class(&self) -> Class {
-        Class {
+    pub(crate) fn class(&self) -> RequestClass {
+        RequestClass {
             preemptible: self.preemptible,
             hosts: self.hosts,
             each: self.each,
@@ -167,7 +167,7 @@ impl Request {
             pool: self.pool.clone(),
             platforms: self.platforms.clone(),
             takes_default: self.takes_default,
-            barred: self.barred.clone(),
+            excluded_pools: self.excluded_pools.clone(),
             guards: self.guards.clone(),
             priority: self.priority,
             resumes: self.resumes.as_ref().map(|it| it.attempt.clone()),
@@ -181,7 +181,7 @@ impl Run {
     pub(crate) fn work(&self, now: Time) -> u128 {
         let since = self
             .started
-            .map(|began| self.saved.map_or(began, |saved| saved.max(began)));
+            .map(|start_time| self.saved.map_or(start_time, |saved| saved.max(start_time)));
         let age = since.map_or(Span::ZERO, |since| now.since(since));
         let elapsed = age.millis() / Span::from_secs(1).millis();
         let Request { each, hosts, .. } = &self.request;
@@ -193,13 +193,13 @@ impl Run {
     }
 
     /// When the attempt began: its start, or its grant where it has not started.
-    pub(crate) fn began(&self) -> Time {
+    pub(crate) fn start_time(&self) -> Time {
         self.started.unwrap_or(self.granted)
     }
 }
 
 /// Units by host.
-pub(crate) type ByHost = BTreeMap<NodeName, HostUnits>;
+pub(crate) type ResourcesByHost = BTreeMap<NodeName, HostResources>;
 
 #[cfg(test)]
 mod tests {
@@ -218,13 +218,13 @@ mod tests {
             priority: 0,
             preemptible: true,
             hosts: 2,
-            each: HostUnits::of(&each),
+            each: HostResources::from_amounts(&each),
             demand: demand(&each, 2),
             pool: None,
-            judged_at: None,
-            barred: BTreeSet::new(),
+            accepted_at: None,
+            excluded_pools: BTreeSet::new(),
             guards: BTreeMap::new(),
-            shuns: BTreeSet::new(),
+            avoided_hosts: BTreeSet::new(),
             suspends: false,
             resumes: None,
             platforms: Vec::new(),
@@ -245,7 +245,7 @@ mod tests {
         for (millis, work) in [(0, 0), (999, 0), (1000, 8), (2999, 16)] {
             assert_eq!(run.work(start + Span::from_millis(millis)), work);
         }
-        run.request.each = HostUnits::of(&Amounts::new().with(MCPU, 9000));
+        run.request.each = HostResources::from_amounts(&Amounts::new().with(MCPU, 9000));
         assert_eq!(run.work(start + Span::from_secs(1)), 18);
         run.saved = Some(start + Span::from_secs(60));
         assert_eq!(run.work(start + Span::from_secs(61)), 18, "from there");

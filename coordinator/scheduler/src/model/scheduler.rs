@@ -12,7 +12,7 @@ use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::pool::PolicySpec;
 use sluice_common::time::Time;
 
-use crate::model::host::{Host, Size};
+use crate::model::host::{Host, HostInventory};
 use crate::model::nomination::Nomination;
 use crate::model::pool::{Pool, PoolTerms};
 use crate::model::request::{Request, Run};
@@ -22,7 +22,7 @@ use crate::model::request::{Request, Run};
 pub struct Scheduler {
     pub(crate) pools: BTreeMap<PoolName, Pool>,
     /// Which pool each host is in.
-    pub(crate) homes: BTreeMap<NodeName, PoolName>,
+    pub(crate) pool_of_host: BTreeMap<NodeName, PoolName>,
     pub(crate) requests: BTreeMap<StepId, Request>,
     /// The requests of each subject.
     pub(crate) waiting: BTreeMap<Subject, BTreeSet<StepId>>,
@@ -31,7 +31,7 @@ pub struct Scheduler {
     /// The requests whose promises await the end of a run.
     pub(crate) awaiting: BTreeMap<AttemptId, BTreeSet<StepId>>,
     /// Runs of pools that are no more.
-    pub(crate) stranded: BTreeMap<PoolName, BTreeSet<AttemptId>>,
+    pub(crate) orphaned_runs: BTreeMap<PoolName, BTreeSet<AttemptId>>,
 }
 
 impl Scheduler {
@@ -90,7 +90,7 @@ impl Scheduler {
         pool.set_terms(terms);
         if made {
             // One of this name may have been deleted while runs of it went on.
-            for id in self.stranded.remove(name).into_iter().flatten() {
+            for id in self.orphaned_runs.remove(name).into_iter().flatten() {
                 if let Some(run) = self.runs.get(&id) {
                     pool.hold(&id, run);
                 }
@@ -101,7 +101,7 @@ impl Scheduler {
     /// A pool without hosts is no more. What it granted and is not free yet is counted by nobody; what waited for it alone
     /// waits for nothing.
     pub fn remove_pool(&mut self, name: &PoolName) {
-        let promised: Vec<StepId> = self.promised_in(name).cloned().collect();
+        let promised: Vec<StepId> = self.nominated_in(name).cloned().collect();
         for step in promised {
             self.withdraw(&step);
         }
@@ -111,14 +111,14 @@ impl Scheduler {
         let runs = pool.accounts().values().flat_map(|account| &account.runs);
         let runs: BTreeSet<AttemptId> = runs.cloned().collect();
         if !runs.is_empty() {
-            self.stranded.insert(name.clone(), runs);
+            self.orphaned_runs.insert(name.clone(), runs);
         }
     }
 
     /// The requests that are promised a place in a pool.
-    pub fn promised_in(&self, name: &PoolName) -> impl Iterator<Item = &StepId> {
+    pub fn nominated_in(&self, name: &PoolName) -> impl Iterator<Item = &StepId> {
         let pool = self.pools.get(name).into_iter();
-        pool.flat_map(|pool| pool.firm.iter().chain(&pool.soft))
+        pool.flat_map(|pool| pool.firm_nominations.iter().chain(&pool.soft_nomination))
     }
 
     /// The requests whose promises await the end of a run.
@@ -134,7 +134,7 @@ impl Scheduler {
         // Who stands in its queue, and where, hangs on whether there is a policy and not on what it says.
         let had_one = known.put_policy(subject, policy);
         if !had_one {
-            self.line_up_whom_it_concerns(pool, subject);
+            self.rebuild_affected_queues(pool, subject);
         }
     }
 
@@ -143,20 +143,20 @@ impl Scheduler {
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.remove_policy(subject);
         }
-        self.line_up_whom_it_concerns(pool, subject);
+        self.rebuild_affected_queues(pool, subject);
     }
 
     /// The policy of everyone concerns whoever waits.
-    fn line_up_whom_it_concerns(&mut self, pool: &PoolName, subject: &Subject) {
+    fn rebuild_affected_queues(&mut self, pool: &PoolName, subject: &Subject) {
         if !subject.is_everyone() {
-            return self.line_up_again(pool, subject);
+            return self.rebuild_queue_of(pool, subject);
         }
         let all: Vec<Subject> = self.waiting.keys().cloned().collect();
         all.iter()
-            .for_each(|subject| self.line_up_again(pool, subject));
+            .for_each(|subject| self.rebuild_queue_of(pool, subject));
     }
 
-    fn line_up_again(&mut self, name: &PoolName, subject: &Subject) {
+    fn rebuild_queue_of(&mut self, name: &PoolName, subject: &Subject) {
         let Some(pool) = self.pools.get_mut(name) else {
             return;
         };
@@ -165,23 +165,29 @@ impl Scheduler {
         let made = pool.terms().made;
         let waiting = waiting.filter(|request| request.may_run_in(name, made));
         let nominations = &self.nominations;
-        let is_aside = |step: &StepId| nominations.get(step).is_some_and(Nomination::is_firm);
-        pool.line_up(subject, waiting, is_aside);
+        let is_nominated = |step: &StepId| nominations.get(step).is_some_and(Nomination::is_firm);
+        pool.rebuild_queue(subject, waiting, is_nominated);
     }
 
     /// Puts a host into a pool, or changes it: what it has, what is granted of it that it no longer has, and whether it
     /// takes work.
-    pub fn put_host(&mut self, node: &NodeName, pool: &PoolName, size: Size, open: bool) {
+    pub fn put_host(
+        &mut self,
+        node: &NodeName,
+        pool: &PoolName,
+        inventory: HostInventory,
+        open: bool,
+    ) {
         let mut host = self.take_host(node).unwrap_or_default();
-        host.set_size(size);
-        host.open = open;
-        host.held = BTreeMap::new();
+        host.set_inventory(inventory);
+        host.schedulable = open;
+        host.gpus_by_run = BTreeMap::new();
         for id in &host.runs.clone() {
             if let Some(run) = self.runs.get(id) {
-                host.note_gpus(id, node, run);
+                host.index_gpus(id, node, run);
             }
         }
-        self.homes.insert(node.clone(), pool.clone());
+        self.pool_of_host.insert(node.clone(), pool.clone());
         self.pools
             .entry(pool.clone())
             .or_default()
@@ -194,31 +200,31 @@ impl Scheduler {
     }
 
     fn take_host(&mut self, node: &NodeName) -> Option<Host> {
-        let pool = self.homes.remove(node)?;
+        let pool = self.pool_of_host.remove(node)?;
         self.pools.get_mut(&pool)?.remove_host(node)
     }
 
     /// The pool that a host is in.
-    pub(crate) fn home_mut(&mut self, node: &NodeName) -> Option<&mut Pool> {
-        self.pools.get_mut(self.homes.get(node)?)
+    pub(crate) fn pool_of_host_mut(&mut self, node: &NodeName) -> Option<&mut Pool> {
+        self.pools.get_mut(self.pool_of_host.get(node)?)
     }
 
     /// A host, by the name of its node.
     pub(crate) fn host(&self, node: &NodeName) -> Option<&Host> {
-        let home = self.pools.get(self.homes.get(node)?)?;
+        let home = self.pools.get(self.pool_of_host.get(node)?)?;
         home.hosts().get(node)
     }
 
     /// Changes a host in place.
     pub(crate) fn change_host(&mut self, node: &NodeName, change: impl FnOnce(&mut Host)) {
-        if let Some(home) = self.home_mut(node) {
+        if let Some(home) = self.pool_of_host_mut(node) {
             home.change_host(node, change);
         }
     }
 
     /// A request begins to wait in every pool where its subject has a policy, or in the one that it names.
     pub fn enqueue(&mut self, request: Request) {
-        for (_, pool) in self.candidates_mut(&request) {
+        for (_, pool) in self.pools_for_mut(&request) {
             pool.enqueue(&request);
         }
         let subject = self.waiting.entry(request.subject.clone()).or_default();
@@ -232,7 +238,7 @@ impl Scheduler {
         let Some(request) = self.requests.remove(step) else {
             return;
         };
-        for (_, pool) in self.candidates_mut(&request) {
+        for (_, pool) in self.pools_for_mut(&request) {
             pool.dequeue(&request);
         }
         if let Entry::Occupied(mut subject) = self.waiting.entry(request.subject) {
@@ -248,15 +254,15 @@ impl Scheduler {
         match self.pools.get_mut(&run.pool) {
             Some(pool) => pool.hold(attempt, &run),
             None => {
-                let stranded = self.stranded.entry(run.pool.clone()).or_default();
-                stranded.insert(attempt.clone());
+                let orphaned_runs = self.orphaned_runs.entry(run.pool.clone()).or_default();
+                orphaned_runs.insert(attempt.clone());
             }
         }
         for node in &run.holding {
             self.change_host(node, |host| {
                 host.runs.insert(attempt.clone());
                 host.used = host.used.plus(run.each());
-                host.note_gpus(attempt, node, &run);
+                host.index_gpus(attempt, node, &run);
             });
         }
         self.runs.insert(attempt.clone(), run);
@@ -267,10 +273,10 @@ impl Scheduler {
         let Some(run) = self.runs.get_mut(attempt) else {
             return;
         };
-        let before = run.began();
+        let before = run.start_time();
         run.started.get_or_insert(at);
         if let Some(pool) = self.pools.get_mut(&run.pool) {
-            pool.begin_at(attempt, before, run.began());
+            pool.move_start(attempt, before, run.start_time());
         }
     }
 
@@ -286,7 +292,7 @@ impl Scheduler {
         if let Some(run) = self.runs.get_mut(attempt) {
             run.stopping = true;
             if let Some(pool) = self.pools.get_mut(&run.pool) {
-                pool.leaving.insert(attempt.clone());
+                pool.releasing.insert(attempt.clone());
             }
         }
     }
@@ -303,12 +309,12 @@ impl Scheduler {
         let last = run.holding.is_empty();
         self.change_host(node, |host| {
             host.runs.remove(attempt);
-            host.held.remove(attempt);
+            host.gpus_by_run.remove(attempt);
             host.used = host.used.less(each);
         });
         if last && let Some(run) = self.runs.remove(attempt) {
             self.refund(attempt, &run);
-            self.await_no_more(attempt);
+            self.stop_awaiting(attempt);
         }
     }
 
@@ -317,10 +323,10 @@ impl Scheduler {
         if let Some(pool) = self.pools.get_mut(&run.pool) {
             return pool.refund(attempt, run);
         }
-        if let Entry::Occupied(mut stranded) = self.stranded.entry(run.pool.clone()) {
-            stranded.get_mut().remove(attempt);
-            if stranded.get().is_empty() {
-                stranded.remove();
+        if let Entry::Occupied(mut orphaned_runs) = self.orphaned_runs.entry(run.pool.clone()) {
+            orphaned_runs.get_mut().remove(attempt);
+            if orphaned_runs.get().is_empty() {
+                orphaned_runs.remove();
             }
         }
     }
@@ -339,8 +345,8 @@ impl Scheduler {
         if nomination.is_firm()
             && let Some(request) = self.requests.get(step).cloned()
         {
-            for (_, pool) in self.candidates_mut(&request) {
-                pool.set_aside(&request);
+            for (_, pool) in self.pools_for_mut(&request) {
+                pool.set_nominated(&request);
             }
         }
         for run in &nomination.awaits {
@@ -372,14 +378,14 @@ impl Scheduler {
             pool.withdraw(step);
         }
         if let Some(request) = self.requests.get(step).cloned() {
-            for (_, pool) in self.candidates_mut(&request) {
-                pool.take_back_in(&request);
+            for (_, pool) in self.pools_for_mut(&request) {
+                pool.unset_nominated(&request);
             }
         }
     }
 
     /// The pools in which a request waits.
-    fn candidates_mut<'a>(
+    fn pools_for_mut<'a>(
         &'a mut self,
         request: &'a Request,
     ) -> impl Iterator<Item = (&'a PoolName, &'a mut Pool)> {
@@ -401,7 +407,7 @@ impl Scheduler {
     }
 
     /// The pool that a request prefers among those in which it waits.
-    pub fn preferred(&self, request: &Request) -> Option<&PoolName> {
+    pub fn preferred_pool(&self, request: &Request) -> Option<&PoolName> {
         let waits = self
             .pools
             .iter()
@@ -413,7 +419,7 @@ impl Scheduler {
     }
 
     /// The pools in which a request waits, most preferred first: by policy priority, then by name.
-    pub fn candidates<'a>(&'a self, request: &'a Request) -> Vec<(&'a PoolName, &'a Pool)> {
+    pub fn pools_for<'a>(&'a self, request: &'a Request) -> Vec<(&'a PoolName, &'a Pool)> {
         let mut found: Vec<_> = self
             .pools
             .iter()

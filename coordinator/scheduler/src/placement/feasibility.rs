@@ -7,8 +7,8 @@ use sluice_common::id::PoolName;
 
 use crate::model::pool::Pool;
 use crate::model::request::Request;
+use crate::model::resources::HOST_KEYS;
 use crate::model::scheduler::Scheduler;
-use crate::model::units::HOST_KEYS;
 use crate::placement::request_in_pool::RequestInPool;
 
 /// Why a request could never be granted in a pool.
@@ -56,13 +56,13 @@ impl Scheduler {
         allow_pending: bool,
     ) -> Result<(), Vec<(PoolName, Infeasible)>> {
         let mut reasons = Vec::new();
-        for (name, pool) in self.candidates(request) {
-            let Some(before) = RequestInPool::of(self, pool, request) else {
+        for (name, pool) in self.pools_for(request) {
+            let Some(in_pool) = RequestInPool::new(self, pool, request) else {
                 continue;
             };
-            match before.never(allow_pending) {
+            match in_pool.infeasible(allow_pending) {
                 None => return Ok(()),
-                Some(never) => reasons.push((name.clone(), never)),
+                Some(infeasible) => reasons.push((name.clone(), infeasible)),
             }
         }
         Err(reasons)
@@ -70,20 +70,25 @@ impl Scheduler {
 
     /// Why a request could never be granted in a pool; `None` where it could, or its subject has no policy there. One that
     /// may pend is not held to what hosts there are.
-    pub fn never(&self, pool: &Pool, request: &Request, allow_pending: bool) -> Option<Infeasible> {
-        RequestInPool::of(self, pool, request)?.never(allow_pending)
+    pub fn infeasible(
+        &self,
+        pool: &Pool,
+        request: &Request,
+        allow_pending: bool,
+    ) -> Option<Infeasible> {
+        RequestInPool::new(self, pool, request)?.infeasible(allow_pending)
     }
 }
 
 impl RequestInPool<'_> {
     /// The first rule by which the request could never be granted here. One that waits for the first host of a platform
     /// is not held to what hosts there are.
-    pub(crate) fn never(&self, allow_pending: bool) -> Option<Infeasible> {
-        self.never_now(allow_pending || self.pool.awaits_platform(self.request))
+    pub(crate) fn infeasible(&self, allow_pending: bool) -> Option<Infeasible> {
+        self.infeasible_now(allow_pending || self.pool.awaits_platform(self.request))
     }
 
     /// The same, whatever may be waited for.
-    pub(crate) fn never_now(&self, allow_pending: bool) -> Option<Infeasible> {
+    pub(crate) fn infeasible_now(&self, allow_pending: bool) -> Option<Infeasible> {
         let keys = || self.request.demand.iter();
         let unknown = keys().find(|(key, _)| !self.is_known(key.as_str()));
         if let Some((key, _)) = unknown {
@@ -148,11 +153,11 @@ impl RequestInPool<'_> {
             return None;
         }
         let wanted = self.request.hosts as usize;
-        let large = |before: RequestInPool<'_>| {
-            let large = before.covering(&before.shelf().known);
+        let large = |in_pool: RequestInPool<'_>| {
+            let large = in_pool.covering(&in_pool.host_index().by_capacity);
             large.take(wanted).count()
         };
-        let hosts = self.each_view().map(large).max().unwrap_or(0);
+        let hosts = self.each_platform().map(large).max().unwrap_or(0);
         (hosts < wanted).then_some(Infeasible::NoHostFits { hosts })
     }
 }

@@ -7,41 +7,48 @@ use alloc::vec::Vec;
 use sluice_common::amount::MEMORY_MB;
 use sluice_common::id::{AttemptId, NodeName};
 
-use crate::model::frozen::Gpus;
-use crate::model::ranks::Ranks;
+use crate::model::frozen::GpuUuids;
+use crate::model::host_ranking::HostRanking;
 use crate::model::reservations::Reservations;
+use crate::model::resources::HostResources;
 use crate::model::scheduler::Scheduler;
-use crate::model::units::HostUnits;
 use crate::placement::request_in_pool::RequestInPool;
 
 impl Scheduler {
     /// How much memory of a run's host, of its pool and of its subject's limit may be taken beside what it holds and what
     /// others are promised: at most so much.
-    pub fn room_beside(&self, attempt: &AttemptId, node: &NodeName, wanted: u64) -> u64 {
+    pub fn free_beside(&self, attempt: &AttemptId, node: &NodeName, wanted: u64) -> u64 {
         let Some(run) = self.runs.get(attempt).filter(|_| wanted > 0) else {
             return 0;
         };
-        let home = self.homes.get(node).and_then(|pool| self.pools.get(pool));
-        let Some(pool) = home.filter(|_| self.homes.get(node) == Some(&run.pool)) else {
+        let home = self
+            .pool_of_host
+            .get(node)
+            .and_then(|pool| self.pools.get(pool));
+        let Some(pool) = home.filter(|_| self.pool_of_host.get(node) == Some(&run.pool)) else {
             return 0;
         };
-        let mut kept = Reservations::default();
-        for step in &pool.firm {
+        let mut reservations = Reservations::default();
+        for step in &pool.firm_nominations {
             if let (Some(request), Some(nomination)) = (self.request(step), self.nomination(step)) {
                 // It is not said to be freezing yet.
-                kept.add_where(self, request, nomination, |id, run| match id == attempt {
-                    true => run.gives_when_frozen(),
-                    false => run.gives(),
+                reservations.add_with_release(self, request, nomination, |id, run| {
+                    match id == attempt {
+                        true => run.releases_when_frozen(),
+                        false => run.releases(),
+                    }
                 });
             }
         }
         let host = pool.hosts().get(node);
         let free = host.map_or(0, |host| {
-            host.free().less(kept.on(node, host, None)).get(MEMORY_MB)
+            host.free()
+                .less(reservations.unavailable_on(node, host, None))
+                .get(MEMORY_MB)
         });
         let declared = pool.declared(MEMORY_MB).map_or(u64::MAX, |declared| {
             let taken = pool.used().get(MEMORY_MB);
-            declared.saturating_sub(taken.saturating_add(kept.pool.get(MEMORY_MB)))
+            declared.saturating_sub(taken.saturating_add(reservations.pool.get(MEMORY_MB)))
         });
         let account = pool.account(&run.request.subject);
         let policy = account.and_then(|account| account.policy.as_ref());
@@ -69,8 +76,11 @@ impl Scheduler {
 
     /// The GPUs for which frozen runs wait that would be given to who takes so many of a host, for want of others. `None`
     /// where others are enough.
-    pub(crate) fn awaited_gpus_given(&self, node: &NodeName, wanted: u64) -> Option<Gpus> {
-        let home = self.homes.get(node).and_then(|pool| self.pools.get(pool))?;
+    pub(crate) fn awaited_gpus_to_grant(&self, node: &NodeName, wanted: u64) -> Option<GpuUuids> {
+        let home = self
+            .pool_of_host
+            .get(node)
+            .and_then(|pool| self.pools.get(pool))?;
         // Of hosts with several platforms it is not known which of them are free.
         let host = home.hosts().get(node).filter(|host| !host.is_mixed())?;
         let runs = host.runs.iter().filter_map(|id| self.runs.get(id));
@@ -83,14 +93,17 @@ impl Scheduler {
         let others = host.free().gpus().saturating_sub(free.len() as u64);
         let given = usize::try_from(wanted.saturating_sub(others)).unwrap_or(usize::MAX);
         let given = free.into_iter().take(given);
-        let given: Gpus = given.map(|(_, gpu)| gpu.clone()).collect();
+        let given: GpuUuids = given.map(|(_, gpu)| gpu.clone()).collect();
         (!given.is_empty()).then_some(given)
     }
 
     /// GPUs of a host for which frozen runs wait, each with whether it is promised.
     pub fn awaited_gpus(&self, node: &NodeName) -> BTreeMap<&String, bool> {
         let mut awaited = BTreeMap::new();
-        let home = self.homes.get(node).and_then(|pool| self.pools.get(pool));
+        let home = self
+            .pool_of_host
+            .get(node)
+            .and_then(|pool| self.pools.get(pool));
         let runs = home.and_then(|pool| pool.hosts().get(node)).into_iter();
         let runs = runs.flat_map(|host| &host.runs);
         for (id, run) in runs.filter_map(|id| Some((id, self.runs.get(id)?))) {
@@ -108,29 +121,29 @@ impl Scheduler {
 impl<'a> RequestInPool<'a> {
     /// Whether a host is one on which the request may run at all: one that waits to be resumed has its own alone, and
     /// any other each whose platforms allow what it asks for.
-    pub(crate) fn may_be_on(&self, node: &NodeName) -> bool {
+    pub(crate) fn may_run_on(&self, node: &NodeName) -> bool {
         let resumes = self.request.resumes.as_ref();
-        resumes.map_or_else(|| self.is_let_in(node), |own| own.node == *node)
+        resumes.map_or_else(|| self.is_allowed_on(node), |own| own.node == *node)
     }
 
-    fn is_let_in(&self, node: &NodeName) -> bool {
+    fn is_allowed_on(&self, node: &NodeName) -> bool {
         if self.request.guards.is_empty() {
             return true;
         }
-        let home = self.scheduler.homes.get(node);
+        let home = self.scheduler.pool_of_host.get(node);
         let guard = home.and_then(|pool| self.request.guards.get(pool));
         let host = self.pool.hosts().get(node);
         let judged = guard.zip(host);
-        judged.is_none_or(|(guard, host)| host.kinds().all(|kind| guard.lets_in(kind)))
+        judged.is_none_or(|(guard, host)| host.kinds().all(|kind| guard.allows(kind)))
     }
 
     /// The hosts of a ranking that cover the request and are such, tightest first.
     pub(crate) fn covering(
         self,
-        ranks: &'a Ranks,
-    ) -> impl Iterator<Item = (&'a NodeName, HostUnits)> + use<'a> {
-        let covering = ranks.covering(self.request.each);
-        covering.filter(move |(node, _)| self.may_be_on(node))
+        ranking: &'a HostRanking,
+    ) -> impl Iterator<Item = (&'a NodeName, HostResources)> + use<'a> {
+        let covering = ranking.covering(self.request.each);
+        covering.filter(move |(node, _)| self.may_run_on(node))
     }
 
     /// How many of its own GPUs are another's, promised to another, or not fit to be granted, on a host from which the runs for which `is_gone`
@@ -138,7 +151,7 @@ impl<'a> RequestInPool<'a> {
     pub(crate) fn own_gpus_taken(
         &self,
         node: &NodeName,
-        kept: &Reservations,
+        reservations: &Reservations,
         is_gone: impl Fn(&AttemptId) -> bool,
     ) -> u64 {
         let Some(resumes) = &self.request.resumes else {
@@ -149,7 +162,7 @@ impl<'a> RequestInPool<'a> {
         }
         let host = self.pool.hosts().get(node);
         let promised = host.map_or(0, |host| {
-            kept.missing_of(node, host, &resumes.gpus, &is_gone)
+            reservations.missing_gpus(node, host, &resumes.gpus, &is_gone)
         });
         let runs = host
             .into_iter()
@@ -157,7 +170,7 @@ impl<'a> RequestInPool<'a> {
             .filter(|id| !is_gone(id))
             .filter_map(|id| self.scheduler.run(id)?.gpus_on(node));
         let mut taken: BTreeSet<&String> = runs.flatten().collect();
-        taken.extend(kept.gpus.get(node).into_iter().flatten());
+        taken.extend(reservations.gpus.get(node).into_iter().flatten());
         taken.extend(host.into_iter().flat_map(|host| &host.unfit_gpus));
         let taken = resumes.gpus.iter().filter(|gpu| taken.contains(gpu));
         promised.max(taken.count() as u64)
@@ -165,7 +178,7 @@ impl<'a> RequestInPool<'a> {
 
     /// Whether those of its own GPUs that are free now are promised to others in number. What these await may be over
     /// first, and then they need them: what comes free for the request is no substitute before it has.
-    pub(crate) fn own_gpus_are_promised(&self, kept: &Reservations) -> bool {
+    pub(crate) fn own_gpus_are_reserved(&self, reservations: &Reservations) -> bool {
         let Some(resumes) = &self.request.resumes else {
             return false;
         };
@@ -173,23 +186,23 @@ impl<'a> RequestInPool<'a> {
         let Some(host) = self.pool.hosts().get(node) else {
             return false;
         };
-        let promised = kept.on(node, host, None).gpus();
+        let promised = reservations.unavailable_on(node, host, None).gpus();
         if promised == 0 {
             return false;
         }
         let runs = host.runs.iter().filter_map(|id| self.scheduler.run(id));
         let held: BTreeSet<&String> = runs.filter_map(|run| run.gpus_on(node)).flatten().collect();
         let own = resumes.gpus.iter().filter(|gpu| !held.contains(gpu));
-        let own: Gpus = own.cloned().collect();
+        let own: GpuUuids = own.cloned().collect();
         let left = host.free().gpus().saturating_sub(promised);
         match host.is_mixed() {
-            true => kept.missing_of(node, host, &own, |_| false) > 0,
+            true => reservations.missing_gpus(node, host, &own, |_| false) > 0,
             false => own.len() as u64 > left,
         }
     }
 
     /// The GPUs that it waits for, where it waits for its own.
-    pub(crate) fn own_gpus(&self) -> Option<&'a Gpus> {
+    pub(crate) fn own_gpus(&self) -> Option<&'a GpuUuids> {
         let resumes = self.request.resumes.as_ref();
         resumes.map(|resumes| &resumes.gpus)
     }

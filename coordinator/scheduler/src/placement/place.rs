@@ -6,59 +6,74 @@ use alloc::vec::Vec;
 use sluice_common::amount::Amounts;
 use sluice_common::id::{NodeName, StepId};
 
-use crate::model::host::{Host, View};
+use crate::model::host::{Host, PlatformFilter};
 use crate::model::reservations::Reservations;
-use crate::model::units::HostUnits;
+use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
 
 /// Of the hosts on which a request fits, how many are weighed against each other: the tightest. So that a grant costs the
 /// same in a pool of a hundred hosts and of ten thousand.
-const LOOK: usize = 128;
+const MAX_HOSTS_COMPARED: usize = 128;
 
 impl<'a> RequestInPool<'a> {
-    /// How much of a declared key is free, with `kept` kept for others.
-    pub(crate) fn free_of(&self, key: &str, kept: &Reservations) -> Option<u64> {
+    /// How much of a declared key is free, with `reservations` kept for others.
+    pub(crate) fn free_of(&self, key: &str, reservations: &Reservations) -> Option<u64> {
         let declared = self.pool.declared(key)?;
-        let taken = self.pool.used().get(key).saturating_add(kept.pool.get(key));
+        let taken = self
+            .pool
+            .used()
+            .get(key)
+            .saturating_add(reservations.pool.get(key));
         Some(declared.saturating_sub(taken))
     }
 
-    fn pool_covers(&self, kept: &Reservations) -> bool {
+    fn pool_covers(&self, reservations: &Reservations) -> bool {
         let mut keys = self.request.demand.iter();
         keys.all(|(key, asked)| {
-            self.free_of(key.as_str(), kept)
+            self.free_of(key.as_str(), reservations)
                 .is_none_or(|free| asked <= free)
         })
     }
 
-    /// The hosts that fit it best out of what is free beyond `kept`, as many as it needs: those that it does not shun, then
+    /// The hosts that fit it best out of what is free beyond `reservations`, as many as it needs: those that it does not shun, then
     /// those where it strands the fewest GPUs, and of these the tightest.
-    pub(crate) fn hosts(&self, kept: &Reservations) -> Option<Vec<NodeName>> {
-        if !self.pool_covers(kept) {
+    pub(crate) fn best_hosts(&self, reservations: &Reservations) -> Option<Vec<NodeName>> {
+        if !self.pool_covers(reservations) {
             return None;
         }
         if let Some(resumes) = &self.request.resumes {
             let own = Vec::from([resumes.node.clone()]);
-            return self.fits_on(&own, kept).then_some(own);
+            return self.fits_on(&own, reservations).then_some(own);
         }
         let each = self.request.each;
         let demand_profile = &self.pool.demand_profile;
         let wanted = self.request.hosts as usize;
-        let looked_at = if demand_profile.is_unknown() {
-            wanted.saturating_add(self.request.shuns.len())
+        let considered = if demand_profile.is_unknown() {
+            wanted.saturating_add(self.request.avoided_hosts.len())
         } else {
-            wanted.max(LOOK)
+            wanted.max(MAX_HOSTS_COMPARED)
         };
         let kept_on = |node| {
             let host = self.pool.hosts().get(node);
-            host.map_or(HostUnits::default(), |host| kept.on(node, host, self.view))
+            host.map_or(HostResources::default(), |host| {
+                reservations.unavailable_on(node, host, self.platform)
+            })
         };
-        let left = |(node, free): (&'a NodeName, HostUnits)| (node, free.less(kept_on(node)));
-        let fitting = self.covering(&self.shelf().free).map(left);
-        let fitting = fitting.filter(|(_, free)| free.cover(each)).take(looked_at);
-        let shuns = |node: &NodeName| self.request.shuns.contains(node);
-        let offers = fitting
-            .map(|(node, free)| ((shuns(node), demand_profile.stranded_by(each, free)), node));
+        let left = |(node, free): (&'a NodeName, HostResources)| (node, free.less(kept_on(node)));
+        let fitting = self.covering(&self.host_index().by_free).map(left);
+        let fitting = fitting
+            .filter(|(_, free)| free.cover(each))
+            .take(considered);
+        let avoided_hosts = |node: &NodeName| self.request.avoided_hosts.contains(node);
+        let offers = fitting.map(|(node, free)| {
+            (
+                (
+                    avoided_hosts(node),
+                    demand_profile.fragmentation_change(each, free),
+                ),
+                node,
+            )
+        });
         let mut offers: Vec<((bool, i128), &NodeName)> = offers.collect();
         // They came tightest first, and of those that strand alike they stay so.
         offers.sort_by_key(|(worth, _)| *worth);
@@ -71,77 +86,77 @@ impl<'a> RequestInPool<'a> {
     }
 
     /// Whether enough open hosts are large enough, however full they are.
-    pub(crate) fn has_large_hosts(&self) -> bool {
+    pub(crate) fn has_enough_hosts(&self) -> bool {
         if let Some(resumes) = &self.request.resumes {
             return self.could_hold(core::slice::from_ref(&resumes.node));
         }
         let wanted = self.request.hosts as usize;
-        let large = self.covering(&self.shelf().open);
+        let large = self.covering(&self.host_index().by_usable);
         large.take(wanted).count() == wanted
     }
 
-    /// Whether exactly these hosts have enough free beyond `kept`.
-    pub(crate) fn fits_on(&self, hosts: &[NodeName], kept: &Reservations) -> bool {
+    /// Whether exactly these hosts have enough free beyond `reservations`.
+    pub(crate) fn fits_on(&self, hosts: &[NodeName], reservations: &Reservations) -> bool {
         let covers = |node: &NodeName| {
-            let host = self.pool.hosts().get(node).filter(|host| host.open);
-            let host = host.filter(|_| self.may_be_on(node));
+            let host = self.pool.hosts().get(node).filter(|host| host.schedulable);
+            let host = host.filter(|_| self.may_run_on(node));
             let fits = host.is_some_and(|host| {
-                let free = host.free_seen(self.view, HostUnits::default());
-                let kept = kept.on(node, host, self.view);
-                free.less(kept).cover(self.request.each)
+                let free = host.free_for(self.platform, HostResources::default());
+                let reservations = reservations.unavailable_on(node, host, self.platform);
+                free.less(reservations).cover(self.request.each)
             });
-            fits && self.own_gpus_taken(node, kept, |_| false) == 0
+            fits && self.own_gpus_taken(node, reservations, |_| false) == 0
         };
-        self.pool_covers(kept) && hosts.iter().all(covers)
+        self.pool_covers(reservations) && hosts.iter().all(covers)
     }
 
     /// Whether the hosts take work and are large enough, however full they are, and its view is one that it still asks for:
     /// the default platform of a pool may be another now.
     pub(crate) fn could_hold(&self, hosts: &[NodeName]) -> bool {
         let asked = self.pool.wanted(self.request);
-        let asks = self.view.map_or(asked.is_empty(), |view| {
-            asked.is_empty() || asked.contains(view)
+        let asks = self.platform.map_or(asked.is_empty(), |platform| {
+            asked.is_empty() || asked.contains(platform)
         });
         let asks = asks || self.request.resumes.is_some();
         asks && hosts.iter().all(|node| {
             let host = self.pool.hosts().get(node);
-            let large = |host: &Host| host.fit_seen(self.view).cover(self.request.each);
-            host.is_some_and(|host| host.open && large(host)) && self.may_be_on(node)
+            let large = |host: &Host| host.usable_for(self.platform).cover(self.request.each);
+            host.is_some_and(|host| host.schedulable && large(host)) && self.may_run_on(node)
         })
     }
 
     /// The free place that it would take now by the first of its views that has one, if its own policy lets it.
-    pub(crate) fn place(&self) -> Option<Room<'a>> {
-        self.each_view().find_map(|before| {
-            let (hosts, around) = before.room()?;
-            Some(Room {
+    pub(crate) fn find_placement(&self) -> Option<FreePlacement<'a>> {
+        self.each_platform().find_map(|in_pool| {
+            let (hosts, passed) = in_pool.find_hosts()?;
+            Some(FreePlacement {
                 hosts,
-                around,
-                view: before.view,
+                passed,
+                platform: in_pool.platform,
             })
         })
     }
 
     /// The free place that it would take now, if its own policy lets it, and around whom it would be granted.
-    fn room(&self) -> Option<(Vec<NodeName>, BTreeSet<StepId>)> {
+    fn find_hosts(&self) -> Option<(Vec<NodeName>, BTreeSet<StepId>)> {
         if !self.is_allowed(&Amounts::new()) {
             return None;
         }
-        let promises = self.promises();
-        if let Some(hosts) = self.hosts(promises.all()) {
+        let reserved = self.reserved_for_others();
+        if let Some(hosts) = self.best_hosts(reserved.all()) {
             return Some((hosts, BTreeSet::new()));
         }
-        let (head, _) = promises
+        let (head, _) = reserved
             .soft
             .as_ref()
-            .filter(|_| promises.may_be_passed(self.request))?;
-        let hosts = self.hosts(&promises.firm)?;
+            .filter(|_| reserved.allows_backfill(self.request))?;
+        let hosts = self.best_hosts(&reserved.firm)?;
         Some((hosts, BTreeSet::from([head.clone()])))
     }
 
     /// The first request of its own subject ahead of it that waits for the subject's limit: a grant past it is backfill
     /// to it, where it can be made to give way.
-    pub(crate) fn passes(&self) -> Option<StepId> {
+    pub(crate) fn limited_request_ahead(&self) -> Option<StepId> {
         if !self.request.preemptible {
             return None;
         }
@@ -149,9 +164,9 @@ impl<'a> RequestInPool<'a> {
         let heads = self.account.queue.heads();
         let ahead = heads.filter_map(|step| {
             let other =
-                RequestInPool::of(self.scheduler, self.pool, self.scheduler.request(step)?)?;
+                RequestInPool::new(self.scheduler, self.pool, self.scheduler.request(step)?)?;
             let rank = other.rank();
-            let waits = other.over_limit(&Amounts::new()).next().is_some();
+            let waits = other.keys_over_limit(&Amounts::new()).next().is_some();
             (rank < own && waits).then(|| (rank, step.clone()))
         });
         ahead.min().map(|(_, step)| step)
@@ -160,10 +175,10 @@ impl<'a> RequestInPool<'a> {
 
 /// A free place for a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Room<'a> {
+pub(crate) struct FreePlacement<'a> {
     pub(crate) hosts: Vec<NodeName>,
     /// Around whom it would be granted.
-    pub(crate) around: BTreeSet<StepId>,
+    pub(crate) passed: BTreeSet<StepId>,
     /// By which platform it was found.
-    pub(crate) view: View<'a>,
+    pub(crate) platform: PlatformFilter<'a>,
 }

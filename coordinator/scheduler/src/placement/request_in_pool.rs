@@ -7,13 +7,13 @@ use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, NodeName, StepId};
 
 use crate::model::account::Account;
-use crate::model::host::{Shelf, View};
+use crate::model::host::{HostIndex, PlatformFilter};
 use crate::model::pool::Pool;
-use crate::model::queue_order::{self, Rank};
+use crate::model::queue_order::{self, QueueRank};
 use crate::model::request::Request;
 use crate::model::reservations::Reservations;
+use crate::model::resources::HostResources;
 use crate::model::scheduler::Scheduler;
-use crate::model::units::HostUnits;
 
 /// A request before one of its pools.
 #[derive(Clone, Copy, Debug)]
@@ -23,20 +23,20 @@ pub(crate) struct RequestInPool<'a> {
     pub(crate) account: &'a Account,
     pub(crate) request: &'a Request,
     /// The platform that it looks at.
-    pub(crate) view: View<'a>,
+    pub(crate) platform: PlatformFilter<'a>,
 }
 
 impl Scheduler {
     /// Whether a request fits wholly into what is unused of its subject's reserved share in a pool, and promised to no other
     /// of it.
     pub fn is_in_share(&self, pool: &Pool, request: &Request) -> bool {
-        RequestInPool::of(self, pool, request).is_some_and(|before| before.is_in_share())
+        RequestInPool::new(self, pool, request).is_some_and(|in_pool| in_pool.is_in_share())
     }
 }
 
 impl<'a> RequestInPool<'a> {
     /// `None` where its subject has no policy there.
-    pub(crate) fn of(
+    pub(crate) fn new(
         scheduler: &'a Scheduler,
         pool: &'a Pool,
         request: &'a Request,
@@ -48,11 +48,11 @@ impl<'a> RequestInPool<'a> {
             pool,
             account,
             request,
-            view: first_view(pool, request),
+            platform: first_platform(pool, request),
         })
     }
 
-    pub(crate) fn rank(&self) -> Rank {
+    pub(crate) fn rank(&self) -> QueueRank {
         queue_order::rank(self.scheduler, self.pool, self.account, self.request)
     }
 
@@ -71,28 +71,28 @@ impl<'a> RequestInPool<'a> {
 
     /// Whether its subject's own policy lets it start, if `gone` of what the subject uses were not.
     pub(crate) fn is_allowed(&self, gone: &Amounts) -> bool {
-        self.short_of_limit(gone).next().is_none()
+        self.keys_short_of_limit(gone).next().is_none()
             && (self.request.preemptible || self.is_in_share())
     }
 
     /// The keys of which it would use more than its subject's limit.
-    pub(crate) fn over_limit<'b>(
+    pub(crate) fn keys_over_limit<'b>(
         &self,
         gone: &'b Amounts,
     ) -> impl Iterator<Item = &'a str> + use<'a, 'b> {
-        self.beyond_limit(gone, |_| 0)
+        self.keys_beyond(gone, |_| 0)
     }
 
     /// Those of which it would, once others of its subject have started to whom it is promised that they will.
-    pub(crate) fn short_of_limit<'b>(
+    pub(crate) fn keys_short_of_limit<'b>(
         &self,
         gone: &'b Amounts,
     ) -> impl Iterator<Item = &'a str> + use<'a, 'b> {
-        let before = *self;
-        self.beyond_limit(gone, move |key| before.promised_of(key))
+        let in_pool = *self;
+        self.keys_beyond(gone, move |key| in_pool.nominated_amount(key))
     }
 
-    fn beyond_limit<'b, F: Fn(&str) -> u64>(
+    fn keys_beyond<'b, F: Fn(&str) -> u64>(
         &self,
         gone: &'b Amounts,
         promised: F,
@@ -113,17 +113,21 @@ impl<'a> RequestInPool<'a> {
 
     /// What others are promised: what it may not take at all, and what it may take only as backfill to whom. A soft
     /// promise binds those behind it alone.
-    pub(crate) fn promises(&self) -> Promises {
+    pub(crate) fn reserved_for_others(&self) -> ReservedForOthers {
         let mut firm = Reservations::default();
         for step in self
             .pool
-            .firm
+            .firm_nominations
             .iter()
             .filter(|step| **step != self.request.step)
         {
             self.add(step, &mut firm);
         }
-        let soft = self.pool.soft.as_ref().filter(|step| self.is_behind(step));
+        let soft = self
+            .pool
+            .soft_nomination
+            .as_ref()
+            .filter(|step| self.is_behind(step));
         let soft = soft.map(|step| {
             let mut with_soft = firm.clone();
             self.add(step, &mut with_soft);
@@ -131,34 +135,35 @@ impl<'a> RequestInPool<'a> {
         });
         let head = soft.as_ref();
         let head = head.and_then(|(step, _)| self.scheduler.nomination(step));
-        Promises {
-            is_coming: head.is_some_and(|promise| self.scheduler.is_coming(promise)),
+        ReservedForOthers {
+            awaits_only_releasing: head
+                .is_some_and(|promise| self.scheduler.awaits_only_releasing(promise)),
             firm,
             soft,
         }
     }
 
-    fn add(&self, step: &StepId, kept: &mut Reservations) {
+    fn add(&self, step: &StepId, reservations: &mut Reservations) {
         let request = self.scheduler.request(step);
         let nomination = self.scheduler.nomination(step);
         if let (Some(request), Some(nomination)) = (request, nomination) {
-            kept.add(self.scheduler, request, nomination);
+            reservations.add(self.scheduler, request, nomination);
         }
     }
 
     /// All that is firmly promised to others, what the runs that go for it still hold included: who waits for the end of
     /// these too has only the rest of them.
-    pub(crate) fn promised_in_full(&self) -> Reservations {
-        let others = self.pool.firm.iter();
-        let mut kept = Reservations::default();
+    pub(crate) fn reserved_in_full(&self) -> Reservations {
+        let others = self.pool.firm_nominations.iter();
+        let mut reservations = Reservations::default();
         for step in others.filter(|step| **step != self.request.step) {
             if let Some(request) = self.scheduler.request(step)
                 && let Some(nomination) = self.scheduler.nomination(step)
             {
-                kept.add_in_full(self.scheduler, request, nomination);
+                reservations.add_in_full(self.scheduler, request, nomination);
             }
         }
-        kept
+        reservations
     }
 
     fn is_behind(&self, step: &StepId) -> bool {
@@ -166,49 +171,49 @@ impl<'a> RequestInPool<'a> {
             return false;
         }
         let other = self.scheduler.request(step);
-        let other = other.and_then(|other| RequestInPool::of(self.scheduler, self.pool, other));
+        let other = other.and_then(|other| RequestInPool::new(self.scheduler, self.pool, other));
         other.is_some_and(|other| other.rank() < self.rank())
     }
 
     /// The request before its pool once for each of its views, the one that it likes best first.
-    pub(crate) fn each_view(&self) -> impl Iterator<Item = RequestInPool<'a>> + use<'a> {
-        let before = *self;
-        let views = self.pool.views(self.request).into_iter();
-        views.map(move |view| before.seeing(view))
+    pub(crate) fn each_platform(&self) -> impl Iterator<Item = RequestInPool<'a>> + use<'a> {
+        let in_pool = *self;
+        let platforms_of = self.pool.platforms_of(self.request).into_iter();
+        platforms_of.map(move |platform| in_pool.on_platform(platform))
     }
 
     /// The same by another view.
-    pub(crate) fn seeing(&self, view: View<'a>) -> Self {
-        Self { view, ..*self }
+    pub(crate) fn on_platform(&self, platform: PlatformFilter<'a>) -> Self {
+        Self { platform, ..*self }
     }
 
-    pub(crate) fn shelf(&self) -> &'a Shelf {
-        self.pool.shelf(self.view)
+    pub(crate) fn host_index(&self) -> &'a HostIndex {
+        self.pool.host_index(self.platform)
     }
 
     /// What comes free of a host for the request when a run gives back `each`.
-    pub(crate) fn given_back(
+    pub(crate) fn released_for(
         &self,
         node: &NodeName,
         attempt: &AttemptId,
-        each: HostUnits,
-    ) -> HostUnits {
+        each: HostResources,
+    ) -> HostResources {
         let host = self.pool.hosts().get(node);
-        host.map_or(each, |host| host.given_back(self.view, attempt, each))
+        host.map_or(each, |host| host.released_for(self.platform, attempt, each))
     }
 
     /// How much of a key others of its subject will use that are promised a place, beyond what the subject's own runs give
     /// back for them.
-    pub(crate) fn promised_of(&self, key: &str) -> u64 {
-        let others = self.scheduler.promised_to(self.pool, self.account);
+    pub(crate) fn nominated_amount(&self, key: &str) -> u64 {
+        let others = self.scheduler.nominations_on(self.pool, self.account);
         let others = others.filter(|(other, _)| other.step != self.request.step);
-        let adds = others.map(|(other, nomination)| {
-            let adds = self
+        let added_use = others.map(|(other, nomination)| {
+            let added_use = self
                 .scheduler
-                .adds(self.account, other, nomination, |_| false);
-            adds.get(key)
+                .added_use(self.account, other, nomination, |_| false);
+            added_use.get(key)
         });
-        adds.fold(0, u64::saturating_add)
+        added_use.fold(0, u64::saturating_add)
     }
 
     /// What counts against its subject's reserved share for it.
@@ -220,34 +225,36 @@ impl<'a> RequestInPool<'a> {
             request,
             ..
         } = self;
-        scheduler.counted_against(pool, account, request)
+        scheduler.counted_use(pool, account, request)
     }
 }
 
-fn first_view<'a>(pool: &'a Pool, request: &'a Request) -> View<'a> {
-    pool.views(request).into_iter().next().flatten()
+fn first_platform<'a>(pool: &'a Pool, request: &'a Request) -> PlatformFilter<'a> {
+    pool.platforms_of(request).into_iter().next().flatten()
 }
 
 /// What is promised to others than a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Promises {
+pub(crate) struct ReservedForOthers {
     /// To those that nobody may take from.
     pub(crate) firm: Reservations,
     /// To the head that goes before it, with the firm ones added.
     pub(crate) soft: Option<(StepId, Reservations)>,
     /// Whether all that the head waits for is being released.
-    is_coming: bool,
+    awaits_only_releasing: bool,
 }
 
-impl Promises {
+impl ReservedForOthers {
     /// Whether a request may be granted around the head: one that can be made to give way. Not where the head is about to
     /// start, for it would have to at once, and the head would wait for that.
-    pub(crate) fn may_be_passed(&self, request: &Request) -> bool {
-        request.preemptible && !self.is_coming
+    pub(crate) fn allows_backfill(&self, request: &Request) -> bool {
+        request.preemptible && !self.awaits_only_releasing
     }
 
     /// All of it.
     pub(crate) fn all(&self) -> &Reservations {
-        self.soft.as_ref().map_or(&self.firm, |(_, kept)| kept)
+        self.soft
+            .as_ref()
+            .map_or(&self.firm, |(_, reservations)| reservations)
     }
 }

@@ -29,7 +29,7 @@ pub enum Protected {
     /// It cannot be made to give way.
     NotPreemptible,
     /// It is being stopped already.
-    Leaving,
+    Releasing,
     /// It is the waiter's own subject's.
     Own,
     /// Its subject holds no more than its reserved share of what is short.
@@ -48,7 +48,7 @@ pub(crate) struct VictimRank {
     pub(crate) foreign: bool,
     pub(crate) priority: u64,
     pub(crate) work: u128,
-    pub(crate) began: Reverse<Time>,
+    pub(crate) start_time: Reverse<Time>,
     pub(crate) place: Reverse<u64>,
 }
 
@@ -65,41 +65,41 @@ pub(crate) struct Candidate<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PreemptionRule {
     Own,
-    TakeBack,
+    Backfill,
     /// Priority or reclaim: only what is held beyond the share.
     Excess,
 }
 
 /// Every run that could be taken on some ground, in victim order.
-pub(crate) fn candidates<'a>(before: RequestInPool<'a>, now: Time) -> Vec<Candidate<'a>> {
+pub(crate) fn candidates<'a>(in_pool: RequestInPool<'a>, now: Time) -> Vec<Candidate<'a>> {
     let RequestInPool {
         scheduler,
         pool,
         request,
         ..
-    } = before;
-    let in_share = before.is_in_share();
+    } = in_pool;
+    let in_share = in_pool.is_in_share();
     let mut found: Vec<Candidate<'a>> = Vec::new();
     for (subject, other) in pool.accounts() {
-        let Ok(rule) = rule(before, in_share, subject, other) else {
+        let Ok(rule) = rule(in_pool, in_share, subject, other) else {
             continue;
         };
-        if rule == PreemptionRule::Excess && !holds_what_may_be_short(before, other) {
+        if rule == PreemptionRule::Excess && !holds_what_may_be_short(in_pool, other) {
             continue;
         }
         let runs = other
             .runs
             .iter()
             .filter_map(|id| Some((id, scheduler.run(id)?)));
-        let runs = runs.filter(|(_, run)| spared(before, rule, run, now).is_none());
+        let runs = runs.filter(|(_, run)| protection(in_pool, rule, run, now).is_none());
         let first = found.len();
         found.extend(runs.map(|(id, run)| candidate(id, run, rule, other.priority(), now)));
         if rule == PreemptionRule::Excess && !in_share {
-            spare_what_fits_in_share(&mut found[first..], before, other);
+            spare_what_fits_in_share(&mut found[first..], in_pool, other);
         }
     }
     if let Some(around) = pool.backfill.get(&request.step) {
-        add_granted_around(&mut found, before, around, now);
+        add_backfill(&mut found, in_pool, around, now);
     }
     found.sort_unstable_by_key(|candidate| candidate.rank);
     found
@@ -108,11 +108,11 @@ pub(crate) fn candidates<'a>(before: RequestInPool<'a>, now: Time) -> Vec<Candid
 /// Notes, for a waiter that must borrow, which keys a run holds within its subject's share.
 fn spare_what_fits_in_share<'a>(
     found: &mut [Candidate<'a>],
-    before: RequestInPool<'a>,
+    in_pool: RequestInPool<'a>,
     other: &'a Account,
 ) {
-    for (key, _) in before.request.demand.iter() {
-        let held = runs_in_share(before.scheduler, other, key.as_str());
+    for (key, _) in in_pool.request.demand.iter() {
+        let held = runs_in_share(in_pool.scheduler, other, key.as_str());
         for candidate in found.iter_mut().filter(|it| held.contains(it.id)) {
             candidate.in_share.push(key.as_str());
         }
@@ -120,18 +120,18 @@ fn spare_what_fits_in_share<'a>(
 }
 
 /// Runs that were granted around the request may be taken back, on whatever ground they are candidates already.
-fn add_granted_around<'a>(
+fn add_backfill<'a>(
     found: &mut Vec<Candidate<'a>>,
-    before: RequestInPool<'a>,
+    in_pool: RequestInPool<'a>,
     around: &'a BTreeSet<AttemptId>,
     now: Time,
 ) {
     let RequestInPool {
         scheduler, pool, ..
-    } = before;
+    } = in_pool;
     for candidate in found.iter_mut() {
         if candidate.rule == PreemptionRule::Excess && around.contains(candidate.id) {
-            candidate.rule = PreemptionRule::TakeBack;
+            candidate.rule = PreemptionRule::Backfill;
         }
     }
     let known: BTreeSet<&AttemptId> = found.iter().map(|candidate| candidate.id).collect();
@@ -139,12 +139,12 @@ fn add_granted_around<'a>(
         .iter()
         .filter(|id| !known.contains(id))
         .filter_map(|id| Some((id, scheduler.run(id)?)))
-        .filter(|(_, run)| spared(before, PreemptionRule::TakeBack, run, now).is_none());
+        .filter(|(_, run)| protection(in_pool, PreemptionRule::Backfill, run, now).is_none());
     let others: Vec<Candidate<'a>> = others
         .map(|(id, run)| {
             let account = pool.account(&run.request.subject);
             let priority = account.map_or(0, |account| account.priority());
-            candidate(id, run, PreemptionRule::TakeBack, priority, now)
+            candidate(id, run, PreemptionRule::Backfill, priority, now)
         })
         .collect();
     found.extend(others);
@@ -152,22 +152,22 @@ fn add_granted_around<'a>(
 
 /// On what ground a request may take a subject's runs at all.
 fn rule(
-    before: RequestInPool<'_>,
+    in_pool: RequestInPool<'_>,
     in_share: bool,
     subject: &Subject,
     other: &Account,
 ) -> Result<PreemptionRule, Protected> {
-    if *subject == before.request.subject {
-        return match before.request.preemptible {
+    if *subject == in_pool.request.subject {
+        return match in_pool.request.preemptible {
             true => Err(Protected::Own),
             false => Ok(PreemptionRule::Own),
         };
     }
     let theirs = other.priority();
-    if !in_share && before.account.priority() <= theirs {
+    if !in_share && in_pool.account.priority() <= theirs {
         return Err(Protected::Priority(theirs));
     }
-    match before.pool.holds_excess(other) {
+    match in_pool.pool.holds_excess(other) {
         true => Ok(PreemptionRule::Excess),
         false => Err(Protected::InShare),
     }
@@ -175,8 +175,8 @@ fn rule(
 
 /// Whether a subject holds more than its share of anything that the request could be short of: no run of another goes for
 /// it.
-fn holds_what_may_be_short(before: RequestInPool<'_>, other: &Account) -> bool {
-    let RequestInPool { pool, request, .. } = before;
+fn holds_what_may_be_short(in_pool: RequestInPool<'_>, other: &Account) -> bool {
+    let RequestInPool { pool, request, .. } = in_pool;
     let mut excess = pool.excess(other);
     excess.any(|(key, ..)| {
         let asks = request.demand.get(key) > 0;
@@ -185,62 +185,66 @@ fn holds_what_may_be_short(before: RequestInPool<'_>, other: &Account) -> bool {
 }
 
 /// What spares one of those runs all the same.
-fn spared(
-    before: RequestInPool<'_>,
+fn protection(
+    in_pool: RequestInPool<'_>,
     rule: PreemptionRule,
     run: &Run,
     now: Time,
 ) -> Option<Protected> {
-    fixed(before, run).or_else(|| match rule {
-        PreemptionRule::Own | PreemptionRule::TakeBack => None,
-        PreemptionRule::Excess => spared_until(before.pool, run, now).map(Protected::MinRuntime),
+    unconditional_protection(in_pool, run).or_else(|| match rule {
+        PreemptionRule::Own | PreemptionRule::Backfill => None,
+        PreemptionRule::Excess => {
+            protected_until(in_pool.pool, run, now).map(Protected::MinRuntime)
+        }
     })
 }
 
 /// Until when a run is spared by others' priority and reclaim, where it is.
-pub(crate) fn spared_until(pool: &Pool, run: &Run, now: Time) -> Option<Time> {
-    let until = run.began() + pool.terms().min_runtime;
+pub(crate) fn protected_until(pool: &Pool, run: &Run, now: Time) -> Option<Time> {
+    let until = run.start_time() + pool.terms().min_runtime;
     (now < until).then_some(until)
 }
 
 /// What spares a run of the pool from a request that is short of a key; `None` where it may be taken.
-pub(crate) fn sparing(
-    before: RequestInPool<'_>,
+pub(crate) fn protection_for_key(
+    in_pool: RequestInPool<'_>,
     run: &Run,
     key: &str,
     now: Time,
 ) -> Option<Protected> {
-    if run.backfill.contains(&before.request.step) {
-        return spared(before, PreemptionRule::TakeBack, run, now);
+    if run.backfill.contains(&in_pool.request.step) {
+        return protection(in_pool, PreemptionRule::Backfill, run, now);
     }
     let subject = &run.request.subject;
-    let account = before.pool.account(subject)?;
-    match rule(before, before.is_in_share(), subject, account) {
+    let account = in_pool.pool.account(subject)?;
+    match rule(in_pool, in_pool.is_in_share(), subject, account) {
         Ok(PreemptionRule::Excess)
-            if account.beyond(key, 0) == 0 || is_in_share(before, account, run, key) =>
+            if account.above_reserved(key, 0) == 0 || is_in_share(in_pool, account, run, key) =>
         {
-            fixed(before, run).or(Some(Protected::InShare))
+            unconditional_protection(in_pool, run).or(Some(Protected::InShare))
         }
-        Ok(rule) => spared(before, rule, run, now),
-        Err(sparing) => fixed(before, run).or(Some(sparing)),
+        Ok(rule) => protection(in_pool, rule, run, now),
+        Err(protection_for_key) => {
+            unconditional_protection(in_pool, run).or(Some(protection_for_key))
+        }
     }
 }
 
 /// Whether a waiter that must borrow finds a run within its subject's share of a key.
-fn is_in_share(before: RequestInPool<'_>, account: &Account, run: &Run, key: &str) -> bool {
-    let mut held = runs_in_share(before.scheduler, account, key).into_iter();
-    !before.is_in_share() && held.any(|id| before.scheduler.run(id) == Some(run))
+fn is_in_share(in_pool: RequestInPool<'_>, account: &Account, run: &Run, key: &str) -> bool {
+    let mut held = runs_in_share(in_pool.scheduler, account, key).into_iter();
+    !in_pool.is_in_share() && held.any(|id| in_pool.scheduler.run(id) == Some(run))
 }
 
 /// What spares a run from everybody.
-fn fixed(before: RequestInPool<'_>, run: &Run) -> Option<Protected> {
-    match (run.is_leaving(), run.request.preemptible) {
-        (true, _) => Some(Protected::Leaving),
+fn unconditional_protection(in_pool: RequestInPool<'_>, run: &Run) -> Option<Protected> {
+    match (run.is_releasing(), run.request.preemptible) {
+        (true, _) => Some(Protected::Releasing),
         (false, false) => Some(Protected::NotPreemptible),
         (false, true) => {
             // Victims are not revoked: what goes for a frozen run is not to go in vain.
             let is_promised = || {
-                let nomination = before.scheduler.nomination(&run.request.step);
+                let nomination = in_pool.scheduler.nomination(&run.request.step);
                 nomination.is_some_and(|it| it.is_firm())
             };
             (run.is_frozen() && is_promised()).then_some(Protected::Resuming)
@@ -259,7 +263,7 @@ fn candidate<'a>(
         foreign: rule != PreemptionRule::Own,
         priority,
         work: run.work(now),
-        began: Reverse(run.began()),
+        start_time: Reverse(run.start_time()),
         place: Reverse(run.request.place),
     };
     Candidate {
@@ -274,21 +278,25 @@ fn candidate<'a>(
 /// The first of each class of requests of the subjects that were asked about: who could be inside its share again. One
 /// decision asks for many sets of victims, and looks them up once.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Heads<'a>(Rc<RefCell<Found<'a>>>);
+pub(crate) struct HeadCache<'a>(Rc<RefCell<HeadsBySubject<'a>>>);
 
-type Found<'a> = BTreeMap<&'a Subject, Rc<[&'a Request]>>;
+type HeadsBySubject<'a> = BTreeMap<&'a Subject, Rc<[&'a Request]>>;
 
-impl<'a> Heads<'a> {
+impl<'a> HeadCache<'a> {
     /// Those of a subject.
-    pub(crate) fn of(&self, before: RequestInPool<'a>, subject: &'a Subject) -> Rc<[&'a Request]> {
+    pub(crate) fn of_subject(
+        &self,
+        in_pool: RequestInPool<'a>,
+        subject: &'a Subject,
+    ) -> Rc<[&'a Request]> {
         let mut found = self.0.borrow_mut();
         let heads = found.entry(subject).or_insert_with(|| {
-            let account = before.pool.account(subject).into_iter();
+            let account = in_pool.pool.account(subject).into_iter();
             // The next of the waiter's kind stands behind it.
-            let waits = |step: &StepId| *step == before.request.step;
+            let waits = |step: &StepId| *step == in_pool.request.step;
             let heads = account.flat_map(move |account| account.queue.heads_past(waits));
             heads
-                .filter_map(|step| before.scheduler.request(step))
+                .filter_map(|step| in_pool.scheduler.request(step))
                 .collect()
         });
         Rc::clone(heads)

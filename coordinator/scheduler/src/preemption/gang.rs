@@ -11,46 +11,46 @@ use alloc::vec::Vec;
 
 use sluice_common::id::NodeName;
 
-use crate::model::request::ByHost;
+use crate::model::request::ResourcesByHost;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::index::CandidateIndex;
 use crate::preemption::offer::{Offer, PreemptionCost};
 use crate::preemption::what_if::WhatIf;
 
 /// With how many different hosts the search is begun where runs hold several: each costs as much as the first.
-const BEGINNINGS: usize = 8;
+const MAX_FIRST_HOSTS: usize = 8;
 /// How many sets of hosts are looked at beside as many as the gang needs hosts: a bound on what one decision costs where
 /// next to nothing fits together.
-const TRIES: usize = 128;
+const MAX_HOST_SETS: usize = 128;
 
 /// The hosts on which a gang could run at the least price, of those that are looked at.
 pub(crate) fn cheapest_hosts<'a, 'c>(
-    before: RequestInPool<'a>,
+    in_pool: RequestInPool<'a>,
     base: &WhatIf<'a>,
     index: &CandidateIndex<'a, 'c>,
 ) -> Option<Offer<'a, 'c>> {
-    let wanted = before.request.hosts as usize;
+    let wanted = in_pool.request.hosts as usize;
     let mut search = Search {
-        before,
+        in_pool,
         base,
         index,
         wanted,
         wide: index.all.iter().any(|it| it.run.holding.len() > 1),
-        tries: TRIES + BEGINNINGS.saturating_mul(wanted),
+        tries: MAX_HOST_SETS + MAX_FIRST_HOSTS.saturating_mul(wanted),
     };
     let offers = search.alone();
     search.cheapest(&offers)
 }
 
 /// One host alone, with its price.
-struct Priced<'a, 'c> {
-    price: PreemptionCost,
+struct PricedHost<'a, 'c> {
+    cost: PreemptionCost,
     host: NodeName,
     offer: Offer<'a, 'c>,
 }
 
 struct Search<'s, 'a, 'c> {
-    before: RequestInPool<'a>,
+    in_pool: RequestInPool<'a>,
     base: &'s WhatIf<'a>,
     index: &'s CandidateIndex<'a, 'c>,
     wanted: usize,
@@ -63,17 +63,24 @@ struct Search<'s, 'a, 'c> {
 impl<'a, 'c> Search<'_, 'a, 'c> {
     /// Every host that is worth a look, by itself, the cheapest first: those where somebody could be taken or goes anyhow,
     /// and as many of the others that have room as the gang could use.
-    fn alone(&self) -> Vec<Priced<'a, 'c>> {
-        let RequestInPool { pool, .. } = self.before;
-        let shelf = self.before.shelf();
+    fn alone(&self) -> Vec<PricedHost<'a, 'c>> {
+        let RequestInPool { pool, .. } = self.in_pool;
+        let host_index = self.in_pool.host_index();
         let busy = self.index.on.keys().copied().chain(self.base.freed_hosts());
         let busy: BTreeSet<&NodeName> = busy.collect();
         let fits = |node: &NodeName| self.base.could_cover(node, self.index.held_on(node));
-        let idle = self.before.covering(&shelf.free).map(|(node, _)| node);
+        let idle = self
+            .in_pool
+            .covering(&host_index.by_free)
+            .map(|(node, _)| node);
         let idle = idle.filter(|node| !busy.contains(node) && fits(node));
         let idle: Vec<&NodeName> = idle.take(self.wanted).collect();
-        let open = |node: &&&NodeName| pool.hosts().get(**node).is_some_and(|host| host.open);
-        let lets = |node: &&NodeName| self.before.may_be_on(node);
+        let open = |node: &&&NodeName| {
+            pool.hosts()
+                .get(**node)
+                .is_some_and(|host| host.schedulable)
+        };
+        let lets = |node: &&NodeName| self.in_pool.may_run_on(node);
         let busy = busy
             .iter()
             .filter(open)
@@ -84,27 +91,27 @@ impl<'a, 'c> Search<'_, 'a, 'c> {
         let offers = hosts.filter_map(|node| {
             let host = node.clone();
             let offer = self.on(Vec::from([host.clone()]))?;
-            let price = offer.price();
-            Some(Priced { price, host, offer })
+            let cost = offer.cost();
+            Some(PricedHost { cost, host, offer })
         });
-        let mut offers: Vec<Priced<'a, 'c>> = offers.collect();
-        offers.sort_by(|a, b| (&a.price, &a.host).cmp(&(&b.price, &b.host)));
+        let mut offers: Vec<PricedHost<'a, 'c>> = offers.collect();
+        offers.sort_by(|a, b| (&a.cost, &a.host).cmp(&(&b.cost, &b.host)));
         offers
     }
 
     fn on(&self, hosts: Vec<NodeName>) -> Option<Offer<'a, 'c>> {
-        Offer::on(self.base, self.index, hosts)
+        Offer::for_hosts(self.base, self.index, hosts)
     }
 
     /// The best of what is found from several beginnings; where nothing is found, from all.
-    fn cheapest(&mut self, offers: &[Priced<'a, 'c>]) -> Option<Offer<'a, 'c>> {
+    fn cheapest(&mut self, offers: &[PricedHost<'a, 'c>]) -> Option<Offer<'a, 'c>> {
         if let Some(found) = self.all_at_once(offers) {
             return Some(found);
         }
-        let beginnings = if self.wide { BEGINNINGS } else { 1 };
+        let first_hosts = if self.wide { MAX_FIRST_HOSTS } else { 1 };
         let mut best: Option<(PreemptionCost, Offer<'a, 'c>)> = None;
         for (n, first) in offers.iter().enumerate() {
-            let enough = best.is_some() && n >= beginnings;
+            let enough = best.is_some() && n >= first_hosts;
             if enough || self.tries == 0 {
                 break;
             }
@@ -112,17 +119,17 @@ impl<'a, 'c> Search<'_, 'a, 'c> {
             let Some(found) = self.grow(&first.offer, others) else {
                 continue;
             };
-            let price = found.price();
-            let better = best.as_ref().is_none_or(|(known, _)| price < *known);
+            let cost = found.cost();
+            let better = best.as_ref().is_none_or(|(known, _)| cost < *known);
             if better {
-                best = Some((price, found));
+                best = Some((cost, found));
             }
         }
         best.map(|(_, offer)| offer)
     }
 
     /// The cheapest hosts, where these have a lawful set between them and no others can be cheaper together.
-    fn all_at_once(&self, offers: &[Priced<'a, 'c>]) -> Option<Offer<'a, 'c>> {
+    fn all_at_once(&self, offers: &[PricedHost<'a, 'c>]) -> Option<Offer<'a, 'c>> {
         let first = offers.get(..self.wanted).filter(|_| !self.wide)?;
         self.on(first.iter().map(|one| one.host.clone()).collect())
     }
@@ -131,7 +138,7 @@ impl<'a, 'c> Search<'_, 'a, 'c> {
     fn grow(
         &mut self,
         offer: &Offer<'a, 'c>,
-        others: Vec<&Priced<'a, 'c>>,
+        others: Vec<&PricedHost<'a, 'c>>,
     ) -> Option<Offer<'a, 'c>> {
         let missing = self.wanted - offer.hosts.len();
         if missing == 0 {
@@ -156,15 +163,15 @@ impl<'a, 'c> Search<'_, 'a, 'c> {
     fn nearest_first<'o>(
         &self,
         offer: &Offer<'a, 'c>,
-        mut others: Vec<&'o Priced<'a, 'c>>,
-    ) -> Vec<&'o Priced<'a, 'c>> {
-        let mut freed = ByHost::new();
+        mut others: Vec<&'o PricedHost<'a, 'c>>,
+    ) -> Vec<&'o PricedHost<'a, 'c>> {
+        let mut freed = ResourcesByHost::new();
         let wide = offer.taken.iter();
         for candidate in wide.filter(|candidate| candidate.run.holding.len() > 1) {
             for node in &candidate.run.holding {
                 let sum = freed.entry(node.clone()).or_default();
                 let each = candidate.run.each();
-                let each = self.before.given_back(node, candidate.id, each);
+                let each = self.in_pool.released_for(node, candidate.id, each);
                 *sum = sum.plus(each);
             }
         }

@@ -7,20 +7,20 @@ use alloc::vec::Vec;
 
 use sluice_common::id::NodeName;
 
-use crate::model::units::HostUnits;
+use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
-use crate::preemption::candidates::{Candidate, Heads};
+use crate::preemption::candidates::{Candidate, HeadCache};
 
 /// Candidates in victim order: all, and by host, so that what one host offers is found without a look at what runs
 /// elsewhere.
 #[derive(Clone)]
 pub(crate) struct CandidateIndex<'a, 'c> {
-    pub(crate) before: RequestInPool<'a>,
+    pub(crate) in_pool: RequestInPool<'a>,
     /// Whether only sets count that would not be taken back at once.
-    pub(crate) lasting: bool,
+    pub(crate) must_last: bool,
     pub(crate) all: Rc<[&'c Candidate<'a>]>,
     pub(crate) on: Rc<BTreeMap<&'a NodeName, HostCandidates<'a, 'c>>>,
-    pub(crate) heads: Heads<'a>,
+    pub(crate) heads: HeadCache<'a>,
 }
 
 /// Candidates on one host.
@@ -28,33 +28,33 @@ pub(crate) struct CandidateIndex<'a, 'c> {
 pub(crate) struct HostCandidates<'a, 'c> {
     pub(crate) candidates: Vec<&'c Candidate<'a>>,
     /// All that they hold of it.
-    pub(crate) held: HostUnits,
+    pub(crate) held: HostResources,
 }
 
 impl<'a, 'c> CandidateIndex<'a, 'c> {
-    pub(crate) fn of(before: RequestInPool<'a>, candidates: &'c [Candidate<'a>]) -> Self {
+    pub(crate) fn new(in_pool: RequestInPool<'a>, candidates: &'c [Candidate<'a>]) -> Self {
         let mut on: BTreeMap<&'a NodeName, HostCandidates<'a, 'c>> = BTreeMap::new();
         for candidate in candidates {
             for node in &candidate.run.holding {
                 let there = on.entry(node).or_default();
                 there.candidates.push(candidate);
-                let back = before.given_back(node, candidate.id, candidate.run.each());
+                let back = in_pool.released_for(node, candidate.id, candidate.run.each());
                 there.held = there.held.plus(back);
             }
         }
         Self {
-            before,
-            lasting: false,
+            in_pool,
+            must_last: false,
             all: candidates.iter().collect(),
             on: Rc::new(on),
-            heads: Heads::default(),
+            heads: HeadCache::default(),
         }
     }
 
     /// The same, where a set of victims that would be taken back is none.
-    pub(crate) fn of_what_lasts(&self) -> Self {
+    pub(crate) fn of_lasting(&self) -> Self {
         Self {
-            lasting: true,
+            must_last: true,
             ..self.clone()
         }
     }
@@ -76,8 +76,8 @@ impl<'a, 'c> CandidateIndex<'a, 'c> {
     }
 
     /// All that candidates hold of a host.
-    pub(crate) fn held_on(&self, node: &NodeName) -> HostUnits {
+    pub(crate) fn held_on(&self, node: &NodeName) -> HostResources {
         let there = self.on.get(node);
-        there.map_or(HostUnits::default(), |there| there.held)
+        there.map_or(HostResources::default(), |there| there.held)
     }
 }

@@ -9,37 +9,37 @@ use alloc::vec::Vec;
 
 use sluice_common::id::NodeName;
 
-use crate::model::units::HostUnits;
+use crate::model::resources::HostResources;
 use crate::preemption::candidates::Candidate;
 use crate::preemption::offer::PreemptionCost;
 use crate::preemption::what_if::WhatIf;
 
 /// No set of victims there costs less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Least {
+pub(crate) struct LowerBound {
     highest_priority: Option<u64>,
     work: u128,
 }
 
-impl Least {
+impl LowerBound {
     /// Whether everything there costs more than this.
-    pub(super) fn exceeds(&self, price: &PreemptionCost) -> bool {
-        (price.highest_priority, price.work) < (self.highest_priority, self.work)
+    pub(super) fn exceeds(&self, cost: &PreemptionCost) -> bool {
+        (cost.highest_priority, cost.work) < (self.highest_priority, self.work)
     }
 }
 
 /// What a host costs at least; nothing where the request would fit there as it is.
-pub(crate) fn on(base: &WhatIf<'_>, node: &NodeName, candidates: &[&Candidate<'_>]) -> Least {
-    let missing = base.counted_on(node);
-    if missing == HostUnits::default() {
-        return Least::default();
+pub(crate) fn on(base: &WhatIf<'_>, node: &NodeName, candidates: &[&Candidate<'_>]) -> LowerBound {
+    let missing = base.missing_count_on(node);
+    if missing == HostResources::default() {
+        return LowerBound::default();
     }
     let own = candidates.iter().any(|candidate| !candidate.rank.foreign);
     let priorities = candidates.iter().map(|candidate| candidate.rank.priority);
     let held = candidates
         .iter()
         .map(|it| (it.rank.work, it.run.each().gpus()));
-    Least {
+    LowerBound {
         highest_priority: priorities.min().filter(|_| !own),
         work: least_work(held, missing.gpus()),
     }

@@ -27,7 +27,7 @@ pub(crate) struct Offer<'a, 'c> {
 
 impl<'a, 'c> Offer<'a, 'c> {
     /// What `hosts` cost, where nobody is taken but who is needed; `None` where no lawful set makes room there.
-    pub(crate) fn on(
+    pub(crate) fn for_hosts(
         what_if: &WhatIf<'a>,
         index: &CandidateIndex<'a, 'c>,
         hosts: Vec<NodeName>,
@@ -35,7 +35,7 @@ impl<'a, 'c> Offer<'a, 'c> {
         let (mut taken, after) = fill(what_if, index, &hosts)?;
         prune(after, &hosts, &mut taken);
         let offer = Self { hosts, taken };
-        let lasts = !index.lasting || !offer.would_be_taken_back(what_if, index);
+        let lasts = !index.must_last || !offer.would_be_taken_back(what_if, index);
         lasts.then_some(offer)
     }
 
@@ -47,13 +47,13 @@ impl<'a, 'c> Offer<'a, 'c> {
     ) -> bool {
         let mut what_if = what_if.clone();
         for candidate in &self.taken {
-            what_if.take(candidate.id, candidate.run);
+            what_if.remove(candidate.id, candidate.run);
         }
         let victims: Vec<&AttemptId> = self.taken.iter().map(|it| it.id).collect();
         what_if.would_be_taken_back(&victims, &index.heads)
     }
 
-    pub(crate) fn price(&self) -> PreemptionCost {
+    pub(crate) fn cost(&self) -> PreemptionCost {
         let foreign = self.taken.iter().filter(|candidate| candidate.rank.foreign);
         PreemptionCost {
             highest_priority: foreign.map(|candidate| candidate.rank.priority).max(),

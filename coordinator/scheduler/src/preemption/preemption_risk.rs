@@ -22,14 +22,14 @@ use crate::preemption::share::runs_in_share;
 
 /// By whom a run could be made to give way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exposure<'a> {
+pub struct PreemptionRisk<'a> {
     /// Whether its subject's use of every counted key that it holds is within what is reserved.
     pub in_share: bool,
     /// The keys that it holds and of which its subject uses more than is reserved: how much, and what is reserved. A
     /// request that is short of one of these may take it.
-    pub beyond: Vec<(&'a str, u64, u64)>,
+    pub above_reserved: Vec<(&'a str, u64, u64)>,
     /// Until then it is spared by others' priority and reclaim.
-    pub spared_until: Option<Time>,
+    pub protected_until: Option<Time>,
     /// Whether it can be made to give way at all.
     pub preemptible: bool,
     /// Waiters around which it was granted and that wait still: these may take it back.
@@ -40,7 +40,7 @@ pub struct Exposure<'a> {
 
 /// Which subjects could take what others of a pool hold beyond their share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claims {
+pub struct PossiblePreemptions {
     /// Whose runs, of which key, and who could.
     held: BTreeSet<(Subject, ResourceKey, Subject)>,
     /// For how long runs are spared.
@@ -49,12 +49,16 @@ pub struct Claims {
 
 impl Scheduler {
     /// By whom a run could be made to give way.
-    pub fn exposure<'a>(&'a self, attempt: &AttemptId, now: Time) -> Option<Exposure<'a>> {
+    pub fn preemption_risk<'a>(
+        &'a self,
+        attempt: &AttemptId,
+        now: Time,
+    ) -> Option<PreemptionRisk<'a>> {
         let run = self.run(attempt)?;
         let pool = self.pools.get(&run.pool)?;
         let account = pool.account(&run.request.subject)?;
-        let beyond = beyond(pool, account, run);
-        let by_priority = beyond
+        let above_reserved = above_reserved(pool, account, run);
+        let by_priority = above_reserved
             .iter()
             .any(|(key, ..)| !runs_in_share(self, account, key).contains(attempt));
         let above = pool.policies().filter(|(subject, policy)| {
@@ -62,10 +66,10 @@ impl Scheduler {
             by_priority && other && policy.priority > account.priority()
         });
         let waits = |waiter: &&StepId| self.requests.contains_key(*waiter);
-        Some(Exposure {
-            in_share: beyond.is_empty(),
-            beyond,
-            spared_until: candidates::spared_until(pool, run, now),
+        Some(PreemptionRisk {
+            in_share: above_reserved.is_empty(),
+            above_reserved,
+            protected_until: candidates::protected_until(pool, run, now),
             preemptible: run.request.preemptible,
             backfill: run.backfill.iter().filter(waits).collect(),
             above: above.map(|(subject, it)| (subject, it.priority)).collect(),
@@ -73,46 +77,54 @@ impl Scheduler {
     }
 
     /// Who could take what in a pool: where `about` is said, only what these subjects hold, or could take.
-    pub fn claims(&self, name: &PoolName, about: Option<&BTreeSet<&Subject>>) -> Claims {
+    pub fn possible_preemptions(
+        &self,
+        name: &PoolName,
+        about: Option<&BTreeSet<&Subject>>,
+    ) -> PossiblePreemptions {
         let pool = self.pools.get(name);
         let accounts = pool.into_iter().flat_map(Pool::accounts);
         let accounts = accounts.filter(|(_, account)| !account.runs.is_empty());
         let mut held = BTreeSet::new();
         for (pool, (owner, account)) in accounts.filter_map(|it| Some((pool?, it))) {
             for key in counted_excess(pool, account) {
-                let takers = takers(pool, owner, about);
-                let takers = takers.filter(|(_, policy)| could_take(policy, account, key));
-                held.extend(takers.map(|(taker, _)| (owner.clone(), key.clone(), taker.clone())));
+                let preemptors = preemptors(pool, owner, about);
+                let preemptors =
+                    preemptors.filter(|(_, policy)| could_preempt(policy, account, key));
+                held.extend(
+                    preemptors
+                        .map(|(preemptor, _)| (owner.clone(), key.clone(), preemptor.clone())),
+                );
             }
         }
         let spare = pool.map_or(Span::ZERO, |pool| pool.terms().min_runtime);
-        Claims { held, spare }
+        PossiblePreemptions { held, spare }
     }
 
     /// The runs of a pool that somebody could take as things stand and could not before.
-    pub fn newly_exposed(
+    pub fn newly_at_risk(
         &self,
         name: &PoolName,
-        before: &Claims,
+        before: &PossiblePreemptions,
         about: Option<&BTreeSet<&Subject>>,
         now: Time,
     ) -> BTreeSet<AttemptId> {
-        let Claims { held, spare } = self.claims(name, about);
+        let PossiblePreemptions { held, spare } = self.possible_preemptions(name, about);
         let was_spared = |run: &Run| {
-            let until = run.began() + before.spare;
-            until > now && until > run.began() + spare
+            let until = run.start_time() + before.spare;
+            until > now && until > run.start_time() + spare
         };
         // Whether anybody could who could not before, and whether anybody could by reclaim.
         let mut exposed: BTreeMap<(&Subject, &ResourceKey), (bool, bool)> = BTreeMap::new();
-        let reserves = |taker: &Subject, key: &ResourceKey| {
-            let policy = self.pool(name).and_then(|pool| pool.policy(taker));
+        let reserves = |preemptor: &Subject, key: &ResourceKey| {
+            let policy = self.pool(name).and_then(|pool| pool.policy(preemptor));
             policy.is_some_and(|policy| policy.reserved(key.as_str()).is_some_and(|it| it > 0))
         };
         for claim in &held {
-            let (owner, key, taker) = claim;
+            let (owner, key, preemptor) = claim;
             let (is_new, reclaims) = exposed.entry((owner, key)).or_default();
             *is_new |= !before.held.contains(claim);
-            *reclaims |= reserves(taker, key);
+            *reclaims |= reserves(preemptor, key);
         }
         let mut found = BTreeSet::new();
         for ((owner, key), (is_new, reclaims)) in exposed {
@@ -121,7 +133,7 @@ impl Scheduler {
             let held = held.map(|account| runs_in_share(self, account, key.as_str()));
             let runs = self.runs_of(name, Some(owner));
             let runs = runs.filter(|(id, _)| held.as_ref().is_none_or(|held| !held.contains(id)));
-            let runs = runs.filter(|(_, run)| run.request.preemptible && !run.is_leaving());
+            let runs = runs.filter(|(_, run)| run.request.preemptible && !run.is_releasing());
             let runs = runs.filter(|(_, run)| run.demand().get(key.as_str()) > 0);
             let runs = runs.filter(|(_, run)| is_new || was_spared(run));
             found.extend(runs.map(|(id, _)| id.clone()));
@@ -131,15 +143,18 @@ impl Scheduler {
 }
 
 /// The keys that a run holds and of which its subject uses more than its share; none where it is inside its share.
-fn beyond<'a>(pool: &Pool, account: &'a Account, run: &Run) -> Vec<(&'a str, u64, u64)> {
+fn above_reserved<'a>(pool: &Pool, account: &'a Account, run: &Run) -> Vec<(&'a str, u64, u64)> {
     let held = |key: &str| run.demand().get(key) > 0;
     // That a host holds as many steps as it may is no matter of shares.
     let matters = |key: &str| counts(pool, account, key) || key != STEP_RUN;
     let excess = pool.excess(account);
     let excess = excess.filter(|(key, ..)| held(key) && matters(key));
-    let beyond: Vec<_> = excess.collect();
-    match beyond.iter().any(|(key, ..)| counts(pool, account, key)) {
-        true => beyond,
+    let above_reserved: Vec<_> = excess.collect();
+    match above_reserved
+        .iter()
+        .any(|(key, ..)| counts(pool, account, key))
+    {
+        true => above_reserved,
         false => Vec::new(),
     }
 }
@@ -154,11 +169,13 @@ fn counted_excess<'a>(
     account: &'a Account,
 ) -> impl Iterator<Item = &'a ResourceKey> {
     let used = account.used.iter().map(|(key, _)| key);
-    used.filter(|key| counts(pool, account, key.as_str()) && account.beyond(key.as_str(), 0) > 0)
+    used.filter(|key| {
+        counts(pool, account, key.as_str()) && account.above_reserved(key.as_str(), 0) > 0
+    })
 }
 
 /// The policies of those who could take what `owner` holds: of all others, or of those that it is about.
-fn takers<'a>(
+fn preemptors<'a>(
     pool: &'a Pool,
     owner: &'a Subject,
     about: Option<&'a BTreeSet<&'a Subject>>,
@@ -167,12 +184,12 @@ fn takers<'a>(
     let all = about.is_none().then(|| pool.policies());
     let some = about.into_iter().flatten();
     let some = some.filter_map(|subject| Some((*subject, pool.policy(subject)?)));
-    let takers = all.into_iter().flatten().chain(some);
-    takers.filter(move |(taker, _)| *taker != owner)
+    let preemptors = all.into_iter().flatten().chain(some);
+    preemptors.filter(move |(preemptor, _)| *preemptor != owner)
 }
 
 /// By priority, or by reclaim with a share of its own.
-fn could_take(taker: &PolicySpec, owner: &Account, key: &ResourceKey) -> bool {
-    let reserved = taker.reserved(key.as_str());
-    taker.priority > owner.priority() || reserved.is_some_and(|reserved| reserved > 0)
+fn could_preempt(preemptor: &PolicySpec, owner: &Account, key: &ResourceKey) -> bool {
+    let reserved = preemptor.reserved(key.as_str());
+    preemptor.priority > owner.priority() || reserved.is_some_and(|reserved| reserved > 0)
 }

@@ -25,7 +25,7 @@ pub(crate) fn runs_in_share<'a>(
     let runs = account.runs.iter();
     let runs = runs.filter_map(|id| Some((id, scheduler.run(id)?)));
     let mut runs: Vec<(&AttemptId, &Run, u64)> = runs
-        .filter(|(_, run)| !run.is_leaving())
+        .filter(|(_, run)| !run.is_releasing())
         .map(|(id, run)| (id, run, run.demand().get(key)))
         .filter(|(.., held)| *held > 0)
         .collect();
@@ -34,7 +34,7 @@ pub(crate) fn runs_in_share<'a>(
         (
             request.preemptible,
             Reverse(*held),
-            run.began(),
+            run.start_time(),
             request.place,
             *id,
         )

@@ -6,55 +6,55 @@ use sluice_common::amount::{Amounts, ResourceKey};
 use sluice_common::id::{NodeName, PoolName, StepId};
 
 use crate::model::request::Request;
-use crate::model::units::HostUnits;
+use crate::model::resources::HostResources;
 use crate::remedy::dry_run::DryRun;
 
 /// One thing to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// More of a key comes free on a host, or the host gets more.
-    Free {
+    FreeOnHost {
         node: NodeName,
         key: &'static str,
         /// How much more.
         more: u64,
     },
     /// More of a declared key comes free in the pool, or more is declared.
-    Declared {
+    FreeInPool {
         key: ResourceKey,
         /// How much more.
         more: u64,
     },
     /// A host that is closed takes work.
-    Open { node: NodeName },
+    MakeSchedulable { node: NodeName },
     /// The subject may use as much as this.
-    Limit {
+    RaiseLimit {
         key: ResourceKey,
         /// The new limit.
         to: u64,
     },
     /// As much as this is reserved for the subject.
-    Reserved {
+    RaiseReserved {
         key: ResourceKey,
         /// The new reservation.
         to: u64,
     },
     /// The request asks for no more than this, on each host.
-    Ask { key: ResourceKey, to: u64 },
+    ReduceRequest { key: ResourceKey, to: u64 },
     /// The request can be made to give way.
-    Preemptible,
+    MakePreemptible,
 }
 
 impl Change {
     /// How much more it takes.
     pub(crate) fn more(&mut self) -> Option<&mut u64> {
         match self {
-            Self::Free { more, .. } | Self::Declared { more, .. } => Some(more),
-            Self::Open { .. }
-            | Self::Limit { .. }
-            | Self::Reserved { .. }
-            | Self::Ask { .. }
-            | Self::Preemptible => None,
+            Self::FreeOnHost { more, .. } | Self::FreeInPool { more, .. } => Some(more),
+            Self::MakeSchedulable { .. }
+            | Self::RaiseLimit { .. }
+            | Self::RaiseReserved { .. }
+            | Self::ReduceRequest { .. }
+            | Self::MakePreemptible => None,
         }
     }
 
@@ -71,12 +71,15 @@ impl Change {
     }
 
     /// Whether it changes only what is free.
-    pub(crate) fn is_of_units(&self) -> bool {
+    pub(crate) fn changes_only_resources(&self) -> bool {
         match self {
-            Self::Free { .. } | Self::Declared { .. } | Self::Open { .. } => true,
-            Self::Limit { .. } | Self::Reserved { .. } | Self::Ask { .. } | Self::Preemptible => {
-                false
+            Self::FreeOnHost { .. } | Self::FreeInPool { .. } | Self::MakeSchedulable { .. } => {
+                true
             }
+            Self::RaiseLimit { .. }
+            | Self::RaiseReserved { .. }
+            | Self::ReduceRequest { .. }
+            | Self::MakePreemptible => false,
         }
     }
 }
@@ -105,22 +108,24 @@ impl DryRun {
         let (mut policy, mut request) = (old_policy.clone(), old_request.clone());
         for change in changes {
             match change {
-                Change::Free { node, key, more } => self.enlarge(node, key, *more),
-                Change::Declared { key, more } => self.change_terms(name, |terms| {
+                Change::FreeOnHost { node, key, more } => self.enlarge(node, key, *more),
+                Change::FreeInPool { key, more } => self.change_terms(name, |terms| {
                     if let Some(declared) = terms.declared.get_mut(key) {
                         *declared = declared.saturating_add(*more);
                     }
                 }),
-                Change::Open { node } => self.change_host(node, |host| host.open = true),
-                Change::Limit { key, to } => _ = policy.limit.insert(key.clone(), *to),
-                Change::Reserved { key, to } => _ = policy.reserved.insert(key.clone(), *to),
-                Change::Ask { key, to } => request = asking(&request, key, *to),
-                Change::Preemptible => request.preemptible = true,
+                Change::MakeSchedulable { node } => {
+                    self.change_host(node, |host| host.schedulable = true)
+                }
+                Change::RaiseLimit { key, to } => _ = policy.limit.insert(key.clone(), *to),
+                Change::RaiseReserved { key, to } => _ = policy.reserved.insert(key.clone(), *to),
+                Change::ReduceRequest { key, to } => request = with_amount(&request, key, *to),
+                Change::MakePreemptible => request.preemptible = true,
             }
         }
         if policy != old_policy {
             let pool = self.scheduler().pool(name)?;
-            pool.vet(&request.subject, &policy).ok()?;
+            pool.check_policy(&request.subject, &policy).ok()?;
             self.put_policy(name, &request.subject, policy);
         }
         if request != old_request {
@@ -130,7 +135,7 @@ impl DryRun {
     }
 
     fn enlarge(&mut self, node: &NodeName, key: &'static str, more: u64) {
-        let more = HostUnits::of(&Amounts::new().with(key, more));
+        let more = HostResources::from_amounts(&Amounts::new().with(key, more));
         self.change_host(node, |host| {
             host.capacity = host.capacity.plus(more);
             if let Some(gpus) = host.hardware.gpus.values_mut().next() {
@@ -141,16 +146,16 @@ impl DryRun {
 }
 
 /// The request if it asked for so much of a key on each host.
-pub(crate) fn asking(request: &Request, key: &ResourceKey, to: u64) -> Request {
-    let mut asking = request.clone();
-    asking
+pub(crate) fn with_amount(request: &Request, key: &ResourceKey, to: u64) -> Request {
+    let mut changed = request.clone();
+    changed
         .demand
         .set(key.clone(), to.saturating_mul(u64::from(request.hosts)));
     let other = request.each.amounts();
     if other.get(key.as_str()) > 0 {
         let mut each = other;
         each.set(key.clone(), to);
-        asking.each = HostUnits::of(&each);
+        changed.each = HostResources::from_amounts(&each);
     }
-    asking
+    changed
 }

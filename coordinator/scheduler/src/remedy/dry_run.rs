@@ -8,7 +8,7 @@ use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::pool::PolicySpec;
 use sluice_common::time::Time;
 
-use crate::decide::Move;
+use crate::decide::Decision;
 use crate::model::host::Host;
 use crate::model::nomination::Nomination;
 use crate::model::pool::PoolTerms;
@@ -16,9 +16,9 @@ use crate::model::request::{Request, Run};
 use crate::model::scheduler::Scheduler;
 
 /// More moves than one change gives rise to.
-const MAX_MOVES: usize = 256;
+const MAX_DECISIONS: usize = 256;
 /// No attempt has this number, for a step ends before it could get there.
-const SUPPOSED: u32 = u32::MAX;
+const HYPOTHETICAL_ATTEMPT: u32 = u32::MAX;
 
 /// How a request would start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +32,12 @@ pub enum Start {
 #[derive(Debug)]
 pub(crate) struct DryRun {
     scheduler: Scheduler,
-    before: Before,
+    original: OriginalState,
 }
 
 /// What was there of each thing that is changed, before its first change.
 #[derive(Debug, Default)]
-struct Before {
+struct OriginalState {
     terms: BTreeMap<PoolName, PoolTerms>,
     /// `None` where a subject had no policy of its own.
     policies: BTreeMap<(PoolName, Subject), Option<PolicySpec>>,
@@ -48,10 +48,10 @@ struct Before {
 }
 
 impl DryRun {
-    pub(crate) fn of(scheduler: &Scheduler) -> Self {
+    pub(crate) fn new(scheduler: &Scheduler) -> Self {
         Self {
             scheduler: scheduler.clone(),
-            before: Before::default(),
+            original: OriginalState::default(),
         }
     }
 
@@ -61,47 +61,50 @@ impl DryRun {
     }
 
     /// Leaves a request out of all that is tried from here on.
-    pub(crate) fn leave_out(&mut self, step: &StepId) {
+    pub(crate) fn withhold(&mut self, step: &StepId) {
         self.scheduler.dequeue(step);
     }
 
     /// Takes everything back that was changed.
-    pub(crate) fn take_back(&mut self) {
-        let before = core::mem::take(&mut self.before);
+    pub(crate) fn roll_back(&mut self) {
+        let original = core::mem::take(&mut self.original);
         let scheduler = &mut self.scheduler;
-        before
+        original
             .nominations
             .keys()
             .for_each(|id| scheduler.withdraw(id));
-        before.requests.keys().for_each(|id| scheduler.dequeue(id));
-        for id in before.runs.keys() {
-            scheduler.lift(id);
+        original
+            .requests
+            .keys()
+            .for_each(|id| scheduler.dequeue(id));
+        for id in original.runs.keys() {
+            scheduler.detach_run(id);
         }
-        for (name, terms) in before.terms {
+        for (name, terms) in original.terms {
             scheduler.put_pool(&name, terms);
         }
-        for ((pool, subject), policy) in before.policies {
+        for ((pool, subject), policy) in original.policies {
             match policy {
                 Some(policy) => scheduler.put_policy(&pool, &subject, policy),
                 None => scheduler.remove_policy(&pool, &subject),
             }
         }
-        for (node, old) in before.hosts {
+        for (node, old) in original.hosts {
             scheduler.change_host(&node, |host| {
                 host.capacity = old.capacity;
                 host.hardware = old.hardware;
-                host.open = old.open;
+                host.schedulable = old.schedulable;
             });
         }
-        for (id, run) in before.runs {
+        for (id, run) in original.runs {
             if let Some(run) = run {
                 scheduler.hold(&id, run);
             }
         }
-        for request in before.requests.into_values().flatten() {
+        for request in original.requests.into_values().flatten() {
             scheduler.enqueue(request);
         }
-        for (id, nomination) in before.nominations {
+        for (id, nomination) in original.nominations {
             if let Some(nomination) = nomination {
                 scheduler.nominate(&id, nomination);
             }
@@ -114,14 +117,17 @@ impl DryRun {
         };
         let mut changed = terms.clone();
         change(&mut changed);
-        self.before.terms.entry(name.clone()).or_insert(terms);
+        self.original.terms.entry(name.clone()).or_insert(terms);
         self.scheduler.put_pool(name, changed);
     }
 
     pub(crate) fn put_policy(&mut self, pool: &PoolName, subject: &Subject, policy: PolicySpec) {
         let known = self.scheduler.pool(pool);
         let own = known.and_then(|pool| pool.own_policy(subject)).cloned();
-        let noted = self.before.policies.entry((pool.clone(), subject.clone()));
+        let noted = self
+            .original
+            .policies
+            .entry((pool.clone(), subject.clone()));
         noted.or_insert(own);
         self.scheduler.put_policy(pool, subject, policy);
     }
@@ -131,7 +137,7 @@ impl DryRun {
         let Some(host) = self.scheduler.host(node) else {
             return;
         };
-        let noted = self.before.hosts.entry(node.clone());
+        let noted = self.original.hosts.entry(node.clone());
         noted.or_insert_with(|| host.clone());
         self.scheduler.change_host(node, change);
     }
@@ -151,17 +157,17 @@ impl DryRun {
         now: Time,
     ) -> Option<Start> {
         let mut start = Start::AtOnce;
-        for _ in 0..MAX_MOVES {
-            match self.scheduler.next_move(name, now)? {
-                Move::Grant { step: granted, .. } if granted == *step => return Some(start),
-                Move::Grant {
+        for _ in 0..MAX_DECISIONS {
+            match self.scheduler.next_decision(name, now)? {
+                Decision::Grant { step: granted, .. } if granted == *step => return Some(start),
+                Decision::Grant {
                     step,
                     pool,
                     hosts,
                     backfill,
                     platform: _,
                 } => self.grant(&step, pool, hosts.into_iter().collect(), backfill, now),
-                Move::Nominate {
+                Decision::Nominate {
                     step: promised,
                     nomination,
                     victims,
@@ -172,22 +178,22 @@ impl DryRun {
                     self.nominate(&promised, nomination);
                     if promised == *step && is_firm {
                         start = Start::AfterStops(awaited.len());
-                        self.end_all(&awaited, &frozen);
+                        self.end_runs(&awaited, &frozen);
                     } else if !victims.is_empty() {
                         return None;
                     }
                 }
-                Move::Withdraw { step: other } if other == *step && start != Start::AtOnce => {
+                Decision::Withdraw { step: other } if other == *step && start != Start::AtOnce => {
                     return None;
                 }
-                Move::Withdraw { step } => self.withdraw(&step),
+                Decision::Withdraw { step } => self.withdraw(&step),
             }
         }
         None
     }
 
     /// Runs give back what they hold, and wait again: those that are frozen for what they gave back.
-    fn end_all(&mut self, gone: &BTreeSet<AttemptId>, frozen: &BTreeSet<AttemptId>) {
+    fn end_runs(&mut self, gone: &BTreeSet<AttemptId>, frozen: &BTreeSet<AttemptId>) {
         for id in gone {
             let Some(run) = self.scheduler.run(id).cloned() else {
                 continue;
@@ -203,7 +209,7 @@ impl DryRun {
             for node in &run.holding {
                 self.scheduler.release(id, node);
             }
-            if !run.is_leaving() {
+            if !run.is_releasing() {
                 self.enqueue(run.request);
             }
         }
@@ -227,7 +233,7 @@ impl DryRun {
         }
         let wanted = request.each.gpus();
         let awaited = hosts.iter().filter_map(|node| {
-            let gpus = self.scheduler.awaited_gpus_given(node, wanted)?;
+            let gpus = self.scheduler.awaited_gpus_to_grant(node, wanted)?;
             Some((node.clone(), gpus))
         });
         let gpus = awaited.collect();
@@ -245,7 +251,7 @@ impl DryRun {
         };
         let id = AttemptId {
             step: step.clone(),
-            number: SUPPOSED,
+            number: HYPOTHETICAL_ATTEMPT,
         };
         self.note_run(&id);
         self.scheduler.hold(&id, run);
@@ -265,7 +271,7 @@ impl DryRun {
         self.note_nomination(step);
         // It may take the place of this one.
         let pool = self.scheduler.pool(&nomination.pool);
-        if let Some(soft) = pool.and_then(|pool| pool.soft()).cloned() {
+        if let Some(soft) = pool.and_then(|pool| pool.soft_nomination()).cloned() {
             self.note_nomination(&soft);
         }
         self.scheduler.nominate(step, nomination);
@@ -278,21 +284,21 @@ impl DryRun {
 
     fn note_request(&mut self, step: &StepId) {
         let request = self.scheduler.request(step);
-        let noted = self.before.requests.entry(step.clone());
+        let noted = self.original.requests.entry(step.clone());
         noted.or_insert_with(|| request.cloned());
         self.note_nomination(step);
     }
 
     fn note_nomination(&mut self, step: &StepId) {
         let nomination = self.scheduler.nomination(step);
-        let noted = self.before.nominations.entry(step.clone());
+        let noted = self.original.nominations.entry(step.clone());
         noted.or_insert_with(|| nomination.cloned());
     }
 
     /// Notes a run, and the promises that await its end.
     fn note_run(&mut self, id: &AttemptId) {
         let run = self.scheduler.run(id);
-        let noted = self.before.runs.entry(id.clone());
+        let noted = self.original.runs.entry(id.clone());
         noted.or_insert_with(|| run.cloned());
         let waiters: Vec<StepId> = self.scheduler.awaiting(id).cloned().collect();
         for waiter in &waiters {

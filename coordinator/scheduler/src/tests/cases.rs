@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 
-use super::judge::{GPU, MCPU, MEM, STEP_RUN, Units};
-use super::trial::{Trial, Wish};
+use super::harness::{SchedulerHarness, Submission};
+use super::judge::{GPU, JudgedAmounts, MCPU, MEM, STEP_RUN};
 
 fn pool(n: u32) -> PoolName {
     PoolName::new(format!("p{n}")).unwrap()
@@ -20,25 +20,25 @@ fn node(n: usize) -> NodeName {
     NodeName::new(format!("n{n}")).unwrap()
 }
 
-fn units(pairs: &[(usize, u64)]) -> Units {
-    let mut units = Units::default();
+fn units(pairs: &[(usize, u64)]) -> JudgedAmounts {
+    let mut units = JudgedAmounts::default();
     pairs.iter().for_each(|(key, n)| units[*key] = *n);
     units
 }
 
 /// One pool with hosts of so many GPUs, 4 cores and 8 MB.
-fn trial(declared: &[(usize, u64)], gpus: &[u64], slow: bool) -> Trial {
-    let mut trial = Trial::new(slow);
-    trial.put_pool(&pool(0), declared, 0);
+fn harness(declared: &[(usize, u64)], gpus: &[u64], slow: bool) -> SchedulerHarness {
+    let mut harness = SchedulerHarness::new(slow);
+    harness.put_pool(&pool(0), declared, 0);
     for (n, gpus) in gpus.iter().enumerate() {
         let has = units(&[(GPU, *gpus), (MCPU, 4000), (MEM, 8)]);
-        trial.put_host(&node(n), &pool(0), has, true);
+        harness.put_host(&node(n), &pool(0), has, true);
     }
-    trial
+    harness
 }
 
-fn wish(name: &str, each: &[(usize, u64)], preemptible: bool) -> Wish {
-    Wish {
+fn submission(name: &str, each: &[(usize, u64)], preemptible: bool) -> Submission {
+    Submission {
         suspends: false,
         subject: subject(name),
         each: units(each),
@@ -50,19 +50,21 @@ fn wish(name: &str, each: &[(usize, u64)], preemptible: bool) -> Wish {
     }
 }
 
-fn settle(trial: &mut Trial) {
-    let settled = trial.settle();
-    assert!(settled.is_ok(), "{settled:?} of {}", trial.story);
+fn settle(harness: &mut SchedulerHarness) {
+    let settled = harness.settle();
+    assert!(settled.is_ok(), "{settled:?} of {}", harness.history);
 }
 
-fn submit(trial: &mut Trial, wish: &Wish) -> StepId {
-    let step = trial.submit(wish).expect("it is one that could be granted");
-    settle(trial);
+fn submit(harness: &mut SchedulerHarness, submission: &Submission) -> StepId {
+    let step = harness
+        .submit(submission)
+        .expect("it is one that could be granted");
+    settle(harness);
     step
 }
 
-fn running(trial: &Trial) -> Vec<StepId> {
-    let mut steps: Vec<StepId> = trial
+fn running(harness: &SchedulerHarness) -> Vec<StepId> {
+    let mut steps: Vec<StepId> = harness
         .scheduler
         .runs()
         .map(|(id, _)| id.step.clone())
@@ -72,13 +74,15 @@ fn running(trial: &Trial) -> Vec<StepId> {
 }
 
 /// What a step runs as is gone, or frozen, as it was told to be.
-fn release(trial: &mut Trial, step: &StepId) {
-    let runs = trial.scheduler.runs().filter(|(id, _)| id.step == *step);
+fn release(harness: &mut SchedulerHarness, step: &StepId) {
+    let runs = harness.scheduler.runs().filter(|(id, _)| id.step == *step);
     let parts: Vec<_> = runs
         .flat_map(|(id, run)| run.holding.iter().map(|node| (id.clone(), node.clone())))
         .collect();
-    parts.iter().for_each(|(id, node)| trial.release(id, node));
-    settle(trial);
+    parts
+        .iter()
+        .for_each(|(id, node)| harness.release(id, node));
+    settle(harness);
 }
 
 /// Memory that no policy names does not count in a share, so two steps that ask for little else were both in share and
@@ -86,67 +90,67 @@ fn release(trial: &mut Trial, step: &StepId) {
 /// of than its reserved share".
 #[test]
 fn two_in_share_do_not_take_turns_at_what_does_not_count() {
-    let mut trial = trial(&[], &[0], false);
+    let mut harness = harness(&[], &[0], false);
     for name in ["a", "b"] {
-        trial.put_policy(&pool(0), &subject(name), 0, &[(GPU, 1)], &[]);
+        harness.put_policy(&pool(0), &subject(name), 0, &[(GPU, 1)], &[]);
     }
-    let first = submit(&mut trial, &wish("a", &[(MEM, 8)], true));
-    submit(&mut trial, &wish("b", &[(MEM, 8)], true));
-    assert_eq!(running(&trial), [first]);
+    let first = submit(&mut harness, &submission("a", &[(MEM, 8)], true));
+    submit(&mut harness, &submission("b", &[(MEM, 8)], true));
+    assert_eq!(running(&harness), [first]);
 }
 
 /// The same, of a number of steps that the pool declares and no policy names.
 #[test]
 fn two_in_share_do_not_take_turns_at_the_last_step_of_a_pool() {
-    let mut trial = trial(&[(STEP_RUN, 1)], &[1], false);
+    let mut harness = harness(&[(STEP_RUN, 1)], &[1], false);
     for name in ["a", "b"] {
-        trial.put_policy(&pool(0), &subject(name), 0, &[(GPU, 1)], &[]);
+        harness.put_policy(&pool(0), &subject(name), 0, &[(GPU, 1)], &[]);
     }
-    let first = submit(&mut trial, &wish("a", &[(MEM, 1)], true));
-    submit(&mut trial, &wish("b", &[(MEM, 1)], true));
-    assert_eq!(running(&trial), [first]);
+    let first = submit(&mut harness, &submission("a", &[(MEM, 1)], true));
+    submit(&mut harness, &submission("b", &[(MEM, 1)], true));
+    assert_eq!(running(&harness), [first]);
 }
 
 /// Whoever names the key has a share of it and does reclaim it.
 #[test]
 fn a_share_of_steps_is_reclaimed_by_whom_it_is_reserved_for() {
-    let mut trial = trial(&[(STEP_RUN, 1)], &[1], false);
-    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
+    let mut harness = harness(&[(STEP_RUN, 1)], &[1], false);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
     let terms = [(GPU, 1), (STEP_RUN, 1)];
-    trial.put_policy(&pool(0), &subject("b"), 0, &terms, &[]);
-    submit(&mut trial, &wish("a", &[(MEM, 1)], true));
-    let second = submit(&mut trial, &wish("b", &[(MEM, 1)], true));
-    assert_eq!(running(&trial), [second]);
+    harness.put_policy(&pool(0), &subject("b"), 0, &terms, &[]);
+    submit(&mut harness, &submission("a", &[(MEM, 1)], true));
+    let second = submit(&mut harness, &submission("b", &[(MEM, 1)], true));
+    assert_eq!(running(&harness), [second]);
 }
 
 /// Counted off first, the small run used up its subject's excess and cured nothing, so the waiter waited though the large
 /// one alone would have been enough.
 #[test]
 fn a_small_run_does_not_shield_the_large_one_that_is_enough() {
-    let mut trial = trial(&[], &[4], false);
-    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 3)], &[]);
-    trial.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 2)], &[]);
-    submit(&mut trial, &wish("a", &[(GPU, 3)], true));
-    let small = submit(&mut trial, &wish("a", &[(GPU, 1)], true));
-    let waiter = submit(&mut trial, &wish("b", &[(GPU, 2)], true));
-    assert_eq!(running(&trial), [small, waiter]);
+    let mut harness = harness(&[], &[4], false);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 3)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 2)], &[]);
+    submit(&mut harness, &submission("a", &[(GPU, 3)], true));
+    let small = submit(&mut harness, &submission("a", &[(GPU, 1)], true));
+    let waiter = submit(&mut harness, &submission("b", &[(GPU, 2)], true));
+    assert_eq!(running(&harness), [small, waiter]);
 }
 
 /// A step of two pools was granted in the second on the turn of the first, past the head of the second, which had no
 /// promise yet: its victims, or its units, went to a step that never gives way.
 #[test]
 fn a_step_of_two_pools_does_not_go_round_the_head_of_the_other() {
-    let mut trial = trial(&[], &[0], false);
-    trial.put_pool(&pool(1), &[], 0);
+    let mut harness = harness(&[], &[0], false);
+    harness.put_pool(&pool(1), &[], 0);
     let has = units(&[(GPU, 3), (MCPU, 3000)]);
-    trial.put_host(&node(1), &pool(1), has, true);
-    trial.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 0)], &[]);
-    trial.put_policy(&pool(1), &subject("b"), 0, &[(GPU, 0)], &[]);
-    trial.put_policy(&pool(1), &subject("a"), 1, &[(GPU, 0)], &[]);
-    let first = submit(&mut trial, &wish("a", &[(GPU, 2)], true));
-    let head = submit(&mut trial, &wish("a", &[(GPU, 2)], true));
-    submit(&mut trial, &wish("b", &[(GPU, 1)], true));
-    let nomination = trial.scheduler.nomination(&head);
+    harness.put_host(&node(1), &pool(1), has, true);
+    harness.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 0)], &[]);
+    harness.put_policy(&pool(1), &subject("b"), 0, &[(GPU, 0)], &[]);
+    harness.put_policy(&pool(1), &subject("a"), 1, &[(GPU, 0)], &[]);
+    let first = submit(&mut harness, &submission("a", &[(GPU, 2)], true));
+    let head = submit(&mut harness, &submission("a", &[(GPU, 2)], true));
+    submit(&mut harness, &submission("b", &[(GPU, 1)], true));
+    let nomination = harness.scheduler.nomination(&head);
     assert_eq!(nomination.map(|n| n.pool.clone()), Some(pool(1)));
     let awaited = nomination.map(|n| n.awaits.iter().map(|id| id.step.clone()).collect());
     assert_eq!(awaited, Some(Vec::from([first])));
@@ -156,101 +160,112 @@ fn a_step_of_two_pools_does_not_go_round_the_head_of_the_other() {
 /// had gone in vain.
 #[test]
 fn nobody_takes_the_limit_of_a_waiter_whose_victims_go() {
-    let mut trial = trial(&[], &[5], true);
-    trial.put_policy(&pool(0), &subject("a"), 1, &[(GPU, 2)], &[(GPU, 4)]);
-    trial.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 0)], &[]);
-    submit(&mut trial, &wish("b", &[(GPU, 3)], true));
-    let waiter = submit(&mut trial, &wish("a", &[(GPU, 4)], true));
+    let mut harness = harness(&[], &[5], true);
+    harness.put_policy(&pool(0), &subject("a"), 1, &[(GPU, 2)], &[(GPU, 4)]);
+    harness.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 0)], &[]);
+    submit(&mut harness, &submission("b", &[(GPU, 3)], true));
+    let waiter = submit(&mut harness, &submission("a", &[(GPU, 4)], true));
     assert!(
-        trial
+        harness
             .scheduler
             .nomination(&waiter)
             .is_some_and(|n| n.is_firm())
     );
-    submit(&mut trial, &wish("a", &[(GPU, 1)], false));
-    let victim = trial
+    submit(&mut harness, &submission("a", &[(GPU, 1)], false));
+    let victim = harness
         .scheduler
         .runs()
         .map(|(id, _)| id.clone())
         .next()
         .unwrap();
-    trial.release(&victim, &node(0));
-    settle(&mut trial);
-    assert!(running(&trial).contains(&waiter), "{}", trial.story);
+    harness.release(&victim, &node(0));
+    settle(&mut harness);
+    assert!(running(&harness).contains(&waiter), "{}", harness.history);
 }
 
 /// The other way round: what cannot be made to give way takes its own subject's run for the limit that is promised.
 #[test]
 fn a_promised_limit_is_short_for_others_of_the_subject() {
-    let mut trial = trial(&[], &[6], true);
-    trial.put_policy(&pool(0), &subject("a"), 1, &[(GPU, 3)], &[(GPU, 4)]);
-    trial.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 0)], &[]);
-    submit(&mut trial, &wish("b", &[(GPU, 4)], true));
-    let own = submit(&mut trial, &wish("a", &[(GPU, 1)], true));
-    let promised = submit(&mut trial, &wish("a", &[(GPU, 2)], true));
-    let taken = trial
+    let mut harness = harness(&[], &[6], true);
+    harness.put_policy(&pool(0), &subject("a"), 1, &[(GPU, 3)], &[(GPU, 4)]);
+    harness.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 0)], &[]);
+    submit(&mut harness, &submission("b", &[(GPU, 4)], true));
+    let own = submit(&mut harness, &submission("a", &[(GPU, 1)], true));
+    let promised = submit(&mut harness, &submission("a", &[(GPU, 2)], true));
+    let taken = harness
         .scheduler
         .nomination(&promised)
         .map(|n| n.awaits.len());
-    assert_eq!(taken, Some(1), "{}", trial.story);
-    let waiter = submit(&mut trial, &wish("a", &[(GPU, 1)], false));
-    assert_eq!(trial.scheduler.nomination(&waiter), None, "{}", trial.story);
-    let firm = submit(&mut trial, &wish("a", &[(GPU, 1)], false));
-    let nomination = trial.scheduler.nomination(&firm).unwrap();
+    assert_eq!(taken, Some(1), "{}", harness.history);
+    let waiter = submit(&mut harness, &submission("a", &[(GPU, 1)], false));
+    assert_eq!(
+        harness.scheduler.nomination(&waiter),
+        None,
+        "{}",
+        harness.history
+    );
+    let firm = submit(&mut harness, &submission("a", &[(GPU, 1)], false));
+    let nomination = harness.scheduler.nomination(&firm).unwrap();
     let awaited: Vec<&StepId> = nomination.awaits.iter().map(|id| &id.step).collect();
-    assert_eq!(awaited, [&own], "{}", trial.story);
+    assert_eq!(awaited, [&own], "{}", harness.history);
 }
 
 /// Host by host the run of the first host used up its subject's excess and none was left for the second, so the gang
 /// waited. Counted off as one set in the order of victims, the younger run goes first and the other straddles the line.
 #[test]
 fn victims_for_a_gang_are_counted_off_as_one_set() {
-    let mut trial = trial(&[], &[2, 2], false);
-    trial.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 1)], &[]);
-    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 4)], &[]);
-    submit(&mut trial, &wish("b", &[(GPU, 2)], true));
-    trial.pass(10).unwrap();
-    submit(&mut trial, &wish("b", &[(GPU, 1)], true));
-    let gang = Wish {
+    let mut harness = harness(&[], &[2, 2], false);
+    harness.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 1)], &[]);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 4)], &[]);
+    submit(&mut harness, &submission("b", &[(GPU, 2)], true));
+    harness.pass(10).unwrap();
+    submit(&mut harness, &submission("b", &[(GPU, 1)], true));
+    let gang = Submission {
         nodes: 2,
-        ..wish("a", &[(GPU, 2)], true)
+        ..submission("a", &[(GPU, 2)], true)
     };
-    let gang = submit(&mut trial, &gang);
-    assert_eq!(running(&trial), [gang], "{}", trial.story);
+    let gang = submit(&mut harness, &gang);
+    assert_eq!(running(&harness), [gang], "{}", harness.history);
 }
 
 /// A run that holds two hosts costs more than the run on either of two others, and less than both.
 #[test]
 fn one_run_on_both_hosts_of_a_gang_goes_rather_than_two() {
-    let mut trial = trial(&[], &[2, 2, 2, 2], false);
-    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 4)], &[]);
-    trial.put_policy(&pool(0), &subject("b"), 0, &[], &[]);
-    let gang = |name| Wish {
+    let mut harness = harness(&[], &[2, 2, 2, 2], false);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 4)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 0, &[], &[]);
+    let gang = |name| Submission {
         nodes: 2,
-        ..wish(name, &[(GPU, 2)], true)
+        ..submission(name, &[(GPU, 2)], true)
     };
-    submit(&mut trial, &wish("b", &[(GPU, 2)], true));
-    submit(&mut trial, &wish("b", &[(GPU, 2)], true));
-    trial.pass(1000).unwrap();
-    let wide = submit(&mut trial, &gang("b"));
-    trial.pass(1500).unwrap();
-    submit(&mut trial, &gang("a"));
-    assert!(!running(&trial).contains(&wide), "{}", trial.story);
-    assert_eq!(running(&trial).len(), 3, "{}", trial.story);
+    submit(&mut harness, &submission("b", &[(GPU, 2)], true));
+    submit(&mut harness, &submission("b", &[(GPU, 2)], true));
+    harness.pass(1000).unwrap();
+    let wide = submit(&mut harness, &gang("b"));
+    harness.pass(1500).unwrap();
+    submit(&mut harness, &gang("a"));
+    assert!(!running(&harness).contains(&wide), "{}", harness.history);
+    assert_eq!(running(&harness).len(), 3, "{}", harness.history);
 }
 
 /// Cores alone are what the first holds more of than its share; another's loss gave enough of them, and GPUs were short
 /// still: the waiter waited though the first alone would have been enough of both.
 #[test]
 fn a_run_does_not_shield_one_that_is_short_of_more() {
-    let mut trial = trial(&[], &[2], false);
-    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
-    trial.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 2), (MCPU, 500)], &[]);
-    trial.put_policy(&pool(0), &subject("c"), 0, &[(GPU, 0)], &[]);
-    submit(&mut trial, &wish("a", &[(GPU, 1), (MCPU, 3500)], true));
-    let small = submit(&mut trial, &wish("c", &[(MCPU, 500)], true));
-    let waiter = submit(&mut trial, &wish("b", &[(GPU, 2), (MCPU, 500)], false));
-    assert_eq!(running(&trial), [small, waiter]);
+    let mut harness = harness(&[], &[2], false);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 2), (MCPU, 500)], &[]);
+    harness.put_policy(&pool(0), &subject("c"), 0, &[(GPU, 0)], &[]);
+    submit(
+        &mut harness,
+        &submission("a", &[(GPU, 1), (MCPU, 3500)], true),
+    );
+    let small = submit(&mut harness, &submission("c", &[(MCPU, 500)], true));
+    let waiter = submit(
+        &mut harness,
+        &submission("b", &[(GPU, 2), (MCPU, 500)], false),
+    );
+    assert_eq!(running(&harness), [small, waiter]);
 }
 
 /// Of two that are alike the first was promised a place in another pool; nobody looked at the second, so the pool had no
@@ -258,149 +273,167 @@ fn a_run_does_not_shield_one_that_is_short_of_more() {
 /// A run that nobody may take was looked at first, and the one that shielded another after it was never left out.
 #[test]
 fn who_is_in_the_way_of_one_is_left_out_though_another_is_spared_before() {
-    let mut trial = trial(&[], &[3], false);
+    let mut harness = harness(&[], &[3], false);
     for (name, priority) in [("low", 0), ("mid", 1), ("top", 2)] {
-        trial.put_policy(&pool(0), &subject(name), priority, &[(GPU, 1)], &[]);
+        harness.put_policy(&pool(0), &subject(name), priority, &[(GPU, 1)], &[]);
     }
-    let stays = submit(&mut trial, &wish("mid", &[(GPU, 1), (MEM, 2)], false));
-    submit(&mut trial, &wish("top", &[(GPU, 1), (MEM, 2)], true));
-    let spared = submit(&mut trial, &wish("mid", &[(MEM, 3)], true));
-    let freezes = Wish {
+    let stays = submit(
+        &mut harness,
+        &submission("mid", &[(GPU, 1), (MEM, 2)], false),
+    );
+    submit(
+        &mut harness,
+        &submission("top", &[(GPU, 1), (MEM, 2)], true),
+    );
+    let protection = submit(&mut harness, &submission("mid", &[(MEM, 3)], true));
+    let freezes = Submission {
         suspends: true,
-        ..wish("mid", &[(GPU, 1), (MEM, 1)], true)
+        ..submission("mid", &[(GPU, 1), (MEM, 1)], true)
     };
-    submit(&mut trial, &freezes);
-    let waiter = submit(&mut trial, &wish("low", &[(GPU, 1), (MEM, 3)], false));
+    submit(&mut harness, &freezes);
+    let waiter = submit(
+        &mut harness,
+        &submission("low", &[(GPU, 1), (MEM, 3)], false),
+    );
     // It takes the GPU of the one that freezes. Its subject holds two now, so the older of them may go for the waiter,
     // with the memory of what is frozen.
-    let next = submit(&mut trial, &wish("top", &[(GPU, 1)], true));
-    assert_eq!(running(&trial), [stays, spared, waiter, next]);
+    let next = submit(&mut harness, &submission("top", &[(GPU, 1)], true));
+    assert_eq!(running(&harness), [stays, protection, waiter, next]);
 }
 
 #[test]
 fn of_two_that_stand_in_the_way_the_one_that_is_not_needed_is_left_out() {
-    let mut trial = trial(&[], &[2], false);
+    let mut harness = harness(&[], &[2], false);
     let home = pool(0);
-    trial.put_policy(&home, &subject("low"), 0, &[(GPU, 2), (MEM, 6)], &[]);
-    trial.put_policy(&home, &subject("mid"), 1, &[], &[]);
-    trial.put_policy(&home, &subject("top"), 2, &[(GPU, 1)], &[]);
-    submit(&mut trial, &wish("mid", &[(MEM, 5)], true));
-    submit(&mut trial, &wish("top", &[(GPU, 1), (MEM, 1)], true));
-    let small = submit(&mut trial, &wish("top", &[(MEM, 2)], true));
+    harness.put_policy(&home, &subject("low"), 0, &[(GPU, 2), (MEM, 6)], &[]);
+    harness.put_policy(&home, &subject("mid"), 1, &[], &[]);
+    harness.put_policy(&home, &subject("top"), 2, &[(GPU, 1)], &[]);
+    submit(&mut harness, &submission("mid", &[(MEM, 5)], true));
+    submit(
+        &mut harness,
+        &submission("top", &[(GPU, 1), (MEM, 1)], true),
+    );
+    let small = submit(&mut harness, &submission("top", &[(MEM, 2)], true));
     // The small one goes first and is enough of the memory, of which alone the one with the GPU may go: without it the two
     // others are enough of both.
-    let waiter = submit(&mut trial, &wish("low", &[(GPU, 2), (MEM, 6)], false));
-    assert_eq!(running(&trial), [small, waiter]);
+    let waiter = submit(
+        &mut harness,
+        &submission("low", &[(GPU, 2), (MEM, 6)], false),
+    );
+    assert_eq!(running(&harness), [small, waiter]);
 }
 
 #[test]
 fn the_next_of_a_kind_leads_where_the_first_is_promised_elsewhere() {
-    let mut trial = trial(&[], &[2], true);
-    trial.put_pool(&pool(1), &[], 0);
+    let mut harness = harness(&[], &[2], true);
+    harness.put_pool(&pool(1), &[], 0);
     let has = units(&[(GPU, 2), (MCPU, 4000), (MEM, 8)]);
-    trial.put_host(&node(1), &pool(1), has, true);
-    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 3)], &[]);
-    trial.put_policy(&pool(1), &subject("a"), 1, &[(GPU, 3)], &[]);
-    trial.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 1)], &[]);
-    trial.put_policy(&pool(1), &subject("b"), 0, &[(GPU, 2)], &[]);
+    harness.put_host(&node(1), &pool(1), has, true);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 3)], &[]);
+    harness.put_policy(&pool(1), &subject("a"), 1, &[(GPU, 3)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 1)], &[]);
+    harness.put_policy(&pool(1), &subject("b"), 0, &[(GPU, 2)], &[]);
     for n in [0, 1] {
-        let firm = Wish {
+        let firm = Submission {
             pool: Some(pool(n)),
-            ..wish("a", &[(GPU, 1)], false)
+            ..submission("a", &[(GPU, 1)], false)
         };
-        submit(&mut trial, &firm);
+        submit(&mut harness, &firm);
     }
-    let ask = wish("a", &[(GPU, 2)], true);
-    let (first, second) = (trial.submit(&ask).unwrap(), trial.submit(&ask).unwrap());
-    settle(&mut trial);
+    let ask = submission("a", &[(GPU, 2)], true);
+    let (first, second) = (harness.submit(&ask).unwrap(), harness.submit(&ask).unwrap());
+    settle(&mut harness);
     for n in [1, 0] {
-        let passing = Wish {
+        let passing = Submission {
             pool: Some(pool(n)),
-            ..wish("b", &[(GPU, 1)], false)
+            ..submission("b", &[(GPU, 1)], false)
         };
-        submit(&mut trial, &passing);
+        submit(&mut harness, &passing);
     }
-    let promised = |step| trial.scheduler.nomination(step).map(|n| n.pool.clone());
-    assert_eq!(promised(&first), Some(pool(1)), "{}", trial.story);
-    assert_eq!(promised(&second), Some(pool(0)), "{}", trial.story);
+    let promised = |step| harness.scheduler.nomination(step).map(|n| n.pool.clone());
+    assert_eq!(promised(&first), Some(pool(1)), "{}", harness.history);
+    assert_eq!(promised(&second), Some(pool(0)), "{}", harness.history);
 }
 
 /// What could not be made to give way took nothing that the head awaited the end of, though the head needed none of the
 /// memory for which it would have taken it.
 #[test]
 fn what_the_head_awaits_goes_for_one_who_takes_what_the_head_does_not_need() {
-    let mut trial = trial(&[], &[2], false);
-    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
-    trial.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 2)], &[]);
-    submit(&mut trial, &wish("a", &[(GPU, 1), (MEM, 8)], true));
-    let stays = submit(&mut trial, &wish("a", &[(GPU, 1)], false));
-    submit(&mut trial, &wish("b", &[(GPU, 2)], false));
-    let waiter = submit(&mut trial, &wish("b", &[(MEM, 1)], false));
-    assert_eq!(running(&trial), [stays, waiter]);
+    let mut harness = harness(&[], &[2], false);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 2)], &[]);
+    submit(&mut harness, &submission("a", &[(GPU, 1), (MEM, 8)], true));
+    let stays = submit(&mut harness, &submission("a", &[(GPU, 1)], false));
+    submit(&mut harness, &submission("b", &[(GPU, 2)], false));
+    let waiter = submit(&mut harness, &submission("b", &[(MEM, 1)], false));
+    assert_eq!(running(&harness), [stays, waiter]);
 }
 
 /// One that was frozen was promised its own GPU, which was free, against the end of a run on another; an earlier waiter was
 /// to have the free one, whichever it is. Its victims went first, and one GPU was too few for it: they had gone in vain.
 #[test]
 fn what_is_frozen_is_not_promised_a_free_gpu_that_an_earlier_waiter_needs() {
-    let mut trial = trial(&[], &[3, 2], true);
-    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 0)], &[]);
-    trial.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 2)], &[]);
-    let small = wish("a", &[(GPU, 1)], true);
-    let stays: Vec<StepId> = (0..3).map(|_| submit(&mut trial, &small)).collect();
-    let suspends = Wish {
+    let mut harness = harness(&[], &[3, 2], true);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 0)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 2)], &[]);
+    let small = submission("a", &[(GPU, 1)], true);
+    let stays: Vec<StepId> = (0..3).map(|_| submit(&mut harness, &small)).collect();
+    let suspends = Submission {
         suspends: true,
-        ..wish("b", &[(GPU, 1)], true)
+        ..submission("b", &[(GPU, 1)], true)
     };
-    let frozen = submit(&mut trial, &suspends);
-    let goes = submit(&mut trial, &small);
-    let waiter = submit(&mut trial, &wish("b", &[(GPU, 2)], false));
+    let frozen = submit(&mut harness, &suspends);
+    let goes = submit(&mut harness, &small);
+    let waiter = submit(&mut harness, &submission("b", &[(GPU, 2)], false));
     for step in [&frozen, &goes] {
-        release(&mut trial, step);
+        release(&mut harness, step);
     }
-    let running: Vec<StepId> = running(&trial);
-    assert!(running.contains(&waiter), "{}", trial.story);
+    let running: Vec<StepId> = running(&harness);
+    assert!(running.contains(&waiter), "{}", harness.history);
     assert!(
         stays.iter().all(|step| running.contains(step)),
         "{}",
-        trial.story
+        harness.history
     );
-    assert!(trial.scheduler.nomination(&frozen).is_none());
+    assert!(harness.scheduler.nomination(&frozen).is_none());
 }
 
 /// What a waiter awaits is promised to it as a whole: of a limit that a large victim fills up, the rest is nobody's before
 /// that is gone, and the next of the same subject takes a victim of its own.
 #[test]
 fn the_rest_of_what_another_awaits_is_nobodys_before_it_is_gone() {
-    let mut trial = trial(&[], &[0, 0], true);
+    let mut harness = harness(&[], &[0, 0], true);
     let terms = ([(MEM, 4)], [(MEM, 10)]);
-    trial.put_policy(&pool(0), &subject("a"), 0, &terms.0, &terms.1);
-    submit(&mut trial, &wish("a", &[(MEM, 4)], true));
-    submit(&mut trial, &wish("a", &[(MEM, 6)], true));
-    let first = submit(&mut trial, &wish("a", &[(MEM, 1)], false));
-    let second = submit(&mut trial, &wish("a", &[(MEM, 1)], false));
-    let awaits = |step| trial.scheduler.nomination(step).map(|n| n.awaits.len());
-    assert_eq!(awaits(&first), Some(1), "{}", trial.story);
-    assert_eq!(awaits(&second), Some(1), "{}", trial.story);
+    harness.put_policy(&pool(0), &subject("a"), 0, &terms.0, &terms.1);
+    submit(&mut harness, &submission("a", &[(MEM, 4)], true));
+    submit(&mut harness, &submission("a", &[(MEM, 6)], true));
+    let first = submit(&mut harness, &submission("a", &[(MEM, 1)], false));
+    let second = submit(&mut harness, &submission("a", &[(MEM, 1)], false));
+    let awaits = |step| harness.scheduler.nomination(step).map(|n| n.awaits.len());
+    assert_eq!(awaits(&first), Some(1), "{}", harness.history);
+    assert_eq!(awaits(&second), Some(1), "{}", harness.history);
 }
 
 /// The next of the waiter's kind, which would be in share once the victim is gone, was overlooked, though one that asks for
 /// a little less would have been seen: two lives that are alike went different ways.
 #[test]
 fn the_next_of_the_waiters_kind_would_take_back_too() {
-    let kept = [(GPU, 1), (MEM, 7)];
+    let reservations = [(GPU, 1), (MEM, 7)];
     for second in [7, 8] {
-        let mut trial = trial(&[], &[3], false);
-        trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 0)], &[]);
-        trial.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 2)], &[]);
-        submit(&mut trial, &wish("a", &[(MEM, 2)], false));
-        submit(&mut trial, &wish("b", &kept, true));
-        submit(&mut trial, &wish("b", &[(GPU, 1), (MEM, second)], true));
-        let large = submit(&mut trial, &wish("b", &[(GPU, 3)], true));
-        let first = trial.scheduler.runs().next().map(|(id, _)| id.clone());
-        trial.finish(&first.expect("it was granted at once"));
-        settle(&mut trial);
-        assert_eq!(running(&trial), [large], "{}", trial.story);
+        let mut harness = harness(&[], &[3], false);
+        harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 0)], &[]);
+        harness.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 2)], &[]);
+        submit(&mut harness, &submission("a", &[(MEM, 2)], false));
+        submit(&mut harness, &submission("b", &reservations, true));
+        submit(
+            &mut harness,
+            &submission("b", &[(GPU, 1), (MEM, second)], true),
+        );
+        let large = submit(&mut harness, &submission("b", &[(GPU, 3)], true));
+        let first = harness.scheduler.runs().next().map(|(id, _)| id.clone());
+        harness.finish(&first.expect("it was granted at once"));
+        settle(&mut harness);
+        assert_eq!(running(&harness), [large], "{}", harness.history);
     }
 }
 
@@ -408,35 +441,53 @@ fn the_next_of_the_waiters_kind_would_take_back_too() {
 /// one that came on top either, for that would not be enough.
 #[test]
 fn a_borrower_takes_none_of_the_runs_that_fill_a_share() {
-    let mut trial = trial(&[], &[3], false);
+    let mut harness = harness(&[], &[3], false);
     let terms = ([(GPU, 2), (MEM, 4)], [(MEM, 7)]);
-    trial.put_policy(&pool(0), &subject("a"), 1, &terms.0, &terms.1);
-    trial.put_policy(&pool(0), &subject("b"), 2, &[(GPU, 0)], &[]);
-    let first = submit(&mut trial, &wish("b", &[(GPU, 1), (MEM, 5)], true));
-    let large = submit(&mut trial, &wish("a", &[(GPU, 1), (MEM, 3)], true));
-    let older = submit(&mut trial, &wish("a", &[(MEM, 2)], true));
-    submit(&mut trial, &wish("b", &[(GPU, 2), (MEM, 1)], true));
-    assert_eq!(running(&trial), [first.clone(), large.clone()]);
-    let small = submit(&mut trial, &wish("a", &[(GPU, 1), (MEM, 1)], true));
-    assert_eq!(running(&trial), [large, older, small], "{}", trial.story);
-    let promised = trial.scheduler.nomination(&first);
-    assert!(promised.is_some_and(|it| !it.is_firm()), "{}", trial.story);
+    harness.put_policy(&pool(0), &subject("a"), 1, &terms.0, &terms.1);
+    harness.put_policy(&pool(0), &subject("b"), 2, &[(GPU, 0)], &[]);
+    let first = submit(&mut harness, &submission("b", &[(GPU, 1), (MEM, 5)], true));
+    let large = submit(&mut harness, &submission("a", &[(GPU, 1), (MEM, 3)], true));
+    let older = submit(&mut harness, &submission("a", &[(MEM, 2)], true));
+    submit(&mut harness, &submission("b", &[(GPU, 2), (MEM, 1)], true));
+    assert_eq!(running(&harness), [first.clone(), large.clone()]);
+    let small = submit(&mut harness, &submission("a", &[(GPU, 1), (MEM, 1)], true));
+    assert_eq!(
+        running(&harness),
+        [large, older, small],
+        "{}",
+        harness.history
+    );
+    let promised = harness.scheduler.nomination(&first);
+    assert!(
+        promised.is_some_and(|it| !it.is_firm()),
+        "{}",
+        harness.history
+    );
 }
 
 /// What ran on when its subject's policy was removed is of the lowest priority, as whatever is of priority 0: among these
 /// the latest submission goes first, and leaves a ground for taking the other. The law does not say so.
 #[test]
 fn what_runs_without_a_policy_is_of_the_lowest_priority() {
-    let mut trial = trial(&[], &[4], false);
-    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
-    trial.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 0), (MCPU, 0)], &[]);
-    trial.put_policy(&pool(0), &subject("c"), 0, &[(GPU, 0)], &[]);
-    submit(&mut trial, &wish("c", &[(GPU, 1), (MCPU, 500)], true));
-    trial.remove_policy(&pool(0), &subject("c"));
-    settle(&mut trial);
-    submit(&mut trial, &wish("a", &[(GPU, 1), (MCPU, 1500)], true));
-    let waiter = submit(&mut trial, &wish("b", &[(GPU, 4), (MCPU, 2500)], true));
-    assert_eq!(running(&trial), [waiter], "{}", trial.story);
+    let mut harness = harness(&[], &[4], false);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 0), (MCPU, 0)], &[]);
+    harness.put_policy(&pool(0), &subject("c"), 0, &[(GPU, 0)], &[]);
+    submit(
+        &mut harness,
+        &submission("c", &[(GPU, 1), (MCPU, 500)], true),
+    );
+    harness.remove_policy(&pool(0), &subject("c"));
+    settle(&mut harness);
+    submit(
+        &mut harness,
+        &submission("a", &[(GPU, 1), (MCPU, 1500)], true),
+    );
+    let waiter = submit(
+        &mut harness,
+        &submission("b", &[(GPU, 4), (MCPU, 2500)], true),
+    );
+    assert_eq!(running(&harness), [waiter], "{}", harness.history);
 }
 
 /// A gang ends host by host, and the gang that waits for both was no sooner promised than a small one had started on the
@@ -444,72 +495,77 @@ fn what_runs_without_a_policy_is_of_the_lowest_priority() {
 /// the small one start there, as backfill.
 #[test]
 fn nothing_starts_on_what_a_head_is_about_to_start_on() {
-    let mut trial = trial(&[], &[2, 2, 2], true);
+    let mut harness = harness(&[], &[2, 2, 2], true);
     for name in ["a", "b"] {
-        trial.put_policy(&pool(0), &subject(name), 0, &[], &[]);
+        harness.put_policy(&pool(0), &subject(name), 0, &[], &[]);
     }
-    let gang = |name| Wish {
+    let gang = |name| Submission {
         nodes: 2,
-        ..wish(name, &[(GPU, 2)], true)
+        ..submission(name, &[(GPU, 2)], true)
     };
-    let ends = submit(&mut trial, &gang("a"));
-    let stays = submit(&mut trial, &wish("a", &[(GPU, 2)], true));
-    let head = submit(&mut trial, &gang("b"));
-    let behind = submit(&mut trial, &wish("a", &[(GPU, 2)], true));
-    let attempt = trial.scheduler.runs().map(|(id, _)| id.clone());
+    let ends = submit(&mut harness, &gang("a"));
+    let stays = submit(&mut harness, &submission("a", &[(GPU, 2)], true));
+    let head = submit(&mut harness, &gang("b"));
+    let behind = submit(&mut harness, &submission("a", &[(GPU, 2)], true));
+    let attempt = harness.scheduler.runs().map(|(id, _)| id.clone());
     let attempt = attempt.into_iter().find(|id| id.step == ends).unwrap();
-    trial.finish(&attempt);
-    settle(&mut trial);
+    harness.finish(&attempt);
+    settle(&mut harness);
     for n in [0, 1] {
-        assert_eq!(running(&trial), [ends.clone(), stays.clone()]);
-        trial.release(&attempt, &node(n));
-        settle(&mut trial);
+        assert_eq!(running(&harness), [ends.clone(), stays.clone()]);
+        harness.release(&attempt, &node(n));
+        settle(&mut harness);
     }
-    assert_eq!(running(&trial), [stays, head], "{}", trial.story);
-    assert!(trial.scheduler.request(&behind).is_some());
+    assert_eq!(running(&harness), [stays, head], "{}", harness.history);
+    assert!(harness.scheduler.request(&behind).is_some());
 }
 
 /// While the victims of the first of a kind went, the share for which they went was unused still: so the next of its kind
 /// took for it too, and the next, as many as there were victims.
 #[test]
 fn a_share_that_is_enough_for_one_is_taken_for_once() {
-    let mut trial = trial(&[], &[3], true);
-    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
-    trial.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 0)], &[]);
-    let one = |name| wish(name, &[(GPU, 1)], true);
-    (0..3).for_each(|_| drop(submit(&mut trial, &one("b"))));
-    let asks = [(); 3].map(|()| submit(&mut trial, &one("a")));
-    let leaving: Vec<StepId> = trial
+    let mut harness = harness(&[], &[3], true);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 0)], &[]);
+    let one = |name| submission(name, &[(GPU, 1)], true);
+    (0..3).for_each(|_| drop(submit(&mut harness, &one("b"))));
+    let asks = [(); 3].map(|()| submit(&mut harness, &one("a")));
+    let releasing: Vec<StepId> = harness
         .scheduler
         .runs()
         .filter(|(_, run)| run.stopping)
         .map(|(id, _)| id.step.clone())
         .collect();
-    assert_eq!(leaving.len(), 1, "{}", trial.story);
-    release(&mut trial, &leaving[0]);
-    assert!(running(&trial).contains(&asks[0]), "{}", trial.story);
-    assert_eq!(trial.scheduler.requests().count(), 3, "{}", trial.story);
+    assert_eq!(releasing.len(), 1, "{}", harness.history);
+    release(&mut harness, &releasing[0]);
+    assert!(running(&harness).contains(&asks[0]), "{}", harness.history);
+    assert_eq!(
+        harness.scheduler.requests().count(),
+        3,
+        "{}",
+        harness.history
+    );
 }
 
 /// Two requests are alike but for what was started around the second, which it may take back and the first may not. It
 /// waits: the first would be promised that place.
 #[test]
 fn one_that_may_take_back_waits_behind_the_first_of_its_kind() {
-    let mut trial = trial(&[(GPU, 4)], &[5, 3, 2], false);
-    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 3)], &[]);
-    trial.put_policy(&pool(0), &subject("c"), 0, &[(GPU, 0)], &[]);
-    let other = submit(&mut trial, &wish("c", &[(MCPU, 1000)], false));
-    let held = submit(&mut trial, &wish("a", &[(GPU, 1)], false));
-    submit(&mut trial, &wish("a", &[(GPU, 2)], true));
-    submit(&mut trial, &wish("a", &[(GPU, 2)], true));
-    let around = submit(&mut trial, &wish("a", &[(GPU, 1)], true));
+    let mut harness = harness(&[(GPU, 4)], &[5, 3, 2], false);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 3)], &[]);
+    harness.put_policy(&pool(0), &subject("c"), 0, &[(GPU, 0)], &[]);
+    let other = submit(&mut harness, &submission("c", &[(MCPU, 1000)], false));
+    let held = submit(&mut harness, &submission("a", &[(GPU, 1)], false));
+    submit(&mut harness, &submission("a", &[(GPU, 2)], true));
+    submit(&mut harness, &submission("a", &[(GPU, 2)], true));
+    let around = submit(&mut harness, &submission("a", &[(GPU, 1)], true));
     for host in [0, 1] {
-        trial.lose(&node(host));
-        settle(&mut trial);
+        harness.lose_host(&node(host));
+        settle(&mut harness);
     }
-    let runs: Vec<_> = trial.scheduler.runs().map(|(id, _)| id.clone()).collect();
+    let runs: Vec<_> = harness.scheduler.runs().map(|(id, _)| id.clone()).collect();
     let held = runs.iter().find(|id| id.step == held);
-    trial.finish(held.expect("its host is left"));
-    settle(&mut trial);
-    assert_eq!(running(&trial), [other, around], "{}", trial.story);
+    harness.finish(held.expect("its host is left"));
+    settle(&mut harness);
+    assert_eq!(running(&harness), [other, around], "{}", harness.history);
 }

@@ -1,6 +1,6 @@
 //! What must hold after every move, and what once nothing more can be done.
 
-use crate::HostUnits;
+use crate::HostResources;
 use crate::{Pool, Scheduler};
 
 /// Nothing is granted that is not there, and what is promised in share is kept.
@@ -18,7 +18,7 @@ pub(super) fn check(scheduler: &Scheduler) {
 fn check_hosts(scheduler: &Scheduler, pool: &Pool) {
     for (node, host) in pool.hosts() {
         let held = host.runs.iter().map(|id| scheduler.run(id).unwrap().each());
-        let held = held.fold(HostUnits::default(), HostUnits::plus);
+        let held = held.fold(HostResources::default(), HostResources::plus);
         assert!(host.capacity.cover(held), "{node} holds {held:?}");
     }
 }
@@ -43,9 +43,12 @@ pub(super) fn check_settled(scheduler: &Scheduler) {
         assert!(!nomination.firm, "{step} waits for nobody: {nomination:?}");
     }
     for (name, pool) in &scheduler.pools {
-        assert!(pool.firm.is_empty() && pool.leaving.is_empty(), "{name}");
-        let soft = pool.soft.as_ref();
+        assert!(
+            pool.firm_nominations.is_empty() && pool.releasing.is_empty(),
+            "{name}"
+        );
+        let soft = pool.soft_nomination.as_ref();
         let promised = soft.is_none_or(|step| scheduler.nomination(step).is_some());
-        assert!(promised, "{name}: {:?}", pool.soft);
+        assert!(promised, "{name}: {:?}", pool.soft_nomination);
     }
 }

@@ -1,20 +1,20 @@
 //! A slow and obvious judge of the scheduler, written from the published semantics alone: it is told of everything that
-//! happens, keeps facts of its own, and judges each [`Move`] before it takes effect, and what holds once there is no
+//! happens, keeps facts of its own, and judges each [`Decision`] before it takes effect, and what holds once there is no
 //! more to do. It shares no code with what it judges, and walks over everything each time: it is for small schedulers.
 //!
-//! Each rule is a function named after it, with its sentence of the law; what breaks one is a [`Breach`].
+//! Each rule is a function named after it, with its sentence of the law; what breaks one is a [`RuleViolation`].
 //!
 //! ```text
 //! trial --(happens, moved)--> Judge facts --(grants, victims, promises)--> Breach: rule, step, numbers
 //! ```
 
+mod amounts;
 mod counting;
 mod facts;
 mod frozen;
 mod grants;
-mod promises;
-mod ranks;
-mod units;
+mod nominations;
+mod queue_order;
 mod victims;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -23,27 +23,27 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
 
-use crate::{Move, Platforms};
+use crate::{Decision, PlatformSet};
 
-pub(super) use frozen::{Ice, Pin};
-pub(super) use units::{GPU, KEYS, LIC, MCPU, MEM, SLOTS, STEP_RUN, Units};
+pub(super) use amounts::{GPU, JudgedAmounts, KEYS, LIC, MCPU, MEM, SLOTS, STEP_RUN};
+pub(super) use frozen::{FreezePhase, FrozenRun};
 
 /// A rule is broken.
 #[derive(Clone, Debug)]
-pub(super) struct Breach {
+pub(super) struct RuleViolation {
     pub(super) rule: &'static str,
     pub(super) what: String,
 }
 
 /// Whether a rule is kept.
-pub(super) type Verdict = Result<(), Breach>;
+pub(super) type RuleResult = Result<(), RuleViolation>;
 
 /// A rule, and whether it is kept.
-fn rule(name: &'static str, kept: bool, what: impl FnOnce() -> String) -> Verdict {
-    if kept {
+fn rule(name: &'static str, reservations: bool, what: impl FnOnce() -> String) -> RuleResult {
+    if reservations {
         return Ok(());
     }
-    Err(Breach {
+    Err(RuleViolation {
         rule: name,
         what: what(),
     })
@@ -51,22 +51,22 @@ fn rule(name: &'static str, kept: bool, what: impl FnOnce() -> String) -> Verdic
 
 /// Whoever asks for units, waiting or running.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Ask {
+pub(super) struct JudgedRequest {
     pub(super) step: StepId,
     pub(super) subject: Subject,
     pub(super) place: u64,
     pub(super) priority: i64,
     pub(super) preemptible: bool,
     pub(super) nodes: u64,
-    pub(super) each: Units,
+    pub(super) each: JudgedAmounts,
     pub(super) pool: Option<PoolName>,
     pub(super) suspends: bool,
     /// The frozen run for whose units it waits.
-    pub(super) pin: Option<Pin>,
+    pub(super) frozen_run: Option<FrozenRun>,
     pub(super) platforms: Vec<PlatformName>,
 }
 
-impl Ask {
+impl JudgedRequest {
     /// Whether every rule but that of places treats another as it treats this one.
     fn is_like(&self, other: &Self) -> bool {
         let but_for_its_place = Self {
@@ -96,26 +96,26 @@ pub(super) struct JudgedPolicy {
 #[derive(Clone, Debug)]
 pub(super) struct JudgedHost {
     pub(super) pool: PoolName,
-    pub(super) has: Units,
-    pub(super) open: bool,
+    pub(super) has: JudgedAmounts,
+    pub(super) schedulable: bool,
     /// Every one that its GPUs are of.
-    pub(super) platforms: Platforms,
+    pub(super) platforms: PlatformSet,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct JudgedRun {
-    pub(super) ask: Ask,
+    pub(super) ask: JudgedRequest,
     pub(super) pool: PoolName,
     pub(super) holding: BTreeSet<NodeName>,
-    pub(super) began: u64,
+    pub(super) start_time: u64,
     pub(super) stopping: bool,
     pub(super) backfill: BTreeSet<StepId>,
     pub(super) gpus: BTreeMap<NodeName, BTreeSet<String>>,
-    pub(super) ice: Ice,
+    pub(super) freeze_phase: FreezePhase,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Promise {
+pub(super) struct JudgedNomination {
     pub(super) pool: PoolName,
     pub(super) hosts: Vec<NodeName>,
     pub(super) awaits: BTreeSet<AttemptId>,
@@ -130,37 +130,37 @@ pub(super) struct Judge {
     pub(super) now: u64,
     pub(super) pools: BTreeMap<PoolName, JudgedPool>,
     pub(super) hosts: BTreeMap<NodeName, JudgedHost>,
-    pub(super) waiting: BTreeMap<StepId, Ask>,
+    pub(super) waiting: BTreeMap<StepId, JudgedRequest>,
     pub(super) runs: BTreeMap<AttemptId, JudgedRun>,
-    pub(super) promises: BTreeMap<StepId, Promise>,
+    pub(super) nominations: BTreeMap<StepId, JudgedNomination>,
     /// Who gave way to whom since something last came from outside.
     pub(super) gave_way: BTreeSet<(StepId, StepId)>,
 }
 
 impl Judge {
     /// Judges a move by the facts before it.
-    pub(super) fn judge(&self, next: &Move) -> Verdict {
+    pub(super) fn judge(&self, next: &Decision) -> RuleResult {
         match next {
-            Move::Grant {
+            Decision::Grant {
                 step,
                 pool,
                 hosts,
                 platform: _,
                 backfill,
             } => self.judge_grant(step, pool, hosts, backfill),
-            Move::Nominate {
+            Decision::Nominate {
                 step,
                 nomination,
                 victims,
                 frozen,
             } if nomination.is_firm() => self.judge_preemption(step, nomination, victims, frozen),
-            Move::Nominate {
+            Decision::Nominate {
                 step,
                 nomination,
                 victims,
                 frozen: _,
             } => self.judge_nomination(step, nomination, victims),
-            Move::Withdraw { step } => self.judge_withdrawal(step),
+            Decision::Withdraw { step } => self.judge_withdrawal(step),
         }
     }
 
@@ -171,8 +171,8 @@ impl Judge {
 
     /// What hosts, pools and policies are changes: a promise may not be kept any more.
     pub(super) fn disturb(&mut self) {
-        for promise in self.promises.values_mut() {
-            promise.disturbed = true;
+        for nomination in self.nominations.values_mut() {
+            nomination.disturbed = true;
         }
     }
 
@@ -183,16 +183,16 @@ impl Judge {
 
     pub(super) fn leave_queue(&mut self, step: &StepId) {
         self.waiting.remove(step);
-        self.promises.remove(step);
+        self.nominations.remove(step);
     }
 
-    pub(super) fn promise(&mut self, step: &StepId, promise: Promise) {
-        if !promise.firm {
+    pub(super) fn nomination(&mut self, step: &StepId, nomination: JudgedNomination) {
+        if !nomination.firm {
             // One head of a pool.
-            self.promises
-                .retain(|_, other| other.firm || other.pool != promise.pool);
+            self.nominations
+                .retain(|_, other| other.firm || other.pool != nomination.pool);
         }
-        self.promises.insert(step.clone(), promise);
+        self.nominations.insert(step.clone(), nomination);
     }
 
     pub(super) fn stop(&mut self, attempt: &AttemptId, by: Option<&StepId>) {
@@ -207,14 +207,18 @@ impl Judge {
     }
 
     /// Whether that was its last host.
-    pub(super) fn release(&mut self, attempt: &AttemptId, node: &NodeName) -> Option<Ask> {
+    pub(super) fn release(
+        &mut self,
+        attempt: &AttemptId,
+        node: &NodeName,
+    ) -> Option<JudgedRequest> {
         let run = self.runs.get_mut(attempt)?;
         run.holding.remove(node);
         if !run.holding.is_empty() {
             return None;
         }
-        for promise in self.promises.values_mut() {
-            promise.awaits.remove(attempt);
+        for nomination in self.nominations.values_mut() {
+            nomination.awaits.remove(attempt);
         }
         self.runs.remove(attempt).map(|run| run.ask)
     }

@@ -8,64 +8,66 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use sluice_common::id::{NodeName, PlatformName, PoolName, Subject};
 
-use super::judge::{Breach, GPU, Ice, LIC, MCPU, MEM, SLOTS, STEP_RUN, Units};
-use super::trial::{Trial, Wish};
+use super::harness::{SchedulerHarness, Submission};
+use super::judge::{
+    FreezePhase, GPU, JudgedAmounts, LIC, MCPU, MEM, RuleViolation, SLOTS, STEP_RUN,
+};
 
 /// Amounts by key of pools and policies.
-type Terms = Vec<(usize, u64)>;
+type KeyAmounts = Vec<(usize, u64)>;
 
 /// Priority, reserved and limit.
-type Binding = (u64, Terms, Terms);
+type PolicyTerms = (u64, KeyAmounts, KeyAmounts);
 
 #[derive(Clone, Debug)]
-struct World {
+struct Scenario {
     slow: bool,
-    pools: Vec<(Terms, u64)>,
-    hosts: Vec<(usize, Units)>,
-    bindings: Vec<Option<Binding>>,
-    events: Vec<Event>,
+    pools: Vec<(KeyAmounts, u64)>,
+    hosts: Vec<(usize, JudgedAmounts)>,
+    bindings: Vec<Option<PolicyTerms>>,
+    events: Vec<ScenarioEvent>,
     /// Of which platform each host is.
     kinds: Vec<usize>,
     /// Which hosts are of both.
     both: Vec<bool>,
     /// Which platforms what is submitted with each event asks for.
-    likes: Vec<usize>,
+    requested_platforms: Vec<usize>,
 }
 
 /// What is asked for, by the numbers of [`platform`].
-const LIKES: [&[usize]; 5] = [&[], &[0], &[1], &[0, 1], &[1, 0]];
+const REQUESTED_PLATFORMS: [&[usize]; 5] = [&[], &[0], &[1], &[0, 1], &[1, 0]];
 
 fn platform(n: usize) -> PlatformName {
     PlatformName::new(["x", "y"][n]).unwrap()
 }
 
 #[derive(Clone, Debug)]
-enum Event {
+enum ScenarioEvent {
     Submit {
         subject: usize,
-        each: Units,
+        each: JudgedAmounts,
         nodes: u32,
         priority: i64,
         preemptible: bool,
         pool: Option<usize>,
         suspends: bool,
     },
-    Thwart(usize),
+    FailFreeze(usize),
     Finish(usize),
     Cancel(usize),
     Release(usize),
     Lose(usize),
     Open(usize, bool),
     Pass(u64),
-    PutPool(usize, (Terms, u64)),
-    PutPolicy(usize, usize, Binding),
+    PutPool(usize, (KeyAmounts, u64)),
+    PutPolicy(usize, usize, PolicyTerms),
     RemovePolicy(usize, usize),
 }
 
 const SUBJECTS: usize = 3;
 
-fn units(pairs: &[(usize, u64)]) -> Units {
-    let mut units = Units::default();
+fn units(pairs: &[(usize, u64)]) -> JudgedAmounts {
+    let mut units = JudgedAmounts::default();
     for (key, n) in pairs {
         units[*key] = *n;
     }
@@ -76,7 +78,7 @@ fn rarely(range: core::ops::Range<u64>) -> impl Strategy<Value = u64> {
     prop_oneof![4 => Just(0u64), 1 => range]
 }
 
-fn pool_terms() -> impl Strategy<Value = (Terms, u64)> {
+fn pool_terms() -> impl Strategy<Value = (KeyAmounts, u64)> {
     let gpus = prop::option::weighted(0.3, 1u64..10);
     let lic = prop::option::weighted(0.4, 0u64..5);
     let slots = prop::option::weighted(0.2, 1u64..4);
@@ -90,9 +92,11 @@ fn pool_terms() -> impl Strategy<Value = (Terms, u64)> {
 }
 
 /// One that names GPUs, and now and then other keys, each with room above what is reserved or no limit.
-fn binding() -> impl Strategy<Value = Binding> {
+fn binding() -> impl Strategy<Value = PolicyTerms> {
     let gpus = (0u64..5, prop::option::weighted(0.4, 0u64..4));
-    let named = |weight, most| prop::option::weighted(weight, (0..most, prop::option::of(0u64..3)));
+    let named = |weight, largest_fitting| {
+        prop::option::weighted(weight, (0..largest_fitting, prop::option::of(0u64..3)))
+    };
     let rest = (
         named(0.25, 3u64),
         named(0.15, 4000u64),
@@ -107,7 +111,7 @@ fn binding() -> impl Strategy<Value = Binding> {
             (STEP_RUN, steps),
             (SLOTS, slots),
         ];
-        let (mut reserved, mut limit) = (Terms::new(), Terms::new());
+        let (mut reserved, mut limit) = (KeyAmounts::new(), KeyAmounts::new());
         for (key, terms) in named {
             let Some((share, above)) = terms else {
                 continue;
@@ -120,7 +124,7 @@ fn binding() -> impl Strategy<Value = Binding> {
     })
 }
 
-fn submit() -> impl Strategy<Value = Event> {
+fn submit() -> impl Strategy<Value = ScenarioEvent> {
     let each = (
         0u64..5,
         rarely(1..3),
@@ -148,7 +152,7 @@ fn submit() -> impl Strategy<Value = Event> {
                 (MCPU, 500 + cores * 1000),
                 (SLOTS, slots),
             ];
-            Event::Submit {
+            ScenarioEvent::Submit {
                 subject,
                 each: units(&each),
                 nodes,
@@ -161,51 +165,51 @@ fn submit() -> impl Strategy<Value = Event> {
     )
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = ScenarioEvent> {
     prop_oneof![
         16 => submit(),
-        7 => (0usize..32).prop_map(Event::Finish),
+        7 => (0usize..32).prop_map(ScenarioEvent::Finish),
         2 => (0usize..32, any::<bool>())
-            .prop_map(|(n, cancels)| if cancels { Event::Cancel(n) } else { Event::Thwart(n) }),
-        8 => (0usize..32).prop_map(Event::Release),
-        2 => (0usize..4).prop_map(Event::Lose),
-        4 => (0usize..4, prop::bool::weighted(0.8)).prop_map(|(host, open)| Event::Open(host, open)),
-        3 => (0u64..100).prop_map(Event::Pass),
-        1 => (0usize..2, pool_terms()).prop_map(|(pool, terms)| Event::PutPool(pool, terms)),
-        1 => (0usize..2, 0..SUBJECTS, binding()).prop_map(|(p, s, b)| Event::PutPolicy(p, s, b)),
-        1 => (0usize..2, 0..SUBJECTS).prop_map(|(p, s)| Event::RemovePolicy(p, s)),
+            .prop_map(|(n, cancels)| if cancels { ScenarioEvent::Cancel(n) } else { ScenarioEvent::FailFreeze(n) }),
+        8 => (0usize..32).prop_map(ScenarioEvent::Release),
+        2 => (0usize..4).prop_map(ScenarioEvent::Lose),
+        4 => (0usize..4, prop::bool::weighted(0.8)).prop_map(|(host, open)| ScenarioEvent::Open(host, open)),
+        3 => (0u64..100).prop_map(ScenarioEvent::Pass),
+        1 => (0usize..2, pool_terms()).prop_map(|(pool, terms)| ScenarioEvent::PutPool(pool, terms)),
+        1 => (0usize..2, 0..SUBJECTS, binding()).prop_map(|(p, s, b)| ScenarioEvent::PutPolicy(p, s, b)),
+        1 => (0usize..2, 0..SUBJECTS).prop_map(|(p, s)| ScenarioEvent::RemovePolicy(p, s)),
     ]
 }
 
-fn world() -> impl Strategy<Value = World> {
+fn world() -> impl Strategy<Value = Scenario> {
     with_platforms(world_of_one_platform())
 }
 
-fn tight_world() -> impl Strategy<Value = World> {
+fn tight_world() -> impl Strategy<Value = Scenario> {
     with_platforms(tight_world_of_one_platform())
 }
 
-fn with_platforms(world: impl Strategy<Value = World>) -> impl Strategy<Value = World> {
+fn with_platforms(world: impl Strategy<Value = Scenario>) -> impl Strategy<Value = Scenario> {
     let kinds = prop_oneof![
         1 => prop::collection::vec(Just(0usize), 4),
         1 => prop::collection::vec(0usize..2, 4),
     ];
-    let likes = prop_oneof![3 => Just(0usize), 2 => 1usize..5];
+    let requested_platforms = prop_oneof![3 => Just(0usize), 2 => 1usize..5];
     let both = prop_oneof![
         1 => prop::collection::vec(Just(false), 4),
         1 => prop::collection::vec(any::<bool>(), 4),
     ];
-    let platforms = (kinds, prop::collection::vec(likes, 40), both);
+    let platforms = (kinds, prop::collection::vec(requested_platforms, 40), both);
     // Last, so that the seeds of before there were platforms make the worlds that they made.
-    (world, platforms).prop_map(|(world, (kinds, likes, both))| World {
+    (world, platforms).prop_map(|(world, (kinds, requested_platforms, both))| Scenario {
         kinds,
-        likes,
+        requested_platforms,
         both,
         ..world
     })
 }
 
-fn world_of_one_platform() -> impl Strategy<Value = World> {
+fn world_of_one_platform() -> impl Strategy<Value = Scenario> {
     let host = (0usize..2, 0u64..6, 2u64..6, 4u64..16).prop_map(|(pool, gpus, cores, mem)| {
         (
             pool,
@@ -222,20 +226,20 @@ fn world_of_one_platform() -> impl Strategy<Value = World> {
         prop::collection::vec(prop::option::weighted(0.85, binding()), 2 * SUBJECTS),
         prop::collection::vec(event(), 1..30),
     )
-        .prop_map(|(slow, pools, hosts, bindings, events)| World {
+        .prop_map(|(slow, pools, hosts, bindings, events)| Scenario {
             slow,
             pools,
             hosts,
             bindings,
             events,
             kinds: Vec::new(),
-            likes: Vec::new(),
+            requested_platforms: Vec::new(),
             both: Vec::new(),
         })
 }
 
 /// One that is short of GPUs and memory, whose subjects outrank each other, and where most give way frozen.
-fn tight_world_of_one_platform() -> impl Strategy<Value = World> {
+fn tight_world_of_one_platform() -> impl Strategy<Value = Scenario> {
     let host = (1u64..4, 4u64..10).prop_map(|(gpus, mem)| {
         (
             0usize,
@@ -244,8 +248,9 @@ fn tight_world_of_one_platform() -> impl Strategy<Value = World> {
     });
     let bindings = prop::collection::vec(0u64..3, SUBJECTS).prop_map(|shares| {
         let bindings = shares.into_iter().zip(0u64..);
-        let named = bindings
-            .map(|(gpus, priority)| Some((priority, Terms::from([(GPU, gpus)]), Terms::new())));
+        let named = bindings.map(|(gpus, priority)| {
+            Some((priority, KeyAmounts::from([(GPU, gpus)]), KeyAmounts::new()))
+        });
         named.collect::<Vec<_>>()
     });
     let submit = (
@@ -255,26 +260,27 @@ fn tight_world_of_one_platform() -> impl Strategy<Value = World> {
         prop::bool::weighted(0.85),
         prop::bool::weighted(0.8),
     );
-    let submit = submit.prop_map(
-        |(subject, gpus, mem, preemptible, suspends)| Event::Submit {
-            subject,
-            each: units(&[(GPU, gpus), (MEM, mem), (MCPU, 500)]),
-            nodes: 1,
-            priority: 0,
-            preemptible,
-            pool: None,
-            suspends,
-        },
-    );
+    let submit =
+        submit.prop_map(
+            |(subject, gpus, mem, preemptible, suspends)| ScenarioEvent::Submit {
+                subject,
+                each: units(&[(GPU, gpus), (MEM, mem), (MCPU, 500)]),
+                nodes: 1,
+                priority: 0,
+                preemptible,
+                pool: None,
+                suspends,
+            },
+        );
     let event = prop_oneof![
         12 => submit,
-        4 => (0usize..32).prop_map(Event::Finish),
-        1 => (0usize..32).prop_map(Event::Cancel),
-        1 => (0usize..32).prop_map(Event::Thwart),
-        6 => (0usize..32).prop_map(Event::Release),
-        1 => (0usize..4).prop_map(Event::Lose),
-        2 => (0usize..4, prop::bool::weighted(0.8)).prop_map(|(host, open)| Event::Open(host, open)),
-        2 => (0u64..5000).prop_map(Event::Pass),
+        4 => (0usize..32).prop_map(ScenarioEvent::Finish),
+        1 => (0usize..32).prop_map(ScenarioEvent::Cancel),
+        1 => (0usize..32).prop_map(ScenarioEvent::FailFreeze),
+        6 => (0usize..32).prop_map(ScenarioEvent::Release),
+        1 => (0usize..4).prop_map(ScenarioEvent::Lose),
+        2 => (0usize..4, prop::bool::weighted(0.8)).prop_map(|(host, open)| ScenarioEvent::Open(host, open)),
+        2 => (0u64..5000).prop_map(ScenarioEvent::Pass),
     ];
     (
         any::<bool>(),
@@ -282,20 +288,20 @@ fn tight_world_of_one_platform() -> impl Strategy<Value = World> {
         bindings,
         prop::collection::vec(event, 1..40),
     )
-        .prop_map(|(slow, hosts, bindings, events)| World {
+        .prop_map(|(slow, hosts, bindings, events)| Scenario {
             slow,
-            pools: Vec::from([(Terms::new(), 0)]),
+            pools: Vec::from([(KeyAmounts::new(), 0)]),
             hosts,
             bindings,
             events,
             kinds: Vec::new(),
-            likes: Vec::new(),
+            requested_platforms: Vec::new(),
             both: Vec::new(),
         })
 }
 
 /// One whose policies name memory, which a frozen run keeps.
-fn world_that_counts_memory() -> impl Strategy<Value = World> {
+fn world_that_counts_memory() -> impl Strategy<Value = Scenario> {
     let share = (0u64..8, prop::option::of(0u64..6));
     let shares = prop::collection::vec(prop::option::weighted(0.6, share), 2 * SUBJECTS);
     let world = prop_oneof![1 => world().boxed(), 2 => tight_world().boxed()];
@@ -310,11 +316,11 @@ fn world_that_counts_memory() -> impl Strategy<Value = World> {
     })
 }
 
-fn pool(n: usize, world: &World) -> PoolName {
+fn pool(n: usize, world: &Scenario) -> PoolName {
     PoolName::new(format!("p{}", n % world.pools.len())).unwrap()
 }
 
-fn node(n: usize, world: &World) -> NodeName {
+fn node(n: usize, world: &Scenario) -> NodeName {
     NodeName::new(format!("n{}", n % world.hosts.len())).unwrap()
 }
 
@@ -322,17 +328,17 @@ fn subject(n: usize) -> Subject {
     Subject::new(format!("s{n}")).unwrap()
 }
 
-fn set_up(world: &World) -> Trial {
-    let mut trial = Trial::new(world.slow);
+fn set_up(world: &Scenario) -> SchedulerHarness {
+    let mut harness = SchedulerHarness::new(world.slow);
     for (n, (declared, min_runtime)) in world.pools.iter().enumerate() {
-        trial.put_pool(&pool(n, world), declared, *min_runtime);
+        harness.put_pool(&pool(n, world), declared, *min_runtime);
     }
     for (n, (home, has)) in world.hosts.iter().enumerate() {
         let kind = match world.both[n] {
             true => [platform(0), platform(1)].into(),
             false => [platform(world.kinds[n])].into(),
         };
-        trial.put_host_of(&node(n, world), &pool(*home, world), *has, true, &kind);
+        harness.put_host_of(&node(n, world), &pool(*home, world), *has, true, &kind);
     }
     for (n, binding) in world.bindings.iter().enumerate() {
         let home = n / SUBJECTS;
@@ -340,10 +346,10 @@ fn set_up(world: &World) -> Trial {
             binding.as_ref().filter(|_| home < world.pools.len())
         {
             let subject = subject(n % SUBJECTS);
-            trial.put_policy(&pool(home, world), &subject, *priority, reserved, limit);
+            harness.put_policy(&pool(home, world), &subject, *priority, reserved, limit);
         }
     }
-    trial
+    harness
 }
 
 fn nth<T>(mut of: impl Iterator<Item = T> + Clone, n: usize) -> Option<T> {
@@ -351,9 +357,14 @@ fn nth<T>(mut of: impl Iterator<Item = T> + Clone, n: usize) -> Option<T> {
     of.nth(n)
 }
 
-fn play(trial: &mut Trial, at: usize, event: &Event, world: &World) -> Result<(), Breach> {
+fn play(
+    harness: &mut SchedulerHarness,
+    at: usize,
+    event: &ScenarioEvent,
+    world: &Scenario,
+) -> Result<(), RuleViolation> {
     match event {
-        Event::Submit {
+        ScenarioEvent::Submit {
             subject,
             each,
             nodes,
@@ -362,7 +373,7 @@ fn play(trial: &mut Trial, at: usize, event: &Event, world: &World) -> Result<()
             pool,
             suspends,
         } => {
-            let wish = Wish {
+            let submission = Submission {
                 subject: self::subject(*subject),
                 each: *each,
                 nodes: *nodes,
@@ -370,73 +381,73 @@ fn play(trial: &mut Trial, at: usize, event: &Event, world: &World) -> Result<()
                 preemptible: *preemptible,
                 pool: pool.map(|n| self::pool(n, world)),
                 suspends: *suspends,
-                platforms: LIKES[world.likes[at]]
+                platforms: REQUESTED_PLATFORMS[world.requested_platforms[at]]
                     .iter()
                     .copied()
                     .map(platform)
                     .collect(),
             };
-            trial.submit(&wish);
+            harness.submit(&submission);
         }
-        Event::Finish(n) => {
-            let runs = trial.judge.runs.iter().filter(|(_, run)| !run.stopping);
+        ScenarioEvent::Finish(n) => {
+            let runs = harness.judge.runs.iter().filter(|(_, run)| !run.stopping);
             if let Some(id) = nth(runs, *n).map(|(id, _)| id.clone()) {
-                trial.finish(&id);
+                harness.finish(&id);
             }
         }
-        Event::Cancel(n) => {
-            if let Some(step) = nth(trial.judge.waiting.keys(), *n).cloned() {
-                trial.cancel(&step);
+        ScenarioEvent::Cancel(n) => {
+            if let Some(step) = nth(harness.judge.waiting.keys(), *n).cloned() {
+                harness.cancel(&step);
             }
         }
-        Event::Release(n) => {
-            let stopping = trial.judge.runs.iter().filter(|(_, run)| run.stopping);
+        ScenarioEvent::Release(n) => {
+            let stopping = harness.judge.runs.iter().filter(|(_, run)| run.stopping);
             let parts =
                 stopping.flat_map(|(id, run)| run.holding.iter().map(move |node| (id, node)));
             if let Some((id, node)) = nth(parts, *n).map(|(id, node)| (id.clone(), node.clone())) {
-                trial.release(&id, &node);
+                harness.release(&id, &node);
             }
         }
-        Event::Thwart(n) => {
-            let coming = trial.judge.runs.iter();
-            let coming = coming.filter(|(_, run)| run.ice == Ice::Coming);
+        ScenarioEvent::FailFreeze(n) => {
+            let coming = harness.judge.runs.iter();
+            let coming = coming.filter(|(_, run)| run.freeze_phase == FreezePhase::Coming);
             if let Some(id) = nth(coming, *n).map(|(id, _)| id.clone()) {
-                trial.thwart(&id);
+                harness.fail_freeze(&id);
             }
         }
-        Event::Lose(n) => trial.lose(&node(*n, world)),
-        Event::Open(n, open) => trial.open(&node(*n, world), *open),
-        Event::Pass(millis) => trial.pass(*millis)?,
-        Event::PutPool(n, (declared, min_runtime)) => {
-            trial.put_pool(&pool(*n, world), declared, *min_runtime);
+        ScenarioEvent::Lose(n) => harness.lose_host(&node(*n, world)),
+        ScenarioEvent::Open(n, open) => harness.open(&node(*n, world), *open),
+        ScenarioEvent::Pass(millis) => harness.pass(*millis)?,
+        ScenarioEvent::PutPool(n, (declared, min_runtime)) => {
+            harness.put_pool(&pool(*n, world), declared, *min_runtime);
         }
-        Event::PutPolicy(n, subject, (priority, reserved, limit)) => {
+        ScenarioEvent::PutPolicy(n, subject, (priority, reserved, limit)) => {
             let subject = self::subject(*subject);
-            trial.put_policy(&pool(*n, world), &subject, *priority, reserved, limit);
+            harness.put_policy(&pool(*n, world), &subject, *priority, reserved, limit);
         }
-        Event::RemovePolicy(n, subject) => {
-            trial.remove_policy(&pool(*n, world), &self::subject(*subject));
+        ScenarioEvent::RemovePolicy(n, subject) => {
+            harness.remove_policy(&pool(*n, world), &self::subject(*subject));
         }
     }
     Ok(())
 }
 
 /// Plays a whole life; all that was decided in it, or what was wrong and when.
-fn run(world: &World) -> Result<String, String> {
-    let mut trial = set_up(world);
+fn run(world: &Scenario) -> Result<String, String> {
+    let mut harness = set_up(world);
     for (n, event) in world.events.iter().enumerate() {
-        let played = play(&mut trial, n, event, world).and_then(|()| trial.settle());
-        played.map_err(|Breach { rule, what }| {
-            let story = &trial.story;
-            format!("{rule} after event {n}: {what}\nof {world:?}\nwith {story}")
+        let played = play(&mut harness, n, event, world).and_then(|()| harness.settle());
+        played.map_err(|RuleViolation { rule, what }| {
+            let history = &harness.history;
+            format!("{rule} after event {n}: {what}\nof {world:?}\nwith {history}")
         })?;
-        let rebuilt = trial.rebuilt();
+        let rebuilt = harness.rebuilt();
         assert_eq!(
-            trial.scheduler, rebuilt,
+            harness.scheduler, rebuilt,
             "an index is not what the facts make it"
         );
     }
-    Ok(trial.story)
+    Ok(harness.history)
 }
 
 /// The same worlds at each build, so that a build says what a change did; others by hand.
@@ -460,25 +471,25 @@ proptest! {
     /// decisions to the letter.
     #[test]
     fn every_decision_is_lawful(world in world()) {
-        let story = run(&world);
-        prop_assert!(story.is_ok(), "{}", story.unwrap_err());
-        prop_assert_eq!(&story, &run(&world));
+        let history = run(&world);
+        prop_assert!(history.is_ok(), "{}", history.unwrap_err());
+        prop_assert_eq!(&history, &run(&world));
     }
 
     /// The same where many are frozen.
     #[test]
     fn every_decision_is_lawful_where_many_are_frozen(world in tight_world()) {
-        let story = run(&world);
-        prop_assert!(story.is_ok(), "{}", story.unwrap_err());
-        prop_assert_eq!(&story, &run(&world));
+        let history = run(&world);
+        prop_assert!(history.is_ok(), "{}", history.unwrap_err());
+        prop_assert_eq!(&history, &run(&world));
     }
 
     /// The same where memory is reserved and limited too.
     #[test]
     fn every_decision_is_lawful_where_memory_counts(world in world_that_counts_memory()) {
-        let story = run(&world);
-        prop_assert!(story.is_ok(), "{}", story.unwrap_err());
-        prop_assert_eq!(&story, &run(&world));
+        let history = run(&world);
+        prop_assert!(history.is_ok(), "{}", history.unwrap_err());
+        prop_assert_eq!(&history, &run(&world));
     }
 }
 

@@ -8,20 +8,20 @@ use proptest::prelude::*;
 use sluice_common::id::{NodeName, PoolName, Subject};
 
 use super::check::{check, check_settled};
-use super::judge::{GPU, LIC, MCPU, Units};
-use super::trial::{Trial, Wish};
+use super::harness::{SchedulerHarness, Submission};
+use super::judge::{GPU, JudgedAmounts, LIC, MCPU};
 
 #[derive(Clone, Debug)]
-pub(super) struct World {
+pub(super) struct RandomWorld {
     declared: Option<u64>,
     licences: u64,
     hosts: Vec<u64>,
     policies: Vec<(u64, u64, u64, u64)>,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<RandomEvent>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Event {
+pub(super) enum RandomEvent {
     Submit {
         subject: usize,
         gpus: u64,
@@ -44,21 +44,21 @@ pub(super) enum Event {
     },
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = RandomEvent> {
     prop_oneof![
         8 => (0usize..3, 0u64..5, prop_oneof![4 => Just(0u64), 1 => 1u64..3], any::<bool>(),
               prop_oneof![6 => Just(1u32), 1 => Just(2u32)], prop_oneof![4 => Just(0i64), 1 => -1i64..3])
-            .prop_map(|(subject, gpus, licences, preemptible, nodes, priority)| Event::Submit {
+            .prop_map(|(subject, gpus, licences, preemptible, nodes, priority)| RandomEvent::Submit {
                 subject, gpus, licences, preemptible, nodes, priority,
             }),
-        4 => (0usize..32).prop_map(|nth| Event::Finish { nth }),
-        1 => (0usize..3).prop_map(|host| Event::Lose { host }),
-        2 => (0usize..3).prop_map(|host| Event::Back { host }),
-        1 => (0u64..100).prop_map(|seconds| Event::Advance { seconds }),
+        4 => (0usize..32).prop_map(|nth| RandomEvent::Finish { nth }),
+        1 => (0usize..3).prop_map(|host| RandomEvent::Lose { host }),
+        2 => (0usize..3).prop_map(|host| RandomEvent::Back { host }),
+        1 => (0u64..100).prop_map(|seconds| RandomEvent::Advance { seconds }),
     ]
 }
 
-pub(super) fn world() -> impl Strategy<Value = World> {
+pub(super) fn world() -> impl Strategy<Value = RandomWorld> {
     let policy = (0u64..3, 0u64..5, 0u64..5, 0u64..3);
     (
         proptest::option::of(1u64..13),
@@ -67,20 +67,22 @@ pub(super) fn world() -> impl Strategy<Value = World> {
         proptest::collection::vec(policy, 3),
         proptest::collection::vec(event(), 1..40),
     )
-        .prop_map(|(declared, licences, hosts, policies, events)| World {
-            declared,
-            licences,
-            hosts,
-            policies,
-            events,
-        })
+        .prop_map(
+            |(declared, licences, hosts, policies, events)| RandomWorld {
+                declared,
+                licences,
+                hosts,
+                policies,
+                events,
+            },
+        )
 }
 
 pub(super) fn pool() -> PoolName {
     PoolName::new("p").unwrap()
 }
 
-fn node(n: usize, world: &World) -> NodeName {
+fn node(n: usize, world: &RandomWorld) -> NodeName {
     NodeName::new(format!("n{}", n % world.hosts.len())).unwrap()
 }
 
@@ -88,28 +90,33 @@ fn subject(n: usize) -> Subject {
     Subject::new(format!("s{n}")).unwrap()
 }
 
-pub(super) fn set_up(world: &World) -> Trial {
-    let mut trial = Trial::new(false);
+pub(super) fn set_up(world: &RandomWorld) -> SchedulerHarness {
+    let mut harness = SchedulerHarness::new(false);
     let mut declared = Vec::from([(LIC, world.licences)]);
     declared.extend(world.declared.map(|gpus| (GPU, gpus)));
-    trial.put_pool(&pool(), &declared, 0);
+    harness.put_pool(&pool(), &declared, 0);
     for (n, gpus) in world.hosts.iter().enumerate() {
-        let mut has = Units::default();
+        let mut has = JudgedAmounts::default();
         (has[GPU], has[MCPU]) = (*gpus, 64_000);
-        trial.put_host(&node(n, world), &pool(), has, true);
+        harness.put_host(&node(n, world), &pool(), has, true);
     }
     for (n, (priority, reserved, above, licences)) in world.policies.iter().enumerate() {
         let limit = (*above > 0).then(|| (GPU, reserved + above));
         let reserved = [(GPU, *reserved), (LIC, *licences)];
         // One that the pool cannot keep leaves its subject without.
-        trial.put_policy(&pool(), &subject(n), *priority, &reserved, limit.as_slice());
+        harness.put_policy(&pool(), &subject(n), *priority, &reserved, limit.as_slice());
     }
-    trial
+    harness
 }
 
-pub(super) fn play(trial: &mut Trial, n: usize, event: &Event, world: &World) {
+pub(super) fn play(
+    harness: &mut SchedulerHarness,
+    n: usize,
+    event: &RandomEvent,
+    world: &RandomWorld,
+) {
     match event {
-        Event::Submit {
+        RandomEvent::Submit {
             subject,
             gpus,
             licences,
@@ -117,10 +124,10 @@ pub(super) fn play(trial: &mut Trial, n: usize, event: &Event, world: &World) {
             nodes,
             priority,
         } => {
-            let mut each = Units::default();
+            let mut each = JudgedAmounts::default();
             (each[GPU], each[MCPU], each[LIC]) = (*gpus, 1000, *licences);
             // One that could never run is no part of what follows.
-            let _ = trial.submit(&Wish {
+            let _ = harness.submit(&Submission {
                 subject: self::subject(*subject),
                 each,
                 nodes: *nodes,
@@ -131,27 +138,27 @@ pub(super) fn play(trial: &mut Trial, n: usize, event: &Event, world: &World) {
                 platforms: Vec::new(),
             });
         }
-        Event::Finish { nth } => {
-            let running = trial.scheduler.runs().count();
+        RandomEvent::Finish { nth } => {
+            let running = harness.scheduler.runs().count();
             let nth = nth.checked_rem(running);
-            let run = nth.and_then(|nth| trial.scheduler.runs().nth(nth));
+            let run = nth.and_then(|nth| harness.scheduler.runs().nth(nth));
             if let Some(id) = run.map(|(id, _)| id.clone()) {
-                trial.finish(&id);
+                harness.finish(&id);
             }
         }
-        Event::Lose { host } => trial.lose(&node(*host, world)),
-        Event::Back { host } => trial.open(&node(*host, world), true),
-        Event::Advance { seconds } => {
-            let passed = trial.pass(seconds * 1000);
-            assert!(passed.is_ok(), "{passed:?} of {}", trial.story);
+        RandomEvent::Lose { host } => harness.lose_host(&node(*host, world)),
+        RandomEvent::Back { host } => harness.open(&node(*host, world), true),
+        RandomEvent::Advance { seconds } => {
+            let passed = harness.pass(seconds * 1000);
+            assert!(passed.is_ok(), "{passed:?} of {}", harness.history);
         }
     }
 }
 
-pub(super) fn settle(trial: &mut Trial) {
-    check(&trial.scheduler);
-    let settled = trial.settle_with(check);
-    assert!(settled.is_ok(), "{settled:?} of {}", trial.story);
+pub(super) fn settle(harness: &mut SchedulerHarness) {
+    check(&harness.scheduler);
+    let settled = harness.settle_with(check);
+    assert!(settled.is_ok(), "{settled:?} of {}", harness.history);
 }
 
 proptest! {
@@ -159,11 +166,11 @@ proptest! {
     /// It settles after every event, over nobody's capacity, limit or reservation, and every victim's waiter starts.
     #[test]
     fn it_settles_and_keeps_its_promises(world in world()) {
-        let mut trial = set_up(&world);
+        let mut harness = set_up(&world);
         for (n, event) in world.events.iter().enumerate() {
-            play(&mut trial, n, event, &world);
-            settle(&mut trial);
-            check_settled(&trial.scheduler);
+            play(&mut harness, n, event, &world);
+            settle(&mut harness);
+            check_settled(&harness.scheduler);
         }
     }
 }

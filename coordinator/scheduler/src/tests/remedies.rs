@@ -6,32 +6,36 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 use sluice_common::id::StepId;
 
+use super::harness::SchedulerHarness;
 use super::random::{cases, play, pool, set_up, settle, world};
-use super::trial::Trial;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::remedy::dry_run::DryRun;
-use crate::{Block, Change, Remedy, Scheduler, Start};
+use crate::{BlockReason, Change, Remedy, Scheduler, Start};
 
 /// Whether a rule blocks a request as it is said to.
-fn holds(scheduler: &Scheduler, step: &StepId, block: &Block<'_>) -> bool {
+fn holds(scheduler: &Scheduler, step: &StepId, block: &BlockReason<'_>) -> bool {
     let request = scheduler.request(step).unwrap();
     let pool = scheduler.pool(&pool()).unwrap();
-    let before = RequestInPool::of(scheduler, pool, request).unwrap();
+    let before = RequestInPool::new(scheduler, pool, request).unwrap();
     let asked = |key: &str| request.demand.get(key);
     match block {
-        Block::PoolEmpty => pool.hosts().is_empty(),
-        Block::Infeasible(never) => before.never(false).as_ref() == Some(never),
-        Block::Release { runs } => scheduler.nomination(step).unwrap().awaits.len() == *runs,
-        Block::Limit { key, used, limit } => used + asked(key) > *limit,
-        Block::Reserved {
+        BlockReason::PoolEmpty => pool.hosts().is_empty(),
+        BlockReason::Infeasible(infeasible) => {
+            before.infeasible(false).as_ref() == Some(infeasible)
+        }
+        BlockReason::AwaitingRelease { runs } => {
+            scheduler.nomination(step).unwrap().awaits.len() == *runs
+        }
+        BlockReason::Limit { key, used, limit } => used + asked(key) > *limit,
+        BlockReason::Reserved {
             key,
             used,
             reserved,
         } => !request.preemptible && used + asked(key) > *reserved,
-        Block::NoOpenHost { nearest } => !pool.hosts()[*nearest].open,
-        Block::Turn { behind } => scheduler.nomination(behind).is_some(),
-        Block::Pool { key, free } => asked(key) > *free,
-        Block::Hosts { closest } => closest
+        BlockReason::NoSchedulableHost { nearest } => !pool.hosts()[*nearest].schedulable,
+        BlockReason::BehindHead { behind } => scheduler.nomination(behind).is_some(),
+        BlockReason::PoolFull { key, free } => asked(key) > *free,
+        BlockReason::HostsFull { closest } => closest
             .is_none_or(|(_, key, asked, free)| asked > free && request.each.get(key) == asked),
     }
 }
@@ -44,27 +48,27 @@ fn ahead<'a>(scheduler: &'a Scheduler, step: &'a StepId) -> impl Iterator<Item =
 }
 
 /// Whether a request starts once the changes are made, in all of the scheduler.
-fn starts(trial: &Trial, step: &StepId, remedy: &Remedy, changes: &[Change]) -> bool {
-    let mut trial = trial.clone();
+fn starts(harness: &SchedulerHarness, step: &StepId, remedy: &Remedy, changes: &[Change]) -> bool {
+    let mut harness = harness.clone();
     if remedy.after_others {
-        for id in ahead(&trial.scheduler.clone(), step) {
-            trial.cancel(id);
+        for id in ahead(&harness.scheduler.clone(), step) {
+            harness.cancel(id);
         }
     }
-    trial.change(step, &pool(), changes);
-    trial.granted.clear();
-    settle(&mut trial);
-    trial.granted.contains(step)
+    harness.change(step, &pool(), changes);
+    harness.granted.clear();
+    settle(&mut harness);
+    harness.granted.contains(step)
 }
 
 /// The same change by one less.
 fn by_one_less(change: &Change) -> Option<Change> {
     let mut less = change.clone();
     match &mut less {
-        Change::Free { more, .. } | Change::Declared { more, .. } => *more -= 1,
-        Change::Limit { to, .. } | Change::Reserved { to, .. } => *to -= 1,
-        Change::Ask { to, .. } => *to += 1,
-        Change::Open { .. } | Change::Preemptible => return None,
+        Change::FreeOnHost { more, .. } | Change::FreeInPool { more, .. } => *more -= 1,
+        Change::RaiseLimit { to, .. } | Change::RaiseReserved { to, .. } => *to -= 1,
+        Change::ReduceRequest { to, .. } => *to += 1,
+        Change::MakeSchedulable { .. } | Change::MakePreemptible => return None,
     }
     Some(less)
 }
@@ -92,18 +96,18 @@ proptest! {
     /// Where those before it are said to be left out, they are.
     #[test]
     fn what_blocks_holds_and_what_would_help_helps(world in world()) {
-        let mut trial = set_up(&world);
+        let mut harness = set_up(&world);
         for (n, event) in world.events.iter().enumerate() {
-            play(&mut trial, n, event, &world);
-            settle(&mut trial);
+            play(&mut harness, n, event, &world);
+            settle(&mut harness);
         }
-        let scheduler = &trial.scheduler;
+        let scheduler = &harness.scheduler;
         let waiting: Vec<StepId> = scheduler.requests().map(|request| request.step.clone()).collect();
         for step in &waiting {
             let block = scheduler.block(step, &pool());
             prop_assert!(block.as_ref().is_some_and(|block| holds(scheduler, step, block)), "{step}: {block:?}");
-            for remedy in scheduler.remedies(step, &pool(), trial.now()) {
-                prop_assert!(starts(&trial, step, &remedy, &remedy.changes), "{step}: {remedy:?}");
+            for remedy in scheduler.remedies(step, &pool(), harness.now()) {
+                prop_assert!(starts(&harness, step, &remedy, &remedy.changes), "{step}: {remedy:?}");
             }
         }
     }
@@ -111,24 +115,24 @@ proptest! {
     /// Where changes let a request start at once, none can be left out, and one alone does not do it by one less.
     #[test]
     fn no_change_is_needless_or_larger_than_it_must_be(world in world()) {
-        let mut trial = set_up(&world);
+        let mut harness = set_up(&world);
         for (n, event) in world.events.iter().enumerate() {
-            play(&mut trial, n, event, &world);
-            settle(&mut trial);
+            play(&mut harness, n, event, &world);
+            settle(&mut harness);
         }
-        let scheduler = &trial.scheduler;
+        let scheduler = &harness.scheduler;
         for request in scheduler.requests() {
-            let remedies = scheduler.remedies(&request.step, &pool(), trial.now());
+            let remedies = scheduler.remedies(&request.step, &pool(), harness.now());
             for remedy in remedies.iter().filter(|remedy| remedy.start == Start::AtOnce) {
-                let mut dry_run = DryRun::of(scheduler);
+                let mut dry_run = DryRun::new(scheduler);
                 if remedy.after_others {
-                    ahead(scheduler, &request.step).for_each(|id| dry_run.leave_out(id));
+                    ahead(scheduler, &request.step).for_each(|id| dry_run.withhold(id));
                 }
                 for less in smaller(&remedy.changes) {
                     let made = dry_run.change(&request.step, &pool(), &less);
-                    let start = made.and_then(|()| dry_run.would_start(&request.step, &pool(), trial.now()));
+                    let start = made.and_then(|()| dry_run.would_start(&request.step, &pool(), harness.now()));
                     prop_assert_ne!(start, Some(Start::AtOnce), "{:?}", remedy);
-                    dry_run.take_back();
+                    dry_run.roll_back();
                 }
             }
         }
@@ -137,21 +141,21 @@ proptest! {
     /// A dry run leaves nothing behind, whatever is changed and whoever starts or is stopped for it.
     #[test]
     fn a_dry_run_is_taken_back(world in world()) {
-        let mut trial = set_up(&world);
+        let mut harness = set_up(&world);
         for (n, event) in world.events.iter().enumerate() {
-            play(&mut trial, n, event, &world);
-            settle(&mut trial);
+            play(&mut harness, n, event, &world);
+            settle(&mut harness);
         }
-        let scheduler = &trial.scheduler;
-        let mut dry_run = DryRun::of(scheduler);
+        let scheduler = &harness.scheduler;
+        let mut dry_run = DryRun::new(scheduler);
         for request in scheduler.requests() {
             let known = scheduler.pool(&pool()).unwrap();
-            let in_pool = RequestInPool::of(scheduler, known, request).unwrap();
+            let in_pool = RequestInPool::new(scheduler, known, request).unwrap();
             for changes in in_pool.proposals() {
                 if dry_run.change(&request.step, &pool(), &changes).is_some() {
-                    dry_run.would_start(&request.step, &pool(), trial.now());
+                    dry_run.would_start(&request.step, &pool(), harness.now());
                 }
-                dry_run.take_back();
+                dry_run.roll_back();
                 prop_assert_eq!(dry_run.scheduler(), scheduler, "{:?} of {}", changes, request.step);
             }
         }

@@ -17,7 +17,7 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::UnknownStep { .. } => C::UnknownStep,
         Refusal::UnknownPool { .. } => C::UnknownPool,
         Refusal::UnknownPolicy { .. } => C::UnknownPolicy,
-        Refusal::BadPolicy { .. } => C::InvalidPolicy,
+        Refusal::InvalidPolicy { .. } => C::InvalidPolicy,
         Refusal::IdInUse { .. } => C::IdInUse,
         Refusal::UnknownNode { .. } => C::UnknownNode,
         Refusal::UnknownGpu { .. } => C::UnknownGpu,
@@ -93,7 +93,7 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
             detail.extend(platform);
             detail
         }
-        Refusal::UnknownPolicy { pool, subject } | Refusal::BadPolicy { pool, subject, .. } => {
+        Refusal::UnknownPolicy { pool, subject } | Refusal::InvalidPolicy { pool, subject, .. } => {
             vec![
                 ("pool", text(pool.as_str())),
                 ("subject", text(subject.as_str())),

@@ -3,7 +3,7 @@
 use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::id::PoolName;
 use sluice_common::platform;
-use sluice_scheduler::{Hardware, HostUnits};
+use sluice_scheduler::{Hardware, HostResources};
 
 /// More of a key than anything asks for, and little enough to be added up over many hosts.
 const UNLIMITED: u64 = 1 << 44;
@@ -24,19 +24,19 @@ pub struct HostSize {
 #[derive(Clone, Debug)]
 pub(super) struct SimulatedHost {
     pub(super) pool: PoolName,
-    pub(super) units: HostUnits,
+    pub(super) units: HostResources,
     pub(super) hardware: Hardware,
 }
 
 impl HostSize {
-    fn units(self) -> HostUnits {
+    fn units(self) -> HostResources {
         let or_unlimited = |amount: Option<u64>| amount.unwrap_or(UNLIMITED);
         let amounts = Amounts::new()
             .with(GPU, self.gpus)
             .with(MCPU, or_unlimited(self.mcpu))
             .with(MEMORY_MB, or_unlimited(self.memory_mb))
             .with(STORAGE_MB, or_unlimited(self.storage_mb));
-        HostUnits::of(&amounts).with_steps(UNLIMITED)
+        HostResources::from_amounts(&amounts).with_steps(UNLIMITED)
     }
 }
 
@@ -47,7 +47,7 @@ impl SimulatedHost {
                 let platform = platform::from_slug(&platform::slug(model));
                 Hardware::uniform([platform].into(), size.gpus)
             }
-            None => Hardware::unnamed(size.gpus),
+            None => Hardware::of_unknown_model(size.gpus),
         };
         Self {
             pool,

@@ -71,7 +71,7 @@ impl TraceRun {
             asked.demand.add(beside);
         }
         let market = self.state().market();
-        let mut pools = market.candidates(&asked).into_iter();
+        let mut pools = market.pools_for(&asked).into_iter();
         pools.any(|(_, pool)| market.is_in_share(pool, &asked))
     }
 }

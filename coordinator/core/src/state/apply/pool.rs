@@ -122,7 +122,7 @@ impl State {
         need(hosts.is_none(), || Mismatch::PoolHasNodes(name.clone()))?;
         let known = self.kept.pools.remove(name).is_some();
         need(known, || Thing::Pool(name.clone()).into())?;
-        let promised: Vec<StepId> = self.market().promised_in(name).cloned().collect();
+        let promised: Vec<StepId> = self.market().nominated_in(name).cloned().collect();
         for step in &promised {
             self.kept.nominations.remove(step);
         }

@@ -20,7 +20,7 @@ impl State {
         if !nomination.is_firm() {
             // A pool keeps one soft promise.
             let pool = self.index.market().pool(&nomination.pool);
-            if let Some(replaced) = pool.and_then(|pool| pool.soft()) {
+            if let Some(replaced) = pool.and_then(|pool| pool.soft_nomination()) {
                 self.kept.nominations.remove(replaced);
             }
         }

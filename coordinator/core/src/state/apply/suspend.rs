@@ -56,7 +56,7 @@ impl State {
                 nomination.awaits.remove(id);
             }
         }
-        self.index.market_mut().await_no_more(id);
+        self.index.market_mut().stop_awaiting(id);
         let step = step_mut(&mut self.kept.steps, &id.step)?;
         step.not_waited = Span::ZERO;
         let held = step.held;

@@ -17,8 +17,8 @@ impl Pool {
         self.count_host(&host);
         self.all.insert(node, &host, None);
         for platform in host.platforms() {
-            let shelf = self.shelves.entry(platform.clone()).or_default();
-            shelf.insert(node, &host, Some(platform));
+            let host_index = self.by_platform.entry(platform.clone()).or_default();
+            host_index.insert(node, &host, Some(platform));
         }
         self.hosts.insert(node.clone(), host);
     }
@@ -28,10 +28,10 @@ impl Pool {
         self.uncount_host(&host);
         self.all.remove(node, &host, None);
         for platform in host.platforms() {
-            if let Some(shelf) = self.shelves.get_mut(platform) {
-                shelf.remove(node, &host, Some(platform));
-                if shelf.is_empty() {
-                    self.shelves.remove(platform);
+            if let Some(host_index) = self.by_platform.get_mut(platform) {
+                host_index.remove(node, &host, Some(platform));
+                if host_index.is_empty() {
+                    self.by_platform.remove(platform);
                 }
             }
         }

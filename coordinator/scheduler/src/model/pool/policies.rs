@@ -10,13 +10,13 @@ use sluice_common::nearest::nearest;
 use sluice_common::pool::PolicySpec;
 
 use crate::model::pool::Pool;
-use crate::model::units::HOST_KEYS;
+use crate::model::resources::HOST_KEYS;
 
 /// Why a policy is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadPolicy {
+pub enum PolicyError {
     /// The pool does not count this key.
-    #[error("the pool has no `{key}`{}", meant(key))]
+    #[error("the pool has no `{key}`{}", suggestion(key))]
     UnknownKey { key: ResourceKey },
     /// More is reserved than the subject may use.
     #[error("reserved.{key} is {reserved} and limit.{key} is {limit}: reserve at most the limit")]
@@ -43,7 +43,7 @@ pub enum BadPolicy {
 }
 
 /// What a key may have been meant for that hosts count.
-fn meant(key: &ResourceKey) -> String {
+fn suggestion(key: &ResourceKey) -> String {
     let known = match key.as_str() {
         "cpu" | "cpus" | "cpu_count" => Some("mcpu"),
         "memory" => Some("memory_mb"),
@@ -58,27 +58,31 @@ impl Pool {
     ///
     /// # Errors
     /// The first key for which it could not.
-    pub fn vet(&self, subject: &Subject, policy: &PolicySpec) -> Result<(), BadPolicy> {
-        self.vet_beside(policy, |key| u128::from(self.reserved_beside(subject, key)))
+    pub fn check_policy(&self, subject: &Subject, policy: &PolicySpec) -> Result<(), PolicyError> {
+        self.check_policy_against(policy, |key| {
+            u128::from(self.reserved_by_others(subject, key))
+        })
     }
 
     /// Whether all policies can be kept. Those of `first` are blamed before others.
     ///
     /// # Errors
     /// The first subject whose policy cannot, and the first key for which it cannot.
-    pub fn vet_all(&self, first: &[&Subject]) -> Result<(), (&Subject, BadPolicy)> {
-        let sums = self.reserved_in_all();
+    pub fn check_policies(&self, first: &[&Subject]) -> Result<(), (&Subject, PolicyError)> {
+        let sums = self.total_reserved();
         let named: BTreeSet<&Subject> = first.iter().copied().collect();
         let others = self
-            .written()
+            .defined_policies()
             .filter(|(subject, _)| !named.contains(subject));
-        let blamed = first.iter().filter_map(|subject| self.written_for(subject));
+        let blamed = first
+            .iter()
+            .filter_map(|subject| self.defined_policy(subject));
         for (subject, policy) in blamed.chain(others) {
             let beside = |key: &ResourceKey| {
                 let own = policy.reserved.get(key).copied().unwrap_or(0);
                 sums.get(key).map_or(0, |sum| sum - u128::from(own))
             };
-            let kept = self.vet_beside(policy, beside);
+            let kept = self.check_policy_against(policy, beside);
             kept.map_err(|why| (subject, why))?;
         }
         Ok(())
@@ -87,36 +91,39 @@ impl Pool {
     /// Whether more is reserved of a key than there is: since hosts or GPUs are gone, or because nothing is declared that
     /// it would be held to.
     pub fn is_overcommitted(&self) -> bool {
-        self.reserved_in_all().into_iter().any(|(key, sum)| {
+        self.total_reserved().into_iter().any(|(key, sum)| {
             let key = key.as_str();
             let has = self.capacity(key).or_else(|| self.detected(key));
             has.is_some_and(|has| sum > u128::from(has))
         })
     }
 
-    fn reserved_in_all(&self) -> BTreeMap<&ResourceKey, u128> {
+    fn total_reserved(&self) -> BTreeMap<&ResourceKey, u128> {
         let mut sums: BTreeMap<&ResourceKey, u128> = BTreeMap::new();
-        for (key, reserved) in self.written().flat_map(|(_, policy)| &policy.reserved) {
+        for (key, reserved) in self
+            .defined_policies()
+            .flat_map(|(_, policy)| &policy.reserved)
+        {
             *sums.entry(key).or_default() += u128::from(*reserved);
         }
         sums
     }
 
-    fn vet_beside(
+    fn check_policy_against(
         &self,
         policy: &PolicySpec,
         beside: impl Fn(&ResourceKey) -> u128,
-    ) -> Result<(), BadPolicy> {
+    ) -> Result<(), PolicyError> {
         for key in policy.keys() {
             if !self.counts(key.as_str()) {
-                return Err(BadPolicy::UnknownKey { key: key.clone() });
+                return Err(PolicyError::UnknownKey { key: key.clone() });
             }
         }
         for (key, reserved) in &policy.reserved {
             let others = beside(key);
             let (key, reserved) = (key.clone(), *reserved);
             if let Some(limit) = policy.limit(key.as_str()).filter(|limit| reserved > *limit) {
-                return Err(BadPolicy::ReservedAboveLimit {
+                return Err(PolicyError::ReservedAboveLimit {
                     key,
                     reserved,
                     limit,
@@ -125,7 +132,7 @@ impl Pool {
             let declared = self.declared(key.as_str());
             let sum = others + u128::from(reserved);
             if let Some(declared) = declared.filter(|declared| sum > u128::from(*declared)) {
-                return Err(BadPolicy::Oversold {
+                return Err(PolicyError::Oversold {
                     key,
                     reserved,
                     others: u64::try_from(others).unwrap_or(u64::MAX),
@@ -141,8 +148,10 @@ impl Pool {
         HOST_KEYS.contains(&key) || self.declared(key).is_some()
     }
 
-    fn reserved_beside(&self, subject: &Subject, key: &ResourceKey) -> u64 {
-        let others = self.written().filter(|(other, _)| *other != subject);
+    fn reserved_by_others(&self, subject: &Subject, key: &ResourceKey) -> u64 {
+        let others = self
+            .defined_policies()
+            .filter(|(other, _)| *other != subject);
         let reserved = others.map(|(_, policy)| policy.reserved.get(key).copied().unwrap_or(0));
         reserved.fold(0, u64::saturating_add)
     }

@@ -9,52 +9,53 @@ use sluice_common::time::Time;
 
 use crate::model::host::Host;
 use crate::model::pool::Pool;
-use crate::model::units::{HOST_KEYS, HostUnits};
+use crate::model::resources::{HOST_KEYS, HostResources};
 
 impl Pool {
     /// What could be granted now of the keys that hosts count, added up over the hosts that take work; and of declared
     /// keys no more than is left of what is declared.
     pub fn free(&self) -> Amounts {
-        let open = self.hosts.values().filter(|host| host.open);
-        let sum = open.fold(HostUnits::default(), |sum, host| sum.plus(host.free()));
+        let open = self.hosts.values().filter(|host| host.schedulable);
+        let sum = open.fold(HostResources::default(), |sum, host| sum.plus(host.free()));
         let counted = sum.iter().filter(|(key, _)| HOST_KEYS.contains(key));
         let mut free = counted.fold(Amounts::new(), |free, (key, n)| free.with(key, n));
         for (key, declared) in &self.terms.declared {
             let left = declared.saturating_sub(self.used.get(key.as_str()));
-            let most = match HOST_KEYS.contains(&key.as_str()) {
+            let largest_fitting = match HOST_KEYS.contains(&key.as_str()) {
                 true => left.min(free.get(key.as_str())),
                 false => left,
             };
-            free.set(key.clone(), most);
+            free.set(key.clone(), largest_fitting);
         }
         free
     }
 
     /// Whether any of its hosts may hold as many runs as one may, once all have started that are promised a place.
     pub(crate) fn may_be_short_of_steps(&self) -> bool {
-        let promised = self.firm.len() as u64 + u64::from(self.soft.is_some());
+        let promised =
+            self.firm_nominations.len() as u64 + u64::from(self.soft_nomination.is_some());
         let fullest = self.free_steps.first_key_value();
         self.terms.declared.contains_key(STEP_RUN)
             || fullest.is_some_and(|(free, _)| *free <= promised)
     }
 
-    pub(super) fn note_begun(&mut self, attempt: &AttemptId, at: Time) {
-        self.begun.entry(at).or_default().insert(attempt.clone());
+    pub(super) fn index_start(&mut self, attempt: &AttemptId, at: Time) {
+        self.by_start.entry(at).or_default().insert(attempt.clone());
     }
 
-    pub(super) fn drop_begun(&mut self, attempt: &AttemptId, at: Time) {
-        if let Some(runs) = self.begun.get_mut(&at) {
+    pub(super) fn unindex_start(&mut self, attempt: &AttemptId, at: Time) {
+        if let Some(runs) = self.by_start.get_mut(&at) {
             runs.remove(attempt);
             if runs.is_empty() {
-                self.begun.remove(&at);
+                self.by_start.remove(&at);
             }
         }
     }
 
     /// A run began at another time than was thought.
-    pub(crate) fn begin_at(&mut self, attempt: &AttemptId, before: Time, at: Time) {
-        self.drop_begun(attempt, before);
-        self.note_begun(attempt, at);
+    pub(crate) fn move_start(&mut self, attempt: &AttemptId, before: Time, at: Time) {
+        self.unindex_start(attempt, before);
+        self.index_start(attempt, at);
     }
 
     pub(super) fn count_host(&mut self, host: &Host) {

@@ -4,7 +4,7 @@ use alloc::collections::BTreeSet;
 
 use sluice_common::id::{AttemptId, StepId};
 
-use crate::model::frozen::Frozen;
+use crate::model::frozen::FreezeState;
 use crate::model::request::Run;
 use crate::model::scheduler::Scheduler;
 
@@ -12,25 +12,25 @@ impl Scheduler {
     /// A run is to be frozen: all but its memory comes back by itself. Until it has, room for what will be moved from its
     /// GPUs is taken.
     pub fn suspend(&mut self, attempt: &AttemptId, room_mb: u64) {
-        if let Some(mut run) = self.lift(attempt) {
-            run.frozen = Some(Frozen::freezing(&run.request, room_mb));
+        if let Some(mut run) = self.detach_run(attempt) {
+            run.frozen = Some(FreezeState::freezing(&run.request, room_mb));
             self.hold(attempt, run);
         }
     }
 
     /// A run is frozen: it keeps its memory, and what was moved from its GPUs.
     pub fn freeze(&mut self, attempt: &AttemptId, moved_mb: u64) {
-        let Some(mut run) = self.lift(attempt) else {
+        let Some(mut run) = self.detach_run(attempt) else {
             return;
         };
-        run.frozen = Some(Frozen::done(&run.request, moved_mb));
+        run.frozen = Some(FreezeState::frozen(&run.request, moved_mb));
         run.backfill = BTreeSet::new();
         self.hold(attempt, run);
-        self.await_no_more(attempt);
+        self.stop_awaiting(attempt);
     }
 
     /// What others waited for of a run has come.
-    pub fn await_no_more(&mut self, attempt: &AttemptId) {
+    pub fn stop_awaiting(&mut self, attempt: &AttemptId) {
         for waiter in self.awaiting.remove(attempt).into_iter().flatten() {
             if let Some(nomination) = self.nominations.get_mut(&waiter) {
                 nomination.awaits.remove(attempt);
@@ -40,7 +40,7 @@ impl Scheduler {
 
     /// A run holds again all that it asks for; `backfill` are the waiters around which that was granted.
     pub fn thaw(&mut self, attempt: &AttemptId, backfill: &BTreeSet<StepId>) {
-        if let Some(mut run) = self.lift(attempt) {
+        if let Some(mut run) = self.detach_run(attempt) {
             run.frozen = None;
             run.backfill = backfill.clone();
             self.hold(attempt, run);
@@ -56,12 +56,12 @@ impl Scheduler {
     }
 
     /// Takes a run out of every account, to be held again otherwise.
-    pub fn lift(&mut self, attempt: &AttemptId) -> Option<Run> {
+    pub fn detach_run(&mut self, attempt: &AttemptId) -> Option<Run> {
         let run = self.runs.remove(attempt)?;
         for node in &run.holding {
             self.change_host(node, |host| {
                 host.runs.remove(attempt);
-                host.held.remove(attempt);
+                host.gpus_by_run.remove(attempt);
                 host.used = host.used.less(run.each());
             });
         }

@@ -4,16 +4,16 @@
 use sluice_common::id::AttemptId;
 
 use super::Judge;
-use super::facts::Gone;
-use super::victims::Taking;
+use super::facts::RemovedRuns;
+use super::victims::JudgedPreemption;
 
-impl<'a> Taking<'a> {
+impl<'a> JudgedPreemption<'a> {
     /// The same, of other victims, and of them alone.
-    fn of<'b>(&self, victims: &'b Gone) -> Taking<'b>
+    fn of<'b>(&self, victims: &'b RemovedRuns) -> JudgedPreemption<'b>
     where
         'a: 'b,
     {
-        Taking {
+        JudgedPreemption {
             victims,
             awaits: victims,
             ..*self
@@ -27,30 +27,31 @@ impl Judge {
     /// may be one that it could keep.
     pub(super) fn set_by_order_is_taken_back(
         &self,
-        taking: Taking<'_>,
+        preemption: JudgedPreemption<'_>,
         ids: &[&AttemptId],
     ) -> bool {
         let mut order = ids.to_vec();
-        order.sort_by_cached_key(|id| self.victim_order(taking, id));
-        let counted = self.counted_off(taking, &order);
-        let pruned = self.pruned(taking, &order, counted);
-        self.cures(taking, &pruned) && self.stability(taking.of(&pruned)).is_err()
+        order.sort_by_cached_key(|id| self.victim_order(preemption, id));
+        let counted = self.counted_off(preemption, &order);
+        let pruned = self.pruned(preemption, &order, counted);
+        self.cures(preemption, &pruned) && self.stability(preemption.of(&pruned)).is_err()
     }
 
-    fn cures(&self, taking: Taking<'_>, set: &Gone) -> bool {
-        self.preemption_cures_the_shortage(taking.of(set)).is_ok()
+    fn cures(&self, preemption: JudgedPreemption<'_>, set: &RemovedRuns) -> bool {
+        self.preemption_cures_the_shortage(preemption.of(set))
+            .is_ok()
     }
 
     /// "Candidates are counted off against their subject's excess one by one."
-    fn counted_off(&self, taking: Taking<'_>, order: &[&AttemptId]) -> Gone {
-        let mut counted = Gone::new();
+    fn counted_off(&self, preemption: JudgedPreemption<'_>, order: &[&AttemptId]) -> RemovedRuns {
+        let mut counted = RemovedRuns::new();
         for id in order {
-            if self.cures(taking, &counted) {
+            if self.cures(preemption, &counted) {
                 break;
             }
             let mut with = counted.clone();
             with.insert((*id).clone());
-            let ground = self.victim_has_a_ground(taking.of(&with), id, &counted);
+            let ground = self.victim_has_a_ground(preemption.of(&with), id, &counted);
             if ground.is_ok() {
                 counted = with;
             }
@@ -59,11 +60,16 @@ impl Judge {
     }
 
     /// "Sparing tried in reverse victim order: a victim without which the request still fits is spared."
-    fn pruned(&self, taking: Taking<'_>, order: &[&AttemptId], mut set: Gone) -> Gone {
+    fn pruned(
+        &self,
+        preemption: JudgedPreemption<'_>,
+        order: &[&AttemptId],
+        mut set: RemovedRuns,
+    ) -> RemovedRuns {
         for id in order.iter().rev() {
             let mut without = set.clone();
             without.remove(*id);
-            if self.cures(taking, &without) {
+            if self.cures(preemption, &without) {
                 set = without;
             }
         }

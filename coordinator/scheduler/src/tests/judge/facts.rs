@@ -6,23 +6,23 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
 
-use super::units::{GPU, OF_HOSTS, STEP_RUN, Units, less, plus};
-use super::{Ask, Judge, JudgedPolicy, JudgedRun};
+use super::amounts::{GPU, JudgedAmounts, OF_HOSTS, STEP_RUN, less, plus};
+use super::{Judge, JudgedPolicy, JudgedRequest, JudgedRun};
 
 /// Runs that are thought away.
-pub(super) type Gone = BTreeSet<AttemptId>;
+pub(super) type RemovedRuns = BTreeSet<AttemptId>;
 
 /// What is kept free for others.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Kept {
-    pub(super) hosts: BTreeMap<NodeName, Units>,
-    pub(super) pool: Units,
+pub(super) struct JudgedReservations {
+    pub(super) hosts: BTreeMap<NodeName, JudgedAmounts>,
+    pub(super) pool: JudgedAmounts,
     /// GPUs that frozen runs are promised.
     pub(super) gpus: BTreeSet<String>,
 }
 
 /// What is left of a run in its pool where it may be among those that are thought away.
-fn left(id: &AttemptId, run: &JudgedRun, gone: &Gone) -> Units {
+fn left(id: &AttemptId, run: &JudgedRun, gone: &RemovedRuns) -> JudgedAmounts {
     match gone.contains(id) {
         true => run.left(),
         false => run.total(),
@@ -73,38 +73,45 @@ impl Judge {
     }
 
     /// What is granted of a pool, with `gone` thought away.
-    pub(super) fn used(&self, pool: &PoolName, gone: &Gone) -> Units {
+    pub(super) fn used(&self, pool: &PoolName, gone: &RemovedRuns) -> JudgedAmounts {
         let runs = self.runs_of(pool);
-        runs.fold(Units::default(), |sum, (id, run)| {
+        runs.fold(JudgedAmounts::default(), |sum, (id, run)| {
             plus(sum, left(id, run, gone))
         })
     }
 
     /// What a subject uses of a pool, with `gone` thought away.
-    pub(super) fn used_by(&self, pool: &PoolName, subject: &Subject, gone: &Gone) -> Units {
+    pub(super) fn used_by(
+        &self,
+        pool: &PoolName,
+        subject: &Subject,
+        gone: &RemovedRuns,
+    ) -> JudgedAmounts {
         let runs = self.runs_of(pool);
         let own = runs.filter(|(_, run)| run.ask.subject == *subject);
-        own.fold(Units::default(), |sum, (id, run)| {
+        own.fold(JudgedAmounts::default(), |sum, (id, run)| {
             plus(sum, left(id, run, gone))
         })
     }
 
     /// The part of that which cannot be made to give way.
-    pub(super) fn firm_use(&self, pool: &PoolName, subject: &Subject) -> Units {
+    pub(super) fn firm_use(&self, pool: &PoolName, subject: &Subject) -> JudgedAmounts {
         let own = self
             .runs_of(pool)
             .filter(|(_, run)| run.ask.subject == *subject);
         let firm = own.filter(|(_, run)| !run.ask.preemptible);
-        firm.fold(Units::default(), |sum, (_, run)| plus(sum, run.total()))
+        firm.fold(JudgedAmounts::default(), |sum, (_, run)| {
+            plus(sum, run.total())
+        })
     }
 
     /// What is free on a host, with `gone` thought away.
-    pub(super) fn free_on(&self, node: &NodeName, gone: &Gone) -> Units {
+    pub(super) fn free_on(&self, node: &NodeName, gone: &RemovedRuns) -> JudgedAmounts {
         let there = self
             .runs
             .iter()
             .filter(|(_, run)| run.holding.contains(node));
-        let held = there.fold(Units::default(), |sum, (id, run)| {
+        let held = there.fold(JudgedAmounts::default(), |sum, (id, run)| {
             let on_host = match gone.contains(id) {
                 true => run.left(),
                 false => run.each(),
@@ -116,11 +123,16 @@ impl Judge {
 
     /// "One that, for every metered key, fits wholly in its subject's unused reserved share." For what is not
     /// preemptible "what counts against it is the subject's non-preemptible use".
-    pub(super) fn is_in_share(&self, pool: &PoolName, ask: &Ask) -> bool {
-        self.is_in_share_without(pool, ask, &Gone::new())
+    pub(super) fn is_in_share(&self, pool: &PoolName, ask: &JudgedRequest) -> bool {
+        self.is_in_share_without(pool, ask, &RemovedRuns::new())
     }
 
-    pub(super) fn is_in_share_without(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> bool {
+    pub(super) fn is_in_share_without(
+        &self,
+        pool: &PoolName,
+        ask: &JudgedRequest,
+        gone: &RemovedRuns,
+    ) -> bool {
         let Some(policy) = self.policy(pool, &ask.subject) else {
             return false;
         };
@@ -129,16 +141,20 @@ impl Judge {
         let used = if ask.preemptible { used } else { firm };
         let asked = ask.total();
         // "A request that fits wholly": what is frozen and kept is part of it.
-        let kept = ask.pin.as_ref().map(|pin| pin.kept).unwrap_or_default();
+        let reservations = ask
+            .frozen_run
+            .as_ref()
+            .map(|frozen_run| frozen_run.reservations)
+            .unwrap_or_default();
         self.metered(pool).all(|key| {
             let reserved = policy.reserved(key);
-            (asked[key] == 0 && kept[key] == 0)
+            (asked[key] == 0 && reservations[key] == 0)
                 || reserved.is_none_or(|reserved| used[key] + asked[key] <= reserved)
         })
     }
 
     /// The pools in which a request waits: "a subject with policies on several pools waits in all of them".
-    pub(super) fn pools_of(&self, ask: &Ask) -> Vec<PoolName> {
+    pub(super) fn pools_of(&self, ask: &JudgedRequest) -> Vec<PoolName> {
         let named = self.pools.keys();
         let named = named.filter(|pool| ask.pool.as_ref().is_none_or(|only| only == *pool));
         let bound = named.filter(|pool| self.policy(pool, &ask.subject).is_some());
@@ -147,63 +163,88 @@ impl Judge {
 
     /// What a promise keeps: "the free units there and in the pool's other keys that it needs beyond what those runs
     /// hold": of a head that does not make them go, those that do not go for another either.
-    pub(super) fn keep(&self, kept: &mut Kept, step: &StepId, gone: &Gone) {
-        let promise = &self.promises[step];
+    pub(super) fn keep(
+        &self,
+        reservations: &mut JudgedReservations,
+        step: &StepId,
+        gone: &RemovedRuns,
+    ) {
+        let nomination = &self.nominations[step];
         let ask = &self.waiting[step];
-        let staying = || promise.awaits.iter().filter(|id| !gone.contains(*id));
+        let staying = || nomination.awaits.iter().filter(|id| !gone.contains(*id));
         let awaited = || staying().filter_map(|id| self.runs.get(id));
-        let of_pool = awaited().filter(|run| run.pool == promise.pool);
-        let held = of_pool.fold(Units::default(), |sum, run| {
+        let of_pool = awaited().filter(|run| run.pool == nomination.pool);
+        let held = of_pool.fold(JudgedAmounts::default(), |sum, run| {
             plus(sum, less(run.total(), run.left()))
         });
-        kept.pool = plus(kept.pool, less(ask.total(), held));
-        for node in &promise.hosts {
+        reservations.pool = plus(reservations.pool, less(ask.total(), held));
+        for node in &nomination.hosts {
             let there = awaited().filter(|run| run.holding.contains(node));
-            let held = there.fold(Units::default(), |sum, run| {
+            let held = there.fold(JudgedAmounts::default(), |sum, run| {
                 plus(sum, less(run.each(), run.left()))
             });
-            let sum = kept.hosts.entry(node.clone()).or_default();
+            let sum = reservations.hosts.entry(node.clone()).or_default();
             let mut missing = less(ask.each, held);
-            if let Some(pin) = &ask.pin {
+            if let Some(frozen_run) = &ask.frozen_run {
                 let awaits = staying().cloned().collect();
-                missing[GPU] = self.own_gpus_kept(pin, &awaits);
-                kept.gpus.extend(pin.gpus.iter().cloned());
+                missing[GPU] = self.own_gpus_kept(frozen_run, &awaits);
+                reservations.gpus.extend(frozen_run.gpus.iter().cloned());
             }
             *sum = plus(*sum, missing);
         }
     }
 
     /// Firm promises to others in a pool: "nobody else can take them".
-    pub(super) fn firm_promises(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> Kept {
-        let mut kept = Kept::default();
-        for (step, promise) in &self.promises {
-            if promise.firm && promise.pool == *pool && *step != ask.step {
-                self.keep(&mut kept, step, gone);
+    pub(super) fn firm_promises(
+        &self,
+        pool: &PoolName,
+        ask: &JudgedRequest,
+        gone: &RemovedRuns,
+    ) -> JudgedReservations {
+        let mut reservations = JudgedReservations::default();
+        for (step, nomination) in &self.nominations {
+            if nomination.firm && nomination.pool == *pool && *step != ask.step {
+                self.keep(&mut reservations, step, gone);
             }
         }
-        kept
+        reservations
     }
 
     /// The head of a pool that is promised units and goes before a request.
-    pub(super) fn head_before(&self, pool: &PoolName, ask: &Ask) -> Option<&StepId> {
-        let soft = |promise: &super::Promise| !promise.firm && promise.pool == *pool;
-        let head = self.promises.iter().find(|(_, promise)| soft(promise))?.0;
+    pub(super) fn head_before(&self, pool: &PoolName, ask: &JudgedRequest) -> Option<&StepId> {
+        let soft =
+            |nomination: &super::JudgedNomination| !nomination.firm && nomination.pool == *pool;
+        let head = self
+            .nominations
+            .iter()
+            .find(|(_, nomination)| soft(nomination))?
+            .0;
         let before = *head != ask.step && self.goes_before(pool, &self.waiting[head], ask);
         before.then_some(head)
     }
 
     /// What is promised to others that go before a request, with `gone` thought away: firmly, and to the head.
-    pub(super) fn promised(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> Kept {
-        let mut kept = self.firm_promises(pool, ask, gone);
+    pub(super) fn promised(
+        &self,
+        pool: &PoolName,
+        ask: &JudgedRequest,
+        gone: &RemovedRuns,
+    ) -> JudgedReservations {
+        let mut reservations = self.firm_promises(pool, ask, gone);
         if let Some(head) = self.head_before(pool, ask) {
-            self.keep(&mut kept, head, gone);
+            self.keep(&mut reservations, head, gone);
         }
-        kept
+        reservations
     }
 
     /// What a request may not touch: what is firmly promised, and if it cannot be made to give way, what the head before
     /// it is promised.
-    pub(super) fn forbidden(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> Kept {
+    pub(super) fn forbidden(
+        &self,
+        pool: &PoolName,
+        ask: &JudgedRequest,
+        gone: &RemovedRuns,
+    ) -> JudgedReservations {
         let head = self.head_before(pool, ask);
         let about_to_start = head.is_some_and(|head| self.is_about_to_start(head));
         match ask.preemptible && !about_to_start {
@@ -215,39 +256,50 @@ impl Judge {
     /// Not in so many words in the law: what is granted on the units of a head that waits for nothing but releases under
     /// way would be taken back at once, and the head would wait for that.
     pub(super) fn is_about_to_start(&self, head: &StepId) -> bool {
-        let awaits = &self.promises[head].awaits;
+        let awaits = &self.nominations[head].awaits;
         let mut awaited = awaits.iter().filter_map(|id| self.runs.get(id));
         !awaits.is_empty() && awaited.all(|run| run.stopping)
     }
 
-    /// Whether a request could hold its units on `hosts` with `gone` thought away and `kept` untouched.
+    /// Whether a request could hold its units on `hosts` with `gone` thought away and `reservations` untouched.
     pub(super) fn fits(
         &self,
         pool: &PoolName,
-        ask: &Ask,
+        ask: &JudgedRequest,
         hosts: &[NodeName],
-        gone: &Gone,
-        kept: &Kept,
+        gone: &RemovedRuns,
+        reservations: &JudgedReservations,
     ) -> bool {
-        hosts.iter().all(|node| self.fits_on(node, ask, gone, kept))
-            && self.fits_in_pool(pool, ask, gone, kept)
+        hosts
+            .iter()
+            .all(|node| self.fits_on(node, ask, gone, reservations))
+            && self.fits_in_pool(pool, ask, gone, reservations)
             && self.is_within_policy(pool, ask, gone)
     }
 
-    pub(super) fn fits_on(&self, node: &NodeName, ask: &Ask, gone: &Gone, kept: &Kept) -> bool {
-        self.short_on(node, ask, gone, kept).next().is_none() && self.hosts[node].open
+    pub(super) fn fits_on(
+        &self,
+        node: &NodeName,
+        ask: &JudgedRequest,
+        gone: &RemovedRuns,
+        reservations: &JudgedReservations,
+    ) -> bool {
+        self.short_on(node, ask, gone, reservations)
+            .next()
+            .is_none()
+            && self.hosts[node].schedulable
     }
 
     pub(super) fn short_on(
         &self,
         node: &NodeName,
-        ask: &Ask,
-        gone: &Gone,
-        kept: &Kept,
+        ask: &JudgedRequest,
+        gone: &RemovedRuns,
+        reservations: &JudgedReservations,
     ) -> impl Iterator<Item = usize> {
-        let own_taken = self.own_gpus_taken(node, ask, gone, kept);
-        let kept = kept.hosts.get(node).copied().unwrap_or_default();
-        let free = less(self.free_on(node, gone), kept);
+        let own_taken = self.own_gpus_taken(node, ask, gone, reservations);
+        let reservations = reservations.hosts.get(node).copied().unwrap_or_default();
+        let free = less(self.free_on(node, gone), reservations);
         let each = ask.each;
         (0..OF_HOSTS).filter(move |key| each[*key] > free[*key] || (*key == GPU && own_taken))
     }
@@ -255,21 +307,23 @@ impl Judge {
     pub(super) fn fits_in_pool(
         &self,
         pool: &PoolName,
-        ask: &Ask,
-        gone: &Gone,
-        kept: &Kept,
+        ask: &JudgedRequest,
+        gone: &RemovedRuns,
+        reservations: &JudgedReservations,
     ) -> bool {
-        self.short_in_pool(pool, ask, gone, kept).next().is_none()
+        self.short_in_pool(pool, ask, gone, reservations)
+            .next()
+            .is_none()
     }
 
     pub(super) fn short_in_pool(
         &self,
         pool: &PoolName,
-        ask: &Ask,
-        gone: &Gone,
-        kept: &Kept,
+        ask: &JudgedRequest,
+        gone: &RemovedRuns,
+        reservations: &JudgedReservations,
     ) -> impl Iterator<Item = usize> {
-        let (used, asked) = (plus(self.used(pool, gone), kept.pool), ask.total());
+        let (used, asked) = (plus(self.used(pool, gone), reservations.pool), ask.total());
         let declared = self.pools[pool].declared.iter();
         declared
             .filter(move |(key, declared)| {
@@ -279,18 +333,33 @@ impl Judge {
     }
 
     /// "A non-preemptible request is granted only inside `reserved`"; "while the subject stays within `limit`".
-    pub(super) fn is_within_policy(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> bool {
-        self.over_limit(pool, ask, gone).is_empty()
+    pub(super) fn is_within_policy(
+        &self,
+        pool: &PoolName,
+        ask: &JudgedRequest,
+        gone: &RemovedRuns,
+    ) -> bool {
+        self.keys_over_limit(pool, ask, gone).is_empty()
             && (ask.preemptible || self.is_in_share_without(pool, ask, gone))
     }
 
     /// The keys of which a subject would hold more than its limit.
-    pub(super) fn over_limit(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> Vec<usize> {
+    pub(super) fn keys_over_limit(
+        &self,
+        pool: &PoolName,
+        ask: &JudgedRequest,
+        gone: &RemovedRuns,
+    ) -> Vec<usize> {
         let used = self.used_by(pool, &ask.subject, gone);
         self.over_limit_on(pool, ask, used)
     }
 
-    fn over_limit_on(&self, pool: &PoolName, ask: &Ask, used: Units) -> Vec<usize> {
+    fn over_limit_on(
+        &self,
+        pool: &PoolName,
+        ask: &JudgedRequest,
+        used: JudgedAmounts,
+    ) -> Vec<usize> {
         let Some(policy) = self.policy(pool, &ask.subject) else {
             return Vec::new();
         };
@@ -303,12 +372,12 @@ impl Judge {
     }
 
     /// Every choice of as many distinct open hosts of a pool as a request needs that could hold it when empty.
-    pub(super) fn choices(&self, pool: &PoolName, ask: &Ask) -> Vec<Vec<NodeName>> {
+    pub(super) fn choices(&self, pool: &PoolName, ask: &JudgedRequest) -> Vec<Vec<NodeName>> {
         let own = self.own_choice(pool, ask);
         let hosts = self.hosts.iter().filter(|(node, host)| {
             let ours = own.as_ref().is_none_or(|own| own.contains(node));
             let large = (0..OF_HOSTS).all(|key| host.has[key] >= ask.each[key]);
-            ours && host.pool == *pool && host.open && large
+            ours && host.pool == *pool && host.schedulable && large
         });
         let mut choices: Vec<Vec<NodeName>> = Vec::from([Vec::new()]);
         for (node, _) in hosts {
@@ -322,7 +391,7 @@ impl Judge {
     }
 
     /// "A gang asks for its resources on each of N distinct hosts of one pool and platform."
-    pub(super) fn is_of_asked_platform(&self, ask: &Ask, hosts: &[NodeName]) -> bool {
+    pub(super) fn is_of_asked_platform(&self, ask: &JudgedRequest, hosts: &[NodeName]) -> bool {
         let of = |node: &NodeName| &self.hosts[node].platforms;
         let asked = |one: &&PlatformName| ask.platforms.is_empty() || ask.platforms.contains(*one);
         let matters = ask.nodes > 1 || !ask.platforms.is_empty();
@@ -332,29 +401,42 @@ impl Judge {
     }
 
     /// Whether a request could start now, on what is free.
-    pub(super) fn could_start(&self, pool: &PoolName, ask: &Ask) -> bool {
-        self.could_start_without(pool, ask, &Gone::new())
+    pub(super) fn could_start(&self, pool: &PoolName, ask: &JudgedRequest) -> bool {
+        self.could_start_without(pool, ask, &RemovedRuns::new())
     }
 
-    pub(super) fn could_start_without(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> bool {
-        let kept = self.forbidden(pool, ask, gone);
-        let promised = self.promises.get(&ask.step).filter(|promise| promise.firm);
+    pub(super) fn could_start_without(
+        &self,
+        pool: &PoolName,
+        ask: &JudgedRequest,
+        gone: &RemovedRuns,
+    ) -> bool {
+        let reservations = self.forbidden(pool, ask, gone);
+        let promised = self
+            .nominations
+            .get(&ask.step)
+            .filter(|nomination| nomination.firm);
         let mut choices = match promised {
             // "Granted when the agent has verified that the victims are gone."
-            Some(promise) if promise.pool == *pool && promise.awaits.is_empty() => {
-                Vec::from([promise.hosts.clone()])
+            Some(nomination) if nomination.pool == *pool && nomination.awaits.is_empty() => {
+                Vec::from([nomination.hosts.clone()])
             }
             // "It does not move elsewhere meanwhile."
             Some(_) => Vec::new(),
             None => self.choices(pool, ask),
         };
-        choices.retain(|hosts| self.fits(pool, ask, hosts, gone, &kept));
+        choices.retain(|hosts| self.fits(pool, ask, hosts, gone, &reservations));
         !choices.is_empty() && self.leaves_promises_possible(pool, ask, gone)
     }
 
     /// "It is granted when the victims are gone": whoever has taken victims can still start when another of its subject
     /// has been granted before it.
-    pub(super) fn leaves_promises_possible(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> bool {
+    pub(super) fn leaves_promises_possible(
+        &self,
+        pool: &PoolName,
+        ask: &JudgedRequest,
+        gone: &RemovedRuns,
+    ) -> bool {
         let Some(policy) = self.policy(pool, &ask.subject) else {
             return true;
         };
@@ -373,8 +455,8 @@ impl Judge {
     pub(super) fn over_limit_beside_promises(
         &self,
         pool: &PoolName,
-        ask: &Ask,
-        gone: &Gone,
+        ask: &JudgedRequest,
+        gone: &RemovedRuns,
     ) -> Vec<usize> {
         let (used, _) = self.use_with_promises(pool, ask, gone);
         self.over_limit_on(pool, ask, used)
@@ -382,19 +464,24 @@ impl Judge {
 
     /// What its subject will use, and the part of it that cannot be made to give way, when those of it that are firmly
     /// promised a place have started.
-    fn use_with_promises(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> (Units, Units) {
+    fn use_with_promises(
+        &self,
+        pool: &PoolName,
+        ask: &JudgedRequest,
+        gone: &RemovedRuns,
+    ) -> (JudgedAmounts, JudgedAmounts) {
         let (mut used, mut firm) = (
             self.used_by(pool, &ask.subject, gone),
             self.firm_use(pool, &ask.subject),
         );
-        for (step, promise) in &self.promises {
+        for (step, nomination) in &self.nominations {
             let other = &self.waiting[step];
-            let counts = promise.firm && promise.pool == *pool && *step != ask.step;
+            let counts = nomination.firm && nomination.pool == *pool && *step != ask.step;
             if counts && other.subject == ask.subject {
-                let awaited = promise.awaits.iter().filter(|id| !gone.contains(*id));
+                let awaited = nomination.awaits.iter().filter(|id| !gone.contains(*id));
                 let own = awaited.filter_map(|id| self.runs.get(id));
                 let own = own.filter(|run| run.ask.subject == ask.subject && run.pool == *pool);
-                let back = own.fold(Units::default(), |sum, run| {
+                let back = own.fold(JudgedAmounts::default(), |sum, run| {
                     plus(sum, less(run.total(), run.left()))
                 });
                 // What those hold that it does not need is free for nobody before they are gone.

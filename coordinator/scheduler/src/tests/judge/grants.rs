@@ -7,12 +7,12 @@ use core::cmp::Reverse;
 
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId};
 
-use super::facts::{Gone, Kept};
-use super::units::OF_HOSTS;
-use super::{Ask, Judge, Verdict, rule};
+use super::amounts::OF_HOSTS;
+use super::facts::{JudgedReservations, RemovedRuns};
+use super::{Judge, JudgedRequest, RuleResult, rule};
 use crate::Nomination;
 
-type Marks = BTreeSet<StepId>;
+type BackfillMarks = BTreeSet<StepId>;
 
 impl Judge {
     pub(super) fn judge_grant(
@@ -20,8 +20,8 @@ impl Judge {
         step: &StepId,
         pool: &PoolName,
         hosts: &[NodeName],
-        marks: &Marks,
-    ) -> Verdict {
+        marks: &BackfillMarks,
+    ) -> RuleResult {
         let ask = self.waiting.get(step);
         rule("only_what_waits_is_granted", ask.is_some(), || {
             format!("{step} does not wait")
@@ -36,7 +36,11 @@ impl Judge {
         self.the_nominated_do_not_move(ask, pool, hosts)?;
         self.backfill_is_preemptible_and_marked(ask, pool, hosts, marks)?;
         self.marks_have_a_reason(ask, pool, hosts, marks)?;
-        if self.promises.get(step).is_some_and(|promise| promise.firm) {
+        if self
+            .nominations
+            .get(step)
+            .is_some_and(|nomination| nomination.firm)
+        {
             // Its turn was when its victims were told to go.
             return Ok(());
         }
@@ -47,7 +51,7 @@ impl Judge {
     }
 
     /// "All keys of a step come from one pool, through one policy."
-    fn grant_goes_through_one_policy(&self, ask: &Ask, pool: &PoolName) -> Verdict {
+    fn grant_goes_through_one_policy(&self, ask: &JudgedRequest, pool: &PoolName) -> RuleResult {
         let waits = self.pools_of(ask).contains(pool);
         rule("grant_goes_through_one_policy", waits, || {
             format!("{} in {pool}", ask.step)
@@ -55,14 +59,19 @@ impl Judge {
     }
 
     /// "A gang: on N, all or nothing", on distinct hosts of the pool, that take work.
-    fn gang_is_on_distinct_hosts(&self, ask: &Ask, pool: &PoolName, hosts: &[NodeName]) -> Verdict {
+    fn gang_is_on_distinct_hosts(
+        &self,
+        ask: &JudgedRequest,
+        pool: &PoolName,
+        hosts: &[NodeName],
+    ) -> RuleResult {
         let distinct: BTreeSet<&NodeName> = hosts.iter().collect();
         let whole = distinct.len() == hosts.len() && hosts.len() as u64 == ask.nodes;
         let mut known = hosts.iter().filter_map(|node| self.hosts.get(node));
-        let ours = known.all(|host| host.pool == *pool && host.open);
+        let ours = known.all(|host| host.pool == *pool && host.schedulable);
         let known = hosts.iter().all(|node| self.hosts.contains_key(node));
-        let kept = whole && ours && known && self.is_of_asked_platform(ask, hosts);
-        rule("gang_is_on_distinct_hosts", kept, || {
+        let reservations = whole && ours && known && self.is_of_asked_platform(ask, hosts);
+        rule("gang_is_on_distinct_hosts", reservations, || {
             format!(
                 "{} asks for {} of {pool}, gets {hosts:?}",
                 ask.step, ask.nodes
@@ -73,10 +82,10 @@ impl Judge {
     /// "An ordered list as a preference with fallback."
     fn liked_platform_is_tried_first(
         &self,
-        ask: &Ask,
+        ask: &JudgedRequest,
         pool: &PoolName,
         hosts: &[NodeName],
-    ) -> Verdict {
+    ) -> RuleResult {
         let got = |one: &&PlatformName| {
             let mut hosts = hosts.iter();
             hosts.all(|node| self.hosts[node].platforms.contains(*one))
@@ -84,7 +93,7 @@ impl Judge {
         let mut liked = ask.platforms.iter().take_while(|one| !got(one));
         let better = liked.find(|one| {
             let platforms = Vec::from([(*one).clone()]);
-            let there = Ask {
+            let there = JudgedRequest {
                 platforms,
                 ..ask.clone()
             };
@@ -98,35 +107,35 @@ impl Judge {
     /// "Units granted never exceed capacity, on any host, for any key."
     fn occupancy_never_exceeds_capacity(
         &self,
-        ask: &Ask,
+        ask: &JudgedRequest,
         pool: &PoolName,
         hosts: &[NodeName],
-    ) -> Verdict {
+    ) -> RuleResult {
         let name = "occupancy_never_exceeds_capacity";
-        let nothing = Kept::default();
+        let nothing = JudgedReservations::default();
         for node in hosts {
-            let free = self.free_on(node, &Gone::new());
+            let free = self.free_on(node, &RemovedRuns::new());
             let short = (0..OF_HOSTS).find(|key| ask.each[*key] > free[*key]);
             rule(name, short.is_none(), || {
                 format!("{} asks for {:?} of {node}: {free:?}", ask.step, ask.each)
             })?;
         }
-        let fits = self.fits_in_pool(pool, ask, &Gone::new(), &nothing);
+        let fits = self.fits_in_pool(pool, ask, &RemovedRuns::new(), &nothing);
         rule(name, fits, || {
             format!(
                 "{} asks for {:?} of {pool}: {:?} is used",
                 ask.step,
                 ask.total(),
-                self.used(pool, &Gone::new())
+                self.used(pool, &RemovedRuns::new())
             )
         })
     }
 
     /// "Limits hold for every grant."
-    fn limits_hold(&self, ask: &Ask, pool: &PoolName) -> Verdict {
-        let over = self.over_limit(pool, ask, &Gone::new());
+    fn limits_hold(&self, ask: &JudgedRequest, pool: &PoolName) -> RuleResult {
+        let over = self.keys_over_limit(pool, ask, &RemovedRuns::new());
         rule("limits_hold", over.is_empty(), || {
-            let used = self.used_by(pool, &ask.subject, &Gone::new());
+            let used = self.used_by(pool, &ask.subject, &RemovedRuns::new());
             format!(
                 "{}: {:?} on {used:?} is over in {over:?}",
                 ask.step,
@@ -136,71 +145,93 @@ impl Judge {
     }
 
     /// "Non-preemptible use never exceeds reserved."
-    fn non_preemptible_stays_inside_reserved(&self, ask: &Ask, pool: &PoolName) -> Verdict {
-        let kept = ask.preemptible || self.is_in_share(pool, ask);
-        rule("non_preemptible_stays_inside_reserved", kept, || {
-            let used = self.firm_use(pool, &ask.subject);
-            format!("{}: {:?} on {used:?}", ask.step, ask.total())
-        })
+    fn non_preemptible_stays_inside_reserved(
+        &self,
+        ask: &JudgedRequest,
+        pool: &PoolName,
+    ) -> RuleResult {
+        let reservations = ask.preemptible || self.is_in_share(pool, ask);
+        rule(
+            "non_preemptible_stays_inside_reserved",
+            reservations,
+            || {
+                let used = self.firm_use(pool, &ask.subject);
+                format!("{}: {:?} on {used:?}", ask.step, ask.total())
+            },
+        )
     }
 
     /// "It holds no units, nobody else can take them": nor what is left of its subject's limit and share.
     fn nobody_takes_firmly_promised_units(
         &self,
-        ask: &Ask,
+        ask: &JudgedRequest,
         pool: &PoolName,
         hosts: &[NodeName],
-    ) -> Verdict {
-        let kept = self.firm_promises(pool, ask, &Gone::new());
+    ) -> RuleResult {
+        let reservations = self.firm_promises(pool, ask, &RemovedRuns::new());
         let name = "nobody_takes_firmly_promised_units";
-        let spared = self.fits(pool, ask, hosts, &Gone::new(), &kept);
-        rule(name, spared, || {
-            format!("{} on {hosts:?} takes of {kept:?}", ask.step)
+        let protection = self.fits(pool, ask, hosts, &RemovedRuns::new(), &reservations);
+        rule(name, protection, || {
+            format!("{} on {hosts:?} takes of {reservations:?}", ask.step)
         })?;
-        let possible = self.leaves_promises_possible(pool, ask, &Gone::new());
+        let possible = self.leaves_promises_possible(pool, ask, &RemovedRuns::new());
         rule(name, possible, || {
             format!("{} takes the limit or share of a waiter", ask.step)
         })
     }
 
     /// "It does not move elsewhere meanwhile": a waiter whose victims go starts where they went.
-    fn the_nominated_do_not_move(&self, ask: &Ask, pool: &PoolName, hosts: &[NodeName]) -> Verdict {
-        let promise = self.promises.get(&ask.step).filter(|promise| promise.firm);
-        let there = promise.is_none_or(|promise| {
+    fn the_nominated_do_not_move(
+        &self,
+        ask: &JudgedRequest,
+        pool: &PoolName,
+        hosts: &[NodeName],
+    ) -> RuleResult {
+        let nomination = self
+            .nominations
+            .get(&ask.step)
+            .filter(|nomination| nomination.firm);
+        let there = nomination.is_none_or(|nomination| {
             let (a, b): (BTreeSet<_>, BTreeSet<_>) =
-                (hosts.iter().collect(), promise.hosts.iter().collect());
-            promise.pool == *pool && a == b
+                (hosts.iter().collect(), nomination.hosts.iter().collect());
+            nomination.pool == *pool && a == b
         });
         rule("the_nominated_do_not_move", there, || {
-            format!("{} goes to {hosts:?}, not {promise:?}", ask.step)
+            format!("{} goes to {hosts:?}, not {nomination:?}", ask.step)
         })
     }
 
     /// Whether a request would take of what a head before it is promised.
-    fn touches(&self, head: &StepId, ask: &Ask, pool: &PoolName, hosts: &[NodeName]) -> bool {
-        let mut kept = self.firm_promises(pool, ask, &Gone::new());
-        self.keep(&mut kept, head, &Gone::new());
-        !self.fits(pool, ask, hosts, &Gone::new(), &kept)
+    fn touches(
+        &self,
+        head: &StepId,
+        ask: &JudgedRequest,
+        pool: &PoolName,
+        hosts: &[NodeName],
+    ) -> bool {
+        let mut reservations = self.firm_promises(pool, ask, &RemovedRuns::new());
+        self.keep(&mut reservations, head, &RemovedRuns::new());
+        !self.fits(pool, ask, hosts, &RemovedRuns::new(), &reservations)
     }
 
     /// "On nominated units only preemptible ones, marked as backfill to it; elsewhere any." "Grants to the same subject
     /// past it are backfill to it": past one that waits only for its own subject's limit.
     fn backfill_is_preemptible_and_marked(
         &self,
-        ask: &Ask,
+        ask: &JudgedRequest,
         pool: &PoolName,
         hosts: &[NodeName],
-        marks: &Marks,
-    ) -> Verdict {
+        marks: &BackfillMarks,
+    ) -> RuleResult {
         let name = "backfill_is_preemptible_and_marked";
-        let promised = self.promises.get(&ask.step);
-        if !ask.preemptible && promised.is_some_and(|promise| promise.firm) {
+        let promised = self.nominations.get(&ask.step);
+        if !ask.preemptible && promised.is_some_and(|nomination| nomination.firm) {
             // It went before the head when its victims were told to go; that they have may have changed the order.
             return Ok(());
         }
         let head = self.head_before(pool, ask);
         if let Some(head) = head.filter(|head| self.touches(head, ask, pool, hosts)) {
-            let in_turn = promised.is_some_and(|promise| promise.firm);
+            let in_turn = promised.is_some_and(|nomination| nomination.firm);
             let in_time = in_turn || !self.is_about_to_start(head);
             let lawful = ask.preemptible && marks.contains(head) && in_time;
             rule(name, lawful, || {
@@ -215,15 +246,17 @@ impl Judge {
     }
 
     /// Of its own subject, ahead of it, and waiting only for the limit.
-    fn limited_ahead(&self, ask: &Ask, pool: &PoolName) -> Vec<&Ask> {
+    fn limited_ahead(&self, ask: &JudgedRequest, pool: &PoolName) -> Vec<&JudgedRequest> {
         let mut ahead = self.ahead_of(pool, ask);
         ahead.retain(|other| {
             other.subject == ask.subject
-                && !self.over_limit(pool, other, &Gone::new()).is_empty()
+                && !self
+                    .keys_over_limit(pool, other, &RemovedRuns::new())
+                    .is_empty()
                 && self
-                    .promises
+                    .nominations
                     .get(&other.step)
-                    .is_none_or(|promise| !promise.firm)
+                    .is_none_or(|nomination| !nomination.firm)
         });
         ahead
     }
@@ -231,11 +264,11 @@ impl Judge {
     /// A run is backfill to those around whom it was granted, and to nobody else.
     fn marks_have_a_reason(
         &self,
-        ask: &Ask,
+        ask: &JudgedRequest,
         pool: &PoolName,
         hosts: &[NodeName],
-        marks: &Marks,
-    ) -> Verdict {
+        marks: &BackfillMarks,
+    ) -> RuleResult {
         let head = self.head_before(pool, ask);
         let around = head.filter(|head| self.touches(head, ask, pool, hosts));
         let passed = self.limited_ahead(ask, pool);
@@ -251,7 +284,7 @@ impl Judge {
     }
 
     /// Who goes before it in order, and could start on what is free, is granted first.
-    fn nobody_ahead_could_start(&self, ask: &Ask, pool: &PoolName) -> Verdict {
+    fn nobody_ahead_could_start(&self, ask: &JudgedRequest, pool: &PoolName) -> RuleResult {
         let ahead = self.ahead_of(pool, ask);
         let mut others = ahead.into_iter();
         let passed = others.find(|other| self.would_start_in(pool, other));
@@ -261,13 +294,13 @@ impl Judge {
     }
 
     /// Whether a request could start in a pool, and in none of its pools that are tried before that.
-    pub(super) fn would_start_in(&self, pool: &PoolName, ask: &Ask) -> bool {
+    pub(super) fn would_start_in(&self, pool: &PoolName, ask: &JudgedRequest) -> bool {
         let mut before = self.tried_before(pool, ask).into_iter();
         self.could_start(pool, ask) && !before.any(|other| self.could_start(&other, ask))
     }
 
     /// "All are tried for free units, in order of policy priority": those before a pool.
-    pub(super) fn tried_before(&self, pool: &PoolName, ask: &Ask) -> Vec<PoolName> {
+    pub(super) fn tried_before(&self, pool: &PoolName, ask: &JudgedRequest) -> Vec<PoolName> {
         let rank = |name: &PoolName| {
             let policy = self.policy(name, &ask.subject);
             (Reverse(policy.map(|policy| policy.priority)), name.clone())
@@ -278,7 +311,7 @@ impl Judge {
     }
 
     /// "All are tried for free units, in order of policy priority."
-    fn preferred_pool_is_tried_first(&self, ask: &Ask, pool: &PoolName) -> Verdict {
+    fn preferred_pool_is_tried_first(&self, ask: &JudgedRequest, pool: &PoolName) -> RuleResult {
         let rank = |name: &PoolName| self.priority(name, &ask.subject);
         let mut better = self.pools_of(ask).into_iter();
         let better = better.find(|other| {
@@ -301,7 +334,7 @@ impl Judge {
         step: &StepId,
         nomination: &Nomination,
         victims: &BTreeSet<AttemptId>,
-    ) -> Verdict {
+    ) -> RuleResult {
         let ask = self.waiting.get(step);
         rule("only_what_waits_is_nominated", ask.is_some(), || {
             format!("{step} does not wait")
@@ -319,7 +352,7 @@ impl Judge {
     }
 
     /// "A head that cannot be granted is nominated": nobody goes before it who is not nominated or waits for his own.
-    fn only_the_head_is_nominated(&self, ask: &Ask, pool: &PoolName) -> Verdict {
+    fn only_the_head_is_nominated(&self, ask: &JudgedRequest, pool: &PoolName) -> RuleResult {
         let ahead = self.ahead_of(pool, ask);
         let mut others = ahead.into_iter();
         let passed = others.find(|other| self.is_head_of(pool, other));
@@ -329,29 +362,30 @@ impl Judge {
     }
 
     /// Whether a request is one that can be a pool's head.
-    pub(super) fn is_head_of(&self, pool: &PoolName, ask: &Ask) -> bool {
-        let elsewhere = self.promises.get(&ask.step);
+    pub(super) fn is_head_of(&self, pool: &PoolName, ask: &JudgedRequest) -> bool {
+        let elsewhere = self.nominations.get(&ask.step);
         !self.waits_for_its_own(pool, ask)
-            && elsewhere.is_none_or(|promise| promise.pool == *pool && !promise.firm)
+            && elsewhere.is_none_or(|nomination| nomination.pool == *pool && !nomination.firm)
             && !self.choices(pool, ask).is_empty()
     }
 
     /// "A head that cannot be granted is nominated": before anybody behind it starts or takes; until then a promise
     /// would bind nobody.
-    pub(super) fn the_head_is_nominated(&self, ask: &Ask, pool: &PoolName) -> Verdict {
+    pub(super) fn the_head_is_nominated(&self, ask: &JudgedRequest, pool: &PoolName) -> RuleResult {
         let ahead = self.ahead_of(pool, ask);
         let mut heads = ahead
             .into_iter()
             .filter(|other| self.is_head_of(pool, other));
         // One that starts in another of its pools as soon as that has its turn is no head that "cannot be granted".
-        let starts = |head: &Ask| {
+        let starts = |head: &JudgedRequest| {
             let mut pools = self
                 .pools_of(head)
                 .into_iter()
                 .filter(|other| other != pool);
             pools.any(|other| self.could_start(&other, head))
         };
-        let promised = |head: &Ask| self.promises.contains_key(&head.step) || starts(head);
+        let promised =
+            |head: &JudgedRequest| self.nominations.contains_key(&head.step) || starts(head);
         let bare = heads
             .next()
             .filter(|head| !promised(head) && self.could_ever_start(pool, head));
@@ -361,30 +395,33 @@ impl Judge {
     }
 
     /// Whether it could, if all that runs ended.
-    fn could_ever_start(&self, pool: &PoolName, ask: &Ask) -> bool {
-        let all: Gone = self.runs.keys().cloned().collect();
-        let kept = self.firm_promises(pool, ask, &all);
+    fn could_ever_start(&self, pool: &PoolName, ask: &JudgedRequest) -> bool {
+        let all: RemovedRuns = self.runs.keys().cloned().collect();
+        let reservations = self.firm_promises(pool, ask, &all);
         let mut choices = self.choices(pool, ask).into_iter();
-        choices.any(|hosts| self.fits(pool, ask, &hosts, &all, &kept))
+        choices.any(|hosts| self.fits(pool, ask, &hosts, &all, &reservations))
     }
 
     /// "To a host (or N), with the set of runs whose end it awaits": it starts when they have ended.
     pub(super) fn nominated_hosts_could_hold_it(
         &self,
-        ask: &Ask,
+        ask: &JudgedRequest,
         nomination: &Nomination,
-    ) -> Verdict {
+    ) -> RuleResult {
         let hosts = &nomination.hosts;
         let gone = &nomination.awaits;
-        let kept = self.firm_promises(&nomination.pool, ask, gone);
-        let could = self.fits(&nomination.pool, ask, hosts, gone, &kept);
+        let reservations = self.firm_promises(&nomination.pool, ask, gone);
+        let could = self.fits(&nomination.pool, ask, hosts, gone, &reservations);
         rule("nominated_hosts_could_hold_it", could, || {
-            format!("{} with {nomination:?}, others keep {kept:?}", ask.step)
+            format!(
+                "{} with {nomination:?}, others keep {reservations:?}",
+                ask.step
+            )
         })
     }
 
     /// "A head that cannot be granted is nominated."
-    fn what_can_start_is_not_nominated(&self, ask: &Ask, pool: &PoolName) -> Verdict {
+    fn what_can_start_is_not_nominated(&self, ask: &JudgedRequest, pool: &PoolName) -> RuleResult {
         let could = self.could_start(pool, ask);
         rule("what_can_start_is_not_nominated", !could, || {
             format!("{} in {pool}", ask.step)
@@ -392,14 +429,15 @@ impl Judge {
     }
 
     /// "Until it starts, is overtaken in order, or the host can no longer hold it"; "victims are not revoked".
-    pub(super) fn judge_withdrawal(&self, step: &StepId) -> Verdict {
-        let promise = self.promises.get(step);
-        rule("only_promises_are_withdrawn", promise.is_some(), || {
+    pub(super) fn judge_withdrawal(&self, step: &StepId) -> RuleResult {
+        let nomination = self.nominations.get(step);
+        rule("only_promises_are_withdrawn", nomination.is_some(), || {
             format!("{step} has none")
         })?;
-        let kept = promise.is_none_or(|promise| !promise.firm || promise.disturbed);
-        rule("no_preemption_in_vain", kept, || {
-            format!("{step} loses {promise:?} though nothing came from outside")
+        let reservations =
+            nomination.is_none_or(|nomination| !nomination.firm || nomination.disturbed);
+        rule("no_preemption_in_vain", reservations, || {
+            format!("{step} loses {nomination:?} though nothing came from outside")
         })
     }
 }

@@ -7,25 +7,26 @@ use core::cmp::Reverse;
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 
-use super::facts::{Gone, Kept};
-use super::units::{GPU, MCPU, plus};
-use super::{Ask, Judge, JudgedRun, Verdict, rule};
+use super::amounts::{GPU, MCPU, plus};
+use super::facts::{JudgedReservations, RemovedRuns};
+use super::{Judge, JudgedRequest, JudgedRun, RuleResult, rule};
 use crate::Nomination;
 
 /// A preemption to be judged.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taking<'a> {
-    pub(super) ask: &'a Ask,
+pub(super) struct JudgedPreemption<'a> {
+    pub(super) ask: &'a JudgedRequest,
     pub(super) pool: &'a PoolName,
     pub(super) hosts: &'a [NodeName],
-    pub(super) victims: &'a Gone,
+    pub(super) victims: &'a RemovedRuns,
     /// All that it awaits: the victims, and what goes anyhow.
-    pub(super) awaits: &'a Gone,
-    pub(super) keeps: Keeps,
+    pub(super) awaits: &'a RemovedRuns,
+    pub(super) keeps: ReservationsOf,
 }
 
 /// What must stay free for others while some runs are gone.
-pub(super) type Keeps = fn(&Judge, &PoolName, &Ask, &Gone) -> Kept;
+pub(super) type ReservationsOf =
+    fn(&Judge, &PoolName, &JudgedRequest, &RemovedRuns) -> JudgedReservations;
 
 impl Judge {
     pub(super) fn judge_preemption(
@@ -34,13 +35,13 @@ impl Judge {
         nomination: &Nomination,
         victims: &BTreeSet<AttemptId>,
         frozen: &BTreeSet<AttemptId>,
-    ) -> Verdict {
+    ) -> RuleResult {
         let ask = self.waiting.get(step);
         rule("only_what_waits_is_nominated", ask.is_some(), || {
             format!("{step} does not wait")
         })?;
         let Some(ask) = ask else { return Ok(()) };
-        let taking = Taking {
+        let preemption = JudgedPreemption {
             ask,
             pool: &nomination.pool,
             hosts: &nomination.hosts,
@@ -48,62 +49,68 @@ impl Judge {
             awaits: &nomination.awaits,
             keeps: Judge::promised,
         };
-        self.awaited_runs_go(taking)?;
-        self.waiter_is_not_promised_twice(taking)?;
-        self.nobody_is_evicted_twice_for_the_same_waiter(taking)?;
-        self.no_preemption_when_it_would_fit_without(taking)?;
+        self.awaited_runs_go(preemption)?;
+        self.waiter_is_not_promised_twice(preemption)?;
+        self.nobody_is_evicted_twice_for_the_same_waiter(preemption)?;
+        self.no_preemption_when_it_would_fit_without(preemption)?;
         // Without what the head is promised, or else with it.
-        let whole = |taking| {
-            self.is_lawful(taking)?;
-            self.what_may_be_frozen_is(taking, frozen)
+        let whole = |preemption| {
+            self.is_lawful(preemption)?;
+            self.what_may_be_frozen_is(preemption, frozen)
         };
-        if whole(taking).is_err() {
+        if whole(preemption).is_err() {
             let keeps = Judge::forbidden;
-            whole(Taking { keeps, ..taking })?;
+            whole(JudgedPreemption {
+                keeps,
+                ..preemption
+            })?;
         }
         self.the_head_is_nominated(ask, &nomination.pool)?;
-        self.nobody_ahead_could_start_or_preempt(taking)
+        self.nobody_ahead_could_start_or_preempt(preemption)
     }
 
     /// All rules about a set of victims and the hosts for which it is taken.
-    pub(super) fn is_lawful(&self, taking: Taking<'_>) -> Verdict {
-        self.victims_are_preemptible_runs_of_the_pool(taking)?;
-        self.preemption_cures_the_shortage(taking)?;
-        self.own_gpus_are_not_promised(taking)?;
-        self.every_victim_is_needed(taking)?;
-        self.every_victim_has_a_ground(taking)?;
-        self.stability(taking)
+    pub(super) fn is_lawful(&self, preemption: JudgedPreemption<'_>) -> RuleResult {
+        self.victims_are_preemptible_runs_of_the_pool(preemption)?;
+        self.preemption_cures_the_shortage(preemption)?;
+        self.own_gpus_are_not_promised(preemption)?;
+        self.every_victim_is_needed(preemption)?;
+        self.every_victim_has_a_ground(preemption)?;
+        self.stability(preemption)
     }
 
     /// "With the set of runs whose end it awaits."
-    fn awaited_runs_go(&self, taking: Taking<'_>) -> Verdict {
-        let Taking {
+    fn awaited_runs_go(&self, preemption: JudgedPreemption<'_>) -> RuleResult {
+        let JudgedPreemption {
             victims,
             awaits,
             ask,
             ..
-        } = taking;
+        } = preemption;
         let mut others = awaits.difference(victims);
         let stays = others.find(|id| self.runs.get(*id).is_none_or(|run| !run.stopping));
-        let kept = stays.is_none() && victims.is_subset(awaits);
-        rule("awaited_runs_go", kept, || {
+        let reservations = stays.is_none() && victims.is_subset(awaits);
+        rule("awaited_runs_go", reservations, || {
             format!("{}: {stays:?} of {awaits:?}", ask.step)
         })
     }
 
     /// "It does not move elsewhere meanwhile, and victims are not revoked."
-    fn waiter_is_not_promised_twice(&self, taking: Taking<'_>) -> Verdict {
-        let promise = self.promises.get(&taking.ask.step);
-        let kept = promise.is_none_or(|promise| !promise.firm);
-        rule("waiter_is_not_promised_twice", kept, || {
-            format!("{promise:?}")
+    fn waiter_is_not_promised_twice(&self, preemption: JudgedPreemption<'_>) -> RuleResult {
+        let nomination = self.nominations.get(&preemption.ask.step);
+        let reservations = nomination.is_none_or(|nomination| !nomination.firm);
+        rule("waiter_is_not_promised_twice", reservations, || {
+            format!("{nomination:?}")
         })
     }
 
     /// "With finished runs and the same queue, no run is evicted twice for the same waiter."
-    fn nobody_is_evicted_twice_for_the_same_waiter(&self, taking: Taking<'_>) -> Verdict {
-        let waiter = &taking.ask.step;
-        let mut victims = taking.victims.iter();
+    fn nobody_is_evicted_twice_for_the_same_waiter(
+        &self,
+        preemption: JudgedPreemption<'_>,
+    ) -> RuleResult {
+        let waiter = &preemption.ask.step;
+        let mut victims = preemption.victims.iter();
         let again = victims.find(|id| self.gave_way.contains(&(id.step.clone(), waiter.clone())));
         rule(
             "nobody_is_evicted_twice_for_the_same_waiter",
@@ -113,75 +120,86 @@ impl Judge {
     }
 
     /// "All are tried for free units, in order of policy priority, before any preemption in any."
-    fn no_preemption_when_it_would_fit_without(&self, taking: Taking<'_>) -> Verdict {
-        let pools = self.pools_of(taking.ask);
-        let free = pools.iter().find(|pool| self.could_start(pool, taking.ask));
+    fn no_preemption_when_it_would_fit_without(
+        &self,
+        preemption: JudgedPreemption<'_>,
+    ) -> RuleResult {
+        let pools = self.pools_of(preemption.ask);
+        let free = pools
+            .iter()
+            .find(|pool| self.could_start(pool, preemption.ask));
         rule(
             "no_preemption_when_it_would_fit_without",
             free.is_none(),
             || {
                 format!(
                     "{} could start in {free:?}, takes {:?}",
-                    taking.ask.step, taking.victims
+                    preemption.ask.step, preemption.victims
                 )
             },
         )
     }
 
     /// "A preemptible run of the same pool"; "no non-preemptible victim".
-    fn victims_are_preemptible_runs_of_the_pool(&self, taking: Taking<'_>) -> Verdict {
-        let mut victims = taking.victims.iter();
+    fn victims_are_preemptible_runs_of_the_pool(
+        &self,
+        preemption: JudgedPreemption<'_>,
+    ) -> RuleResult {
+        let mut victims = preemption.victims.iter();
         let wrong = victims.find(|id| {
             let run = self.runs.get(*id);
             run.is_none_or(|run| {
                 let stays = !run.ask.preemptible || run.stopping || self.is_resuming(run);
-                stays || run.pool != *taking.pool
+                stays || run.pool != *preemption.pool
             })
         });
         rule(
             "victims_are_preemptible_runs_of_the_pool",
             wrong.is_none(),
-            || format!("{wrong:?} for {}", taking.ask.step),
+            || format!("{wrong:?} for {}", preemption.ask.step),
         )
     }
 
     /// "It happens only if it cures the shortage."
-    pub(super) fn preemption_cures_the_shortage(&self, taking: Taking<'_>) -> Verdict {
-        let Taking {
+    pub(super) fn preemption_cures_the_shortage(
+        &self,
+        preemption: JudgedPreemption<'_>,
+    ) -> RuleResult {
+        let JudgedPreemption {
             ask,
             pool,
             hosts,
             awaits,
             keeps,
             ..
-        } = taking;
-        let kept = &keeps(self, pool, ask, awaits);
-        let cures = self.fits(pool, ask, hosts, awaits, kept)
+        } = preemption;
+        let reservations = &keeps(self, pool, ask, awaits);
+        let cures = self.fits(pool, ask, hosts, awaits, reservations)
             && self.leaves_promises_possible(pool, ask, awaits);
         rule("preemption_cures_the_shortage", cures, || {
             format!(
-                "{} on {hosts:?} without {awaits:?}, others keep {kept:?}",
+                "{} on {hosts:?} without {awaits:?}, others keep {reservations:?}",
                 ask.step
             )
         })
     }
 
     /// "A victim without which the request still fits is spared."
-    fn every_victim_is_needed(&self, taking: Taking<'_>) -> Verdict {
-        let Taking {
+    fn every_victim_is_needed(&self, preemption: JudgedPreemption<'_>) -> RuleResult {
+        let JudgedPreemption {
             ask,
             pool,
             hosts,
             awaits,
             keeps,
             ..
-        } = taking;
-        let mut victims = taking.victims.iter();
+        } = preemption;
+        let mut victims = preemption.victims.iter();
         let idle = victims.find(|id| {
             let mut without = awaits.clone();
             without.remove(*id);
-            let kept = &keeps(self, pool, ask, &without);
-            self.fits(pool, ask, hosts, &without, kept)
+            let reservations = &keeps(self, pool, ask, &without);
+            self.fits(pool, ask, hosts, &without, reservations)
                 && self.leaves_promises_possible(pool, ask, &without)
         });
         rule("every_victim_is_needed", idle.is_none(), || {
@@ -190,27 +208,34 @@ impl Judge {
     }
 
     /// The keys of which the request is short where those `counted` so far give way, and that a run uses there.
-    fn short_keys_of(&self, taking: Taking<'_>, run: &JudgedRun, counted: &Gone) -> Vec<usize> {
-        let Taking {
+    fn short_keys_of(
+        &self,
+        preemption: JudgedPreemption<'_>,
+        run: &JudgedRun,
+        counted: &RemovedRuns,
+    ) -> Vec<usize> {
+        let JudgedPreemption {
             ask,
             pool,
             hosts,
             awaits,
             victims,
             keeps,
-        } = taking;
+        } = preemption;
         let anyhow = awaits.difference(victims).chain(counted);
-        let anyhow: Gone = anyhow.cloned().collect();
+        let anyhow: RemovedRuns = anyhow.cloned().collect();
         // What it takes of what a head awaits is the head's first.
-        let kept = &keeps(self, pool, ask, awaits);
-        let mut short: BTreeSet<usize> = self.short_in_pool(pool, ask, &anyhow, kept).collect();
+        let reservations = &keeps(self, pool, ask, awaits);
+        let mut short: BTreeSet<usize> = self
+            .short_in_pool(pool, ask, &anyhow, reservations)
+            .collect();
         if run.ask.subject == ask.subject {
             // What another of the subject is promised of the limit is as good as used.
             short.extend(self.over_limit_beside_promises(pool, ask, &anyhow));
         }
         short.retain(|key| run.total()[*key] > 0);
         for node in hosts.iter().filter(|node| run.holding.contains(*node)) {
-            let there = self.short_on(node, ask, &anyhow, kept);
+            let there = self.short_on(node, ask, &anyhow, reservations);
             short.extend(there.filter(|key| run.each()[*key] > 0));
         }
         short.into_iter().collect()
@@ -218,16 +243,20 @@ impl Judge {
 
     /// "Own, then lowest policy priority; then the run whose loss costs least; then the latest attempt start; then the
     /// latest submission."
-    pub(super) fn victim_order(&self, taking: Taking<'_>, id: &AttemptId) -> impl Ord + use<> {
+    pub(super) fn victim_order(
+        &self,
+        preemption: JudgedPreemption<'_>,
+        id: &AttemptId,
+    ) -> impl Ord + use<> {
         let run = &self.runs[id];
-        let priority = self.priority(taking.pool, &run.ask.subject);
-        let own = self.is_own(taking, run);
+        let priority = self.priority(preemption.pool, &run.ask.subject);
+        let own = self.is_own(preemption, run);
         let lost = self.work_lost(run);
         (
             !own,
             priority,
             lost,
-            Reverse(run.began),
+            Reverse(run.start_time),
             Reverse(run.ask.place),
         )
     }
@@ -239,26 +268,26 @@ impl Judge {
             gpus => gpus,
         };
         // What is younger than a second has lost nothing.
-        units * run.ask.nodes * ((self.now - run.began) / 1000)
+        units * run.ask.nodes * ((self.now - run.start_time) / 1000)
     }
 
     /// "*own*: the waiter is non-preemptible inside `reserved`, and the run is its own subject's."
-    fn is_own(&self, taking: Taking<'_>, run: &JudgedRun) -> bool {
-        let Taking { ask, pool, .. } = taking;
+    fn is_own(&self, preemption: JudgedPreemption<'_>, run: &JudgedRun) -> bool {
+        let JudgedPreemption { ask, pool, .. } = preemption;
         !ask.preemptible && self.is_in_share(pool, ask) && run.ask.subject == ask.subject
     }
 
     /// "*own*", "*take-back*", "*priority*" or "*reclaim*"; "candidates are counted off against their subject's excess
     /// one by one, so a subject is never pushed below its reserved share except by the one run that straddles the
     /// line"; "a run is exempt from *priority* and *reclaim* for the pool's `min_runtime` after its start".
-    fn every_victim_has_a_ground(&self, taking: Taking<'_>) -> Verdict {
-        let mut order: Vec<&AttemptId> = taking.victims.iter().collect();
-        order.sort_by_cached_key(|id| self.victim_order(taking, id));
+    fn every_victim_has_a_ground(&self, preemption: JudgedPreemption<'_>) -> RuleResult {
+        let mut order: Vec<&AttemptId> = preemption.victims.iter().collect();
+        order.sort_by_cached_key(|id| self.victim_order(preemption, id));
         // What goes anyhow is nobody's to lose any more.
-        let leaving = self.runs.iter().filter(|(_, run)| run.stopping);
-        let mut gone: Gone = leaving.map(|(id, _)| id.clone()).collect();
+        let releasing = self.runs.iter().filter(|(_, run)| run.stopping);
+        let mut gone: RemovedRuns = releasing.map(|(id, _)| id.clone()).collect();
         for id in order {
-            self.victim_has_a_ground(taking, id, &gone)?;
+            self.victim_has_a_ground(preemption, id, &gone)?;
             gone.insert(id.clone());
         }
         Ok(())
@@ -266,29 +295,29 @@ impl Judge {
 
     pub(super) fn victim_has_a_ground(
         &self,
-        taking: Taking<'_>,
+        preemption: JudgedPreemption<'_>,
         id: &AttemptId,
-        gone: &Gone,
-    ) -> Verdict {
-        let Taking { ask, pool, .. } = taking;
+        gone: &RemovedRuns,
+    ) -> RuleResult {
+        let JudgedPreemption { ask, pool, .. } = preemption;
         let run = &self.runs[id];
-        let counted: Gone = gone.intersection(taking.victims).cloned().collect();
-        let short = self.short_keys_of(taking, run, &counted);
+        let counted: RemovedRuns = gone.intersection(preemption.victims).cloned().collect();
+        let short = self.short_keys_of(preemption, run, &counted);
         rule("victims_use_a_short_key", !short.is_empty(), || {
-            format!("{id} for {} on {:?}", ask.step, taking.hosts)
+            format!("{id} for {} on {:?}", ask.step, preemption.hosts)
         })?;
-        if self.is_own(taking, run) {
+        if self.is_own(preemption, run) {
             return Ok(());
         }
         if run.backfill.contains(&ask.step) {
-            return self.in_share_goes_only_for_keys_that_count(taking, id, gone, &short);
+            return self.in_share_goes_only_for_keys_that_count(preemption, id, gone, &short);
         }
         let mine = run.ask.subject == ask.subject;
         rule("a_subject_never_preempts_itself", !mine, || {
             format!("{id} for {}", ask.step)
         })?;
-        let spared = self.now < run.began + self.pools[pool].min_runtime;
-        rule("min_runtime_is_kept", !spared, || {
+        let protection = self.now < run.start_time + self.pools[pool].min_runtime;
+        rule("min_runtime_is_kept", !protection, || {
             format!("{id} for {}", ask.step)
         })?;
         let theirs = self.policy(pool, &run.ask.subject);
@@ -318,7 +347,7 @@ impl Judge {
         rule("only_priority_or_reclaim", higher || reclaims, || {
             format!("{id} for {}", ask.step)
         })?;
-        self.in_share_goes_only_for_keys_that_count(taking, id, gone, &excess)
+        self.in_share_goes_only_for_keys_that_count(preemption, id, gone, &excess)
     }
 
     /// "Only those runs are candidates for a short key that are left over when its reserved share of that key is filled
@@ -333,7 +362,13 @@ impl Judge {
             .collect();
         runs.sort_by_key(|(id, run)| {
             let held = Reverse(run.total()[key]);
-            (run.ask.preemptible, held, run.began, run.ask.place, *id)
+            (
+                run.ask.preemptible,
+                held,
+                run.start_time,
+                run.ask.place,
+                *id,
+            )
         });
         for (other, run) in runs {
             let held = run.total()[key];
@@ -351,12 +386,12 @@ impl Judge {
     /// key that does not count in the waiter's share, for the two would take it from each other for ever.
     fn in_share_goes_only_for_keys_that_count(
         &self,
-        taking: Taking<'_>,
+        preemption: JudgedPreemption<'_>,
         id: &AttemptId,
-        gone: &Gone,
+        gone: &RemovedRuns,
         excess: &[usize],
-    ) -> Verdict {
-        let Taking { ask, pool, .. } = taking;
+    ) -> RuleResult {
+        let JudgedPreemption { ask, pool, .. } = preemption;
         let ours = self.policy(pool, &ask.subject);
         let counts = |key: &usize| {
             self.is_metered(pool, *key) && ours.is_some_and(|ours| ours.reserved(*key).is_some())
@@ -364,34 +399,40 @@ impl Judge {
         let mut without = gone.clone();
         without.insert(id.clone());
         let again = self.is_in_share_without(pool, &self.runs[id].ask, &without);
-        let kept = !self.is_in_share(pool, ask) || excess.iter().any(counts) || !again;
-        rule("in_share_goes_only_for_keys_that_count", kept, || {
-            format!("{id} for {}, which is short of {excess:?}", ask.step)
-        })
+        let reservations = !self.is_in_share(pool, ask) || excess.iter().any(counts) || !again;
+        rule(
+            "in_share_goes_only_for_keys_that_count",
+            reservations,
+            || format!("{id} for {}, which is short of {excess:?}", ask.step),
+        )
     }
 
     /// "A waiter that must borrow (take-back included) may take a set only if, once it is gone, no run in it and no
     /// queued request of a victim's subject would be an in-share request."
-    pub(super) fn stability(&self, taking: Taking<'_>) -> Verdict {
-        let Taking {
+    pub(super) fn stability(&self, preemption: JudgedPreemption<'_>) -> RuleResult {
+        let JudgedPreemption {
             ask, pool, victims, ..
-        } = taking;
+        } = preemption;
         if self.is_in_share(pool, ask) {
             return Ok(());
         }
-        let leaving = self.runs.iter().filter(|(_, run)| run.stopping);
-        let gone: Gone = leaving.map(|(id, _)| id).chain(victims).cloned().collect();
-        let theirs: Vec<&Ask> = victims.iter().map(|id| &self.runs[id].ask).collect();
+        let releasing = self.runs.iter().filter(|(_, run)| run.stopping);
+        let gone: RemovedRuns = releasing
+            .map(|(id, _)| id)
+            .chain(victims)
+            .cloned()
+            .collect();
+        let theirs: Vec<&JudgedRequest> = victims.iter().map(|id| &self.runs[id].ask).collect();
         let queued = self.waiting_in(pool).filter(|other| {
             !self
-                .promises
+                .nominations
                 .get(&other.step)
-                .is_some_and(|promise| promise.firm)
+                .is_some_and(|nomination| nomination.firm)
                 && other.step != ask.step
                 && !other
-                    .pin
+                    .frozen_run
                     .as_ref()
-                    .is_some_and(|pin| victims.contains(&pin.attempt))
+                    .is_some_and(|frozen_run| victims.contains(&frozen_run.attempt))
                 && theirs.iter().any(|run| run.subject == other.subject)
         });
         let mut judged = theirs.iter().copied().chain(queued);
@@ -414,8 +455,8 @@ impl Judge {
     }
 
     /// "Every blocked request may preempt, in order."
-    fn nobody_ahead_could_start_or_preempt(&self, taking: Taking<'_>) -> Verdict {
-        let Taking { ask, pool, .. } = taking;
+    fn nobody_ahead_could_start_or_preempt(&self, preemption: JudgedPreemption<'_>) -> RuleResult {
+        let JudgedPreemption { ask, pool, .. } = preemption;
         let ahead = self.ahead_of(pool, ask);
         let passed = ahead
             .into_iter()
@@ -423,13 +464,18 @@ impl Judge {
         rule(
             "nobody_ahead_could_start_or_preempt",
             passed.is_none(),
-            || format!("{} takes {:?} past {passed:?}", ask.step, taking.victims),
+            || {
+                format!(
+                    "{} takes {:?} past {passed:?}",
+                    ask.step, preemption.victims
+                )
+            },
         )
     }
 
     /// "Then preemption in the same order": whether victims would help a request in a pool, and free units nowhere, nor
     /// victims or what is coming free in a pool that is tried before.
-    fn would_preempt_in(&self, pool: &PoolName, ask: &Ask) -> bool {
+    fn would_preempt_in(&self, pool: &PoolName, ask: &JudgedRequest) -> bool {
         let elsewhere = |other: &PoolName| {
             self.runs_of(other).any(|(_, run)| run.stopping)
                 || self.some_victims_help(other, ask).is_some()
@@ -445,12 +491,12 @@ impl Judge {
     pub(super) fn some_victims_help(
         &self,
         pool: &PoolName,
-        ask: &Ask,
-    ) -> Option<(Vec<NodeName>, Gone)> {
-        let promised = self.promises.get(&ask.step);
+        ask: &JudgedRequest,
+    ) -> Option<(Vec<NodeName>, RemovedRuns)> {
+        let promised = self.nominations.get(&ask.step);
         // What is coming free by itself is waited for.
         let under_way = self.runs_of(pool).any(|(_, run)| run.stopping);
-        if under_way || promised.is_some_and(|promise| promise.firm) {
+        if under_way || promised.is_some_and(|nomination| nomination.firm) {
             return None;
         }
         self.some_victims_help_with(pool, ask, Judge::forbidden)
@@ -459,33 +505,35 @@ impl Judge {
     pub(super) fn some_victims_help_with(
         &self,
         pool: &PoolName,
-        ask: &Ask,
-        keeps: Keeps,
-    ) -> Option<(Vec<NodeName>, Gone)> {
+        ask: &JudgedRequest,
+        keeps: ReservationsOf,
+    ) -> Option<(Vec<NodeName>, RemovedRuns)> {
         let runs = self.runs_of(pool);
         let mut ids: Vec<&AttemptId> = runs
             .filter(|(_, run)| run.ask.preemptible && !run.stopping && !self.is_resuming(run))
             .map(|(id, _)| id)
             .collect();
         ids.retain(|id| self.could_be_a_victim(pool, ask, id));
-        let nobody = Gone::new();
-        let kept = keeps(self, pool, ask, &nobody);
+        let nobody = RemovedRuns::new();
+        let reservations = keeps(self, pool, ask, &nobody);
         let ours = self.policy(pool, &ask.subject);
         let shares = |key| ours.is_some_and(|ours| ours.reserved(key).is_some());
-        let pool_counts = self.short_in_pool(pool, ask, &nobody, &kept).all(shares);
+        let pool_counts = self
+            .short_in_pool(pool, ask, &nobody, &reservations)
+            .all(shares);
         let borrows = !self.is_in_share(pool, ask);
         for hosts in self.choices(pool, ask) {
             // Where the set to which the order of victims leads would be taken back, "nobody is touched", though another
             // might stay: so it is of keys that do not count in a share, for one who must borrow.
             let counted = hosts.iter().all(|node| {
-                let mut short = self.short_on(node, ask, &nobody, &kept);
+                let mut short = self.short_on(node, ask, &nobody, &reservations);
                 short.all(|key| self.is_metered(pool, key))
             });
             if borrows && !(counted && pool_counts) {
                 continue;
             }
             for victims in sets_of(&ids) {
-                let taking = Taking {
+                let preemption = JudgedPreemption {
                     ask,
                     pool,
                     hosts: &hosts,
@@ -495,11 +543,11 @@ impl Judge {
                 };
                 let reached = || {
                     let back = borrows
-                        && (self.order_leads_to_what_is_taken_back(taking, &ids)
-                            || self.set_by_order_is_taken_back(taking, &ids));
-                    !back && !self.own_leave_no_ground(taking, &ids)
+                        && (self.order_leads_to_what_is_taken_back(preemption, &ids)
+                            || self.set_by_order_is_taken_back(preemption, &ids));
+                    !back && !self.own_leave_no_ground(preemption, &ids)
                 };
-                if self.is_lawful(taking).is_ok() && reached() {
+                if self.is_lawful(preemption).is_ok() && reached() {
                     return Some((hosts, victims));
                 }
             }
@@ -509,19 +557,23 @@ impl Judge {
 
     /// "Else it would be taken back at once; then nobody is touched": whether the order of victims leads a borrower to
     /// a run that would be, before the last of those that it could keep.
-    fn order_leads_to_what_is_taken_back(&self, taking: Taking<'_>, ids: &[&AttemptId]) -> bool {
-        let order = |id: &AttemptId| self.victim_order(taking, id);
-        let last = taking.victims.iter().map(order).max();
-        let mut before = ids.iter().filter(|id| !taking.victims.contains(**id));
+    fn order_leads_to_what_is_taken_back(
+        &self,
+        preemption: JudgedPreemption<'_>,
+        ids: &[&AttemptId],
+    ) -> bool {
+        let order = |id: &AttemptId| self.victim_order(preemption, id);
+        let last = preemption.victims.iter().map(order).max();
+        let mut before = ids.iter().filter(|id| !preemption.victims.contains(**id));
         before.any(|id| {
-            let one = &Gone::from([(*id).clone()]);
-            let alone = Taking {
+            let one = &RemovedRuns::from([(*id).clone()]);
+            let alone = JudgedPreemption {
                 victims: one,
                 awaits: one,
-                ..taking
+                ..preemption
             };
             let helps = !self
-                .short_keys_of(alone, &self.runs[*id], &Gone::new())
+                .short_keys_of(alone, &self.runs[*id], &RemovedRuns::new())
                 .is_empty();
             helps && Some(order(id)) < last && self.stability(alone).is_err()
         })
@@ -529,27 +581,27 @@ impl Judge {
 
     /// "Own ... come before all others, whatever the excess": whether what they cure leaves no ground for taking the rest
     /// of a set.
-    fn own_leave_no_ground(&self, taking: Taking<'_>, ids: &[&AttemptId]) -> bool {
+    fn own_leave_no_ground(&self, preemption: JudgedPreemption<'_>, ids: &[&AttemptId]) -> bool {
         let mut own = ids.to_vec();
-        own.retain(|id| self.is_own(taking, &self.runs[*id]));
-        own.sort_by_cached_key(|id| self.victim_order(taking, id));
-        let mut first = Gone::new();
+        own.retain(|id| self.is_own(preemption, &self.runs[*id]));
+        own.sort_by_cached_key(|id| self.victim_order(preemption, id));
+        let mut first = RemovedRuns::new();
         for id in own {
-            let short = self.short_keys_of(taking, &self.runs[id], &first);
+            let short = self.short_keys_of(preemption, &self.runs[id], &first);
             first.extend((!short.is_empty()).then(|| id.clone()));
         }
-        first.extend(taking.victims.iter().cloned());
-        let with_own = Taking {
+        first.extend(preemption.victims.iter().cloned());
+        let with_own = JudgedPreemption {
             victims: &first,
             awaits: &first,
-            ..taking
+            ..preemption
         };
         self.every_victim_has_a_ground(with_own).is_err()
     }
 
     /// Whether anything at all could make a run give way to a request; most could not, and their sets need not be
     /// judged.
-    fn could_be_a_victim(&self, pool: &PoolName, ask: &Ask, id: &AttemptId) -> bool {
+    fn could_be_a_victim(&self, pool: &PoolName, ask: &JudgedRequest, id: &AttemptId) -> bool {
         let run = &self.runs[id];
         let higher = self.priority(pool, &ask.subject) > self.priority(pool, &run.ask.subject);
         match run.ask.subject == ask.subject {
@@ -560,11 +612,11 @@ impl Judge {
 }
 
 /// Every set of one to four of them.
-fn sets_of(ids: &[&AttemptId]) -> Vec<Gone> {
-    let mut sets: Vec<Gone> = Vec::from([Gone::new()]);
+fn sets_of(ids: &[&AttemptId]) -> Vec<RemovedRuns> {
+    let mut sets: Vec<RemovedRuns> = Vec::from([RemovedRuns::new()]);
     for id in ids {
         let room = sets.iter().filter(|set| set.len() < 4).cloned();
-        let mut with: Vec<Gone> = room.collect();
+        let mut with: Vec<RemovedRuns> = room.collect();
         with.iter_mut().for_each(|set| {
             set.insert((*id).clone());
         });

@@ -1,0 +1,103 @@
+//! Hosts ranked by how much they have: the first that is large enough is the tightest, found without walking those
+//! that are too small. Ranked by free units it answers "where does this fit best", by capacity "who could ever".
+
+use alloc::collections::BTreeMap;
+
+use sluice_common::id::NodeName;
+
+use crate::model::resources::HostResources;
+
+/// Hosts by GPUs, then thousandths of a core, then name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HostRanking(BTreeMap<(u64, u64), BTreeMap<NodeName, HostResources>>);
+
+impl HostRanking {
+    pub(crate) fn insert(&mut self, node: NodeName, units: HostResources) {
+        let rank = (units.gpus(), units.mcpu());
+        self.0.entry(rank).or_default().insert(node, units);
+    }
+
+    pub(crate) fn remove(&mut self, node: &NodeName, units: HostResources) {
+        let rank = (units.gpus(), units.mcpu());
+        if let Some(hosts) = self.0.get_mut(&rank) {
+            hosts.remove(node);
+            if hosts.is_empty() {
+                self.0.remove(&rank);
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The hosts that cover `request`, tightest first: by GPUs, then thousandths of a core, then name.
+    pub(crate) fn covering(
+        &self,
+        request: HostResources,
+    ) -> impl Iterator<Item = (&NodeName, HostResources)> {
+        let levels = self.0.range((request.gpus(), 0)..);
+        let levels = levels.filter(move |((_, mcpu), _)| *mcpu >= request.mcpu());
+        levels
+            .flat_map(|(_, hosts)| hosts)
+            .map(|(node, units)| (node, *units))
+            .filter(move |(_, units)| units.cover(request))
+    }
+
+    /// The host for which `counts` holds that lacks least of `request`, with what it has: fewest GPUs, then fewest of each other key, then by
+    /// name. For messages; it looks at every host.
+    pub(crate) fn closest(
+        &self,
+        request: HostResources,
+        counts: impl Fn(&NodeName) -> bool,
+    ) -> Option<(&NodeName, HostResources)> {
+        let hosts = self.0.values().flatten();
+        hosts
+            .filter(|(node, _)| counts(node))
+            .map(|(node, units)| (request.less(*units), node, *units))
+            .min()
+            .map(|(_, node, units)| (node, units))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+    use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB};
+
+    fn units((gpu, mcpu, memory): (u64, u64, u64)) -> HostResources {
+        let amounts = Amounts::new().with(GPU, gpu).with(MCPU, mcpu);
+        HostResources::from_amounts(&amounts.with(MEMORY_MB, memory))
+    }
+
+    proptest! {
+        #[test]
+        fn the_jump_finds_what_a_walk_over_all_finds(
+            hosts in proptest::collection::vec((0u64..4, 0u64..4, 0u64..4), 0..12),
+            ask in (0u64..5, 0u64..5, 0u64..5),
+        ) {
+            let mut ranking = HostRanking::default();
+            let mut all = Vec::new();
+            for (i, host) in hosts.into_iter().enumerate() {
+                let name = NodeName::new(format!("h{i:02}")).unwrap();
+                ranking.insert(name.clone(), units(host));
+                all.push((host.0, host.1, name, units(host)));
+            }
+            all.sort();
+            let walked = all.iter().find(|host| host.3.cover(units(ask))).map(|host| &host.2);
+            prop_assert_eq!(ranking.covering(units(ask)).next().map(|(name, _)| name), walked);
+            let closest = ranking.closest(units(ask), |_| true);
+            prop_assert_eq!(closest.is_none(), all.is_empty());
+            if walked.is_some() {
+                prop_assert!(closest.is_some_and(|(_, have)| have.cover(units(ask))));
+            }
+            for (_, _, name, have) in &all {
+                ranking.remove(name, *have);
+            }
+            prop_assert_eq!(ranking, HostRanking::default());
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Requests that are alike, for those who ask what becomes of all of them: they share their fate, so one is looked at.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use sluice_common::id::{PoolName, StepId, Subject};
+
+use crate::model::request::RequestClass;
+use crate::model::scheduler::Scheduler;
+
+/// Requests of one subject that are alike for every rule but their place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestKind {
+    subject: Subject,
+    class: RequestClass,
+    /// The one of them that goes first.
+    pub first: StepId,
+}
+
+impl Scheduler {
+    /// The kinds of requests that wait for a pool: of a subject, or all.
+    pub fn kinds_in(&self, name: &PoolName, subject: Option<&Subject>) -> BTreeSet<RequestKind> {
+        let Some(pool) = self.pools.get(name) else {
+            return BTreeSet::new();
+        };
+        let accounts = pool.accounts().iter();
+        let accounts = accounts.filter(|(its, _)| subject.is_none_or(|subject| subject == *its));
+        let kinds = accounts.flat_map(|(subject, account)| {
+            let classes = account.queue.classes();
+            classes.map(|(class, first)| RequestKind {
+                subject: subject.clone(),
+                class: class.clone(),
+                first: first.clone(),
+            })
+        });
+        kinds.collect()
+    }
+
+    /// The requests of a kind that wait still.
+    pub fn alike(&self, kind: &RequestKind) -> Vec<StepId> {
+        let waiting = self.waiting.get(&kind.subject).into_iter().flatten();
+        let alike = waiting.filter(|step| {
+            let request = self.requests.get(*step);
+            request.is_some_and(|request| request.class() == kind.class)
+        });
+        alike.cloned().collect()
+    }
+}

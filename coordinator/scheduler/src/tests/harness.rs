@@ -1,0 +1,612 @@
+//! A scheduler on trial: plays what happens to it, shows every move to the [`Judge`] before it takes effect, and asks once
+//! more when there is none left. Victims go at once or when they are told to, one host after the other.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::amount::{Amounts, ResourceKey};
+use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
+use sluice_common::platform;
+use sluice_common::pool::{PolicySpec, ResourceTable};
+use sluice_common::time::{Span, Time};
+
+use super::judge::{
+    FreezePhase, GPU, Judge, JudgedAmounts, JudgedHost, JudgedPolicy, JudgedPool, JudgedRequest,
+    JudgedRun, KEYS, RuleViolation, STEP_RUN,
+};
+use crate::HostResources;
+use crate::remedy::dry_run::DryRun;
+use crate::{
+    Change, Decision, Hardware, HostInventory, PlatformSet, PoolTerms, Request, Run, Scheduler,
+    demand,
+};
+
+/// No event of these needs as many.
+const MOVES: usize = 200;
+
+/// A scheduler, its judge and what else there is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SchedulerHarness {
+    pub(super) scheduler: Scheduler,
+    pub(super) judge: Judge,
+    /// Whether victims take their time.
+    slow: bool,
+    submitted: u64,
+    attempts: u32,
+    /// Runs that will not wait again when they are gone.
+    over: BTreeSet<AttemptId>,
+    /// Everybody who was let in, or back in, in order.
+    pub(super) granted: Vec<StepId>,
+    /// Everything that was decided, to be compared.
+    pub(super) history: String,
+}
+
+/// Amounts by key, of those that are given.
+pub(super) fn table(amounts: &[(usize, u64)]) -> ResourceTable {
+    let amounts = amounts.iter();
+    amounts
+        .map(|(key, n)| (ResourceKey::new(KEYS[*key]).unwrap(), *n))
+        .collect()
+}
+
+fn amounts(units: JudgedAmounts) -> Amounts {
+    let keys = KEYS.iter().zip(units).filter(|(_, n)| *n > 0);
+    keys.map(|(key, n)| (ResourceKey::new(*key).unwrap(), n))
+        .collect()
+}
+
+fn host_units(units: JudgedAmounts) -> HostResources {
+    HostResources::from_amounts(&amounts(units)).with_steps(1 << 40)
+}
+
+/// What is submitted.
+#[derive(Clone, Debug)]
+pub(super) struct Submission {
+    pub(super) subject: Subject,
+    pub(super) each: JudgedAmounts,
+    pub(super) nodes: u32,
+    pub(super) priority: i64,
+    pub(super) preemptible: bool,
+    pub(super) pool: Option<PoolName>,
+    pub(super) suspends: bool,
+    pub(super) platforms: Vec<PlatformName>,
+}
+
+impl SchedulerHarness {
+    pub(super) fn new(slow: bool) -> Self {
+        let mut harness = Self {
+            slow,
+            ..Self::default()
+        };
+        harness.judge.now = 1_000_000;
+        harness
+    }
+
+    pub(super) fn now(&self) -> Time {
+        Time::from_unix_millis(self.judge.now)
+    }
+
+    pub(super) fn put_pool(
+        &mut self,
+        pool: &PoolName,
+        declared: &[(usize, u64)],
+        min_runtime: u64,
+    ) {
+        let terms = PoolTerms {
+            declared: table(declared),
+            min_runtime: Span::from_millis(min_runtime),
+            ..PoolTerms::default()
+        };
+        self.scheduler.put_pool(pool, terms);
+        let judged = self.judge.pools.entry(pool.clone()).or_default();
+        judged.declared = declared.iter().copied().collect();
+        judged.min_runtime = min_runtime;
+        self.judge.disturb();
+    }
+
+    /// Binds a subject to a pool, where the pool can keep it; the rest is refused.
+    pub(super) fn put_policy(
+        &mut self,
+        pool: &PoolName,
+        subject: &Subject,
+        priority: u64,
+        reserved: &[(usize, u64)],
+        limit: &[(usize, u64)],
+    ) {
+        let policy = PolicySpec {
+            priority,
+            reserved: table(reserved),
+            limit: table(limit),
+        };
+        let vetted = self
+            .scheduler
+            .pool(pool)
+            .unwrap()
+            .check_policy(subject, &policy);
+        if vetted.is_err() {
+            return;
+        }
+        self.scheduler.put_policy(pool, subject, policy);
+        let judged = JudgedPolicy {
+            priority,
+            reserved: reserved.iter().copied().collect(),
+            limit: limit.iter().copied().collect(),
+        };
+        let pool = self.judge.pools.get_mut(pool).unwrap();
+        pool.policies.insert(subject.clone(), judged);
+        self.judge.disturb();
+    }
+
+    pub(super) fn remove_policy(&mut self, pool: &PoolName, subject: &Subject) {
+        self.scheduler.remove_policy(pool, subject);
+        let pool = self.judge.pools.get_mut(pool).unwrap();
+        pool.policies.remove(subject);
+        self.judge.disturb();
+    }
+
+    pub(super) fn put_host(
+        &mut self,
+        node: &NodeName,
+        pool: &PoolName,
+        has: JudgedAmounts,
+        open: bool,
+    ) {
+        let unnamed = platform::from_slug(platform::GENERIC_GPU);
+        self.put_host_of(node, pool, has, open, &[unnamed].into());
+    }
+
+    /// The same, with the platforms of its GPUs; without any it is of `cpu`.
+    pub(super) fn put_host_of(
+        &mut self,
+        node: &NodeName,
+        pool: &PoolName,
+        has: JudgedAmounts,
+        open: bool,
+        platforms: &PlatformSet,
+    ) {
+        let platforms = match has[GPU] {
+            0 => PlatformSet::from([platform::cpu()]),
+            _ => platforms.clone(),
+        };
+        let hardware = Hardware::uniform(platforms.clone(), has[GPU]);
+        let size = HostInventory::healthy(host_units(has), hardware);
+        self.scheduler.put_host(node, pool, size, open);
+        let pool = pool.clone();
+        let host = JudgedHost {
+            pool,
+            has,
+            schedulable: open,
+            platforms,
+        };
+        self.judge.hosts.insert(node.clone(), host);
+        self.judge.disturb();
+    }
+
+    /// A host takes work, or no more.
+    pub(super) fn open(&mut self, node: &NodeName, open: bool) {
+        let JudgedHost {
+            pool,
+            has,
+            platforms,
+            ..
+        } = self.judge.hosts[node].clone();
+        self.put_host_of(node, &pool, has, open, &platforms);
+    }
+
+    /// A host is lost, and all its runs with it: they wait again.
+    pub(super) fn lose_host(&mut self, node: &NodeName) {
+        self.open(node, false);
+        for id in self.scheduler.runs_on(node) {
+            self.end(&id);
+        }
+    }
+
+    /// Whether it waits now; what could never be granted does not.
+    pub(super) fn submit(&mut self, submission: &Submission) -> Option<StepId> {
+        self.submitted += 1;
+        let each = {
+            let mut each = submission.each;
+            each[STEP_RUN] = 1;
+            each
+        };
+        let ask = JudgedRequest {
+            step: StepId::new(format!("r{}", self.submitted)).unwrap(),
+            subject: submission.subject.clone(),
+            place: self.submitted,
+            priority: submission.priority,
+            preemptible: submission.preemptible,
+            nodes: u64::from(submission.nodes),
+            each,
+            pool: submission.pool.clone(),
+            suspends: submission.suspends,
+            frozen_run: None,
+            platforms: submission.platforms.clone(),
+        };
+        if self.scheduler.admit(&request(&ask), false).is_err() {
+            return None;
+        }
+        self.scheduler.enqueue(request(&ask));
+        self.judge.waiting.insert(ask.step.clone(), ask.clone());
+        Some(ask.step)
+    }
+
+    /// A step that waits is withdrawn.
+    pub(super) fn cancel(&mut self, step: &StepId) {
+        let frozen_run = self
+            .judge
+            .waiting
+            .get(step)
+            .and_then(|ask| ask.frozen_run.clone());
+        self.scheduler.dequeue(step);
+        self.judge.leave_queue(step);
+        if let Some(frozen_run) = frozen_run {
+            self.finish(&frozen_run.attempt);
+        }
+    }
+
+    /// What is frozen waits no longer when it goes.
+    fn wait_no_longer(&mut self, id: &AttemptId) {
+        if self
+            .judge
+            .runs
+            .get(id)
+            .is_some_and(|run| run.freeze_phase == FreezePhase::Done)
+        {
+            self.scheduler.dequeue(&id.step);
+            self.judge.leave_queue(&id.step);
+        }
+    }
+
+    /// A run is frozen at last, where it is to be; else it goes on being stopped.
+    fn freeze(&mut self, id: &AttemptId) {
+        self.scheduler.freeze(id, 0);
+        self.scheduler.await_resumption(id);
+        self.judge.freeze(id);
+    }
+
+    /// A run that is to be frozen cannot be: it is stopped.
+    pub(super) fn fail_freeze(&mut self, id: &AttemptId) {
+        let backfill = self.judge.runs[id].backfill.clone();
+        self.scheduler.thaw(id, &backfill);
+        self.scheduler.stop(id);
+        self.judge.fail_freeze(id);
+    }
+
+    /// A run ends by itself.
+    pub(super) fn finish(&mut self, id: &AttemptId) {
+        self.over.insert(id.clone());
+        self.wait_no_longer(id);
+        if self.slow {
+            self.scheduler.stop(id);
+            self.judge.stop(id, None);
+        } else {
+            self.end(id);
+        }
+    }
+
+    /// A run holds nothing any more, on any host.
+    fn end(&mut self, id: &AttemptId) {
+        self.wait_no_longer(id);
+        if self
+            .judge
+            .runs
+            .get(id)
+            .is_some_and(|run| run.freeze_phase == FreezePhase::Coming)
+        {
+            self.fail_freeze(id);
+        }
+        let holding = self.judge.runs.get(id).map(|run| run.holding.clone());
+        for node in holding.into_iter().flatten() {
+            self.release(id, &node);
+        }
+    }
+
+    /// A host is rid of a run; when the last is, it waits again where it was not over.
+    pub(super) fn release(&mut self, id: &AttemptId, node: &NodeName) {
+        if self
+            .judge
+            .runs
+            .get(id)
+            .is_some_and(|run| run.freeze_phase == FreezePhase::Coming)
+        {
+            return self.freeze(id);
+        }
+        self.scheduler.release(id, node);
+        let gone = self.judge.release(id, node);
+        if let Some(ask) = gone.filter(|_| !self.over.remove(id)) {
+            self.scheduler.enqueue(request(&ask));
+            self.judge.waiting.insert(ask.step.clone(), ask);
+        }
+    }
+
+    /// Makes changes for a request that waits, as they are supposed for an answer.
+    pub(super) fn change(&mut self, step: &StepId, pool: &PoolName, changes: &[Change]) {
+        let mut dry_run = DryRun::new(&self.scheduler);
+        dry_run.change(step, pool, changes).unwrap();
+        self.scheduler = dry_run.scheduler().clone();
+        let key = |key: &str| KEYS.iter().position(|known| *known == key).unwrap();
+        let Judge {
+            pools,
+            hosts,
+            waiting,
+            ..
+        } = &mut self.judge;
+        let judged = pools.get_mut(pool).unwrap();
+        let ask = waiting.get_mut(step).unwrap();
+        let policy = judged.policies.get_mut(&ask.subject).unwrap();
+        for change in changes {
+            match change {
+                Change::FreeOnHost { node, key: k, more } => {
+                    hosts.get_mut(node).unwrap().has[key(k)] += more;
+                }
+                Change::FreeInPool { key: k, more } => {
+                    *judged.declared.get_mut(&key(k.as_str())).unwrap() += more;
+                }
+                Change::MakeSchedulable { node } => hosts.get_mut(node).unwrap().schedulable = true,
+                Change::RaiseLimit { key: k, to } => {
+                    policy.limit.insert(key(k.as_str()), *to);
+                }
+                Change::RaiseReserved { key: k, to } => {
+                    policy.reserved.insert(key(k.as_str()), *to);
+                }
+                Change::ReduceRequest { key: k, to } => ask.each[key(k.as_str())] = *to,
+                Change::MakePreemptible => ask.preemptible = true,
+            }
+        }
+        if self.scheduler.nomination(step).is_none() {
+            self.judge.nominations.remove(step);
+        }
+        self.judge.disturb();
+    }
+
+    /// Lets time pass, with the moves that fall due meanwhile.
+    pub(super) fn pass(&mut self, millis: u64) -> Result<(), RuleViolation> {
+        let until = self.judge.now + millis;
+        loop {
+            let pools = self.judge.pools.keys();
+            let due = pools.filter_map(|pool| self.scheduler.protected_until(pool, self.now()));
+            let due = due.map(Time::unix_millis).min();
+            let Some(due) = due.filter(|due| *due < until) else {
+                break;
+            };
+            self.judge.now = due;
+            self.settle()?;
+        }
+        self.judge.now = until;
+        Ok(())
+    }
+
+    /// Makes every move that there is, each judged before, and has the rest judged.
+    pub(super) fn settle(&mut self) -> Result<(), RuleViolation> {
+        self.settle_with(|_| ())
+    }
+
+    /// The same, and looks at the scheduler after each move.
+    pub(super) fn settle_with(&mut self, look: impl Fn(&Scheduler)) -> Result<(), RuleViolation> {
+        self.judge.happens();
+        self.history.push_str("-- event\n");
+        for _ in 0..MOVES {
+            let mut pools = self.judge.pools.keys();
+            let next = pools.find_map(|pool| self.scheduler.next_decision(pool, self.now()));
+            let Some(next) = next else {
+                return self.judge.judge_rest();
+            };
+            self.history.push_str(&format!("{next:?}\n"));
+            self.judge.judge(&next)?;
+            self.make(next)?;
+            look(&self.scheduler);
+        }
+        Err(RuleViolation {
+            rule: "finitely_many_decisions",
+            what: format!("more than {MOVES} moves"),
+        })
+    }
+
+    fn make(&mut self, next: Decision) -> Result<(), RuleViolation> {
+        match next {
+            Decision::Withdraw { step } => {
+                self.scheduler.withdraw(&step);
+                self.judge.nominations.remove(&step);
+            }
+            Decision::Grant {
+                step,
+                pool,
+                hosts,
+                platform: _,
+                backfill,
+            } => self.grant(&step, &pool, &hosts, backfill)?,
+            Decision::Nominate {
+                step,
+                nomination,
+                victims,
+                frozen,
+            } => {
+                self.judge.nomination(&step, Judge::promise_of(&nomination));
+                self.scheduler.nominate(&step, nomination);
+                for id in &victims {
+                    if frozen.contains(id) {
+                        self.scheduler.suspend(id, 0);
+                        self.judge.suspend(id, &step);
+                    } else {
+                        self.wait_no_longer(id);
+                        self.scheduler.stop(id);
+                        self.judge.stop(id, Some(&step));
+                    }
+                }
+                let at_once = victims.iter().take(if self.slow { 0 } else { usize::MAX });
+                for id in at_once {
+                    match frozen.contains(id) {
+                        true => self.freeze(id),
+                        false => self.end(id),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn grant(
+        &mut self,
+        step: &StepId,
+        pool: &PoolName,
+        hosts: &[NodeName],
+        backfill: BTreeSet<StepId>,
+    ) -> Result<(), RuleViolation> {
+        self.granted.push(step.clone());
+        if let Some(frozen_run) = self.judge.waiting[step].frozen_run.clone() {
+            self.scheduler.dequeue(step);
+            self.scheduler.thaw(&frozen_run.attempt, &backfill);
+            self.judge.thaw(&frozen_run.attempt, backfill);
+            let run = &self.judge.runs[&frozen_run.attempt];
+            return self.judge.judge_gpus(&frozen_run.attempt, run);
+        }
+        self.attempts += 1;
+        let id = AttemptId {
+            step: step.clone(),
+            number: self.attempts,
+        };
+        let ask = self.judge.waiting[step].clone();
+        let run = JudgedRun {
+            ask,
+            pool: pool.clone(),
+            holding: hosts.iter().cloned().collect(),
+            start_time: self.judge.now,
+            stopping: false,
+            backfill,
+            gpus: self.name_gpus(hosts, self.judge.waiting[step].each[GPU]),
+            freeze_phase: FreezePhase::No,
+        };
+        self.judge.judge_gpus(&id, &run)?;
+        self.scheduler.dequeue(step);
+        self.scheduler.hold(&id, market_run(&run));
+        self.judge.grant(id, run);
+        Ok(())
+    }
+
+    /// The GPUs that a run is given: called by host and number.
+    fn name_gpus(&self, hosts: &[NodeName], each: u64) -> BTreeMap<NodeName, BTreeSet<String>> {
+        let named = hosts.iter().map(|node| {
+            let has = self.judge.hosts[node].has[GPU];
+            let free = (0..has).map(|n| (n, format!("{node}-{n}")));
+            let held = self
+                .judge
+                .runs
+                .values()
+                .filter(|run| run.freeze_phase != FreezePhase::Done);
+            let held = held.filter(|run| run.holding.contains(node));
+            let held: BTreeSet<&String> = held
+                .filter_map(|run| run.gpus.get(node))
+                .flatten()
+                .collect();
+            let free = free.filter(|(_, name)| !held.contains(name));
+            let wanted = usize::try_from(each).unwrap();
+            let chosen = self.scheduler.choose_gpus(node, free, wanted);
+            (node.clone(), chosen.into_iter().collect())
+        });
+        named.collect()
+    }
+
+    /// The scheduler that the facts make, when it is told of them anew.
+    pub(super) fn rebuilt(&self) -> Scheduler {
+        let mut scheduler = Scheduler::default();
+        for (name, pool) in &self.judge.pools {
+            scheduler.put_pool(name, terms(pool));
+            for (subject, policy) in &pool.policies {
+                let table = |amounts: &alloc::collections::BTreeMap<usize, u64>| {
+                    let amounts: Vec<_> = amounts.iter().map(|(key, n)| (*key, *n)).collect();
+                    table(&amounts)
+                };
+                let policy = PolicySpec {
+                    priority: policy.priority,
+                    reserved: table(&policy.reserved),
+                    limit: table(&policy.limit),
+                };
+                scheduler.put_policy(name, subject, policy);
+            }
+        }
+        for (node, host) in &self.judge.hosts {
+            let hardware = Hardware::uniform(host.platforms.clone(), host.has[GPU]);
+            let size = HostInventory::healthy(host_units(host.has), hardware);
+            scheduler.put_host(node, &host.pool, size, host.schedulable);
+        }
+        let fresh = self
+            .judge
+            .waiting
+            .values()
+            .filter(|ask| ask.frozen_run.is_none());
+        fresh.for_each(|ask| scheduler.enqueue(request(ask)));
+        for (id, run) in &self.judge.runs {
+            scheduler.hold(id, market_run(run));
+            match run.freeze_phase {
+                FreezePhase::Coming => scheduler.suspend(id, 0),
+                FreezePhase::Done => {
+                    scheduler.freeze(id, 0);
+                    if !run.stopping {
+                        scheduler.await_resumption(id);
+                    }
+                }
+                FreezePhase::No => {}
+            }
+            if run.stopping && run.freeze_phase != FreezePhase::Coming {
+                scheduler.stop(id);
+            }
+        }
+        for (step, judged) in &self.judge.nominations {
+            let nomination = self.scheduler.nomination(step).cloned();
+            let nomination = nomination.unwrap_or_else(|| panic!("{step} has no {judged:?}"));
+            scheduler.nominate(step, nomination);
+        }
+        scheduler
+    }
+}
+
+fn terms(pool: &JudgedPool) -> PoolTerms {
+    let declared: Vec<_> = pool.declared.iter().map(|(key, n)| (*key, *n)).collect();
+    PoolTerms {
+        declared: table(&declared),
+        min_runtime: Span::from_millis(pool.min_runtime),
+        ..PoolTerms::default()
+    }
+}
+
+fn request(ask: &JudgedRequest) -> Request {
+    let each = amounts(ask.each);
+    let hosts = u32::try_from(ask.nodes).unwrap();
+    Request {
+        step: ask.step.clone(),
+        subject: ask.subject.clone(),
+        place: ask.place,
+        priority: ask.priority,
+        preemptible: ask.preemptible,
+        hosts,
+        each: HostResources::from_amounts(&each),
+        demand: demand(&each, hosts),
+        pool: ask.pool.clone(),
+        suspends: ask.suspends,
+        resumes: None,
+        platforms: ask.platforms.clone(),
+        avoided_hosts: BTreeSet::new(),
+        takes_default: false,
+        accepted_at: None,
+        excluded_pools: BTreeSet::new(),
+        guards: BTreeMap::new(),
+    }
+}
+
+fn market_run(run: &JudgedRun) -> Run {
+    let start_time = Time::from_unix_millis(run.start_time);
+    Run {
+        request: request(&run.ask),
+        pool: run.pool.clone(),
+        holding: run.holding.clone(),
+        granted: start_time,
+        started: Some(start_time),
+        saved: None,
+        stopping: false,
+        gpus: run.gpus.clone(),
+        frozen: None,
+        backfill: run.backfill.clone(),
+    }
+}

@@ -1,0 +1,42 @@
+//! Amounts by key, as plain numbers.
+
+/// The keys of these schedulers; the first four are those that hosts report.
+pub(in crate::tests) const KEYS: [&str; 7] = [
+    "gpu",
+    "mcpu",
+    "memory_mb",
+    "storage_mb",
+    "step_run",
+    "lic",
+    "slots",
+];
+pub(in crate::tests) const GPU: usize = 0;
+pub(in crate::tests) const MCPU: usize = 1;
+pub(in crate::tests) const MEM: usize = 2;
+pub(in crate::tests) const STEP_RUN: usize = 4;
+pub(in crate::tests) const LIC: usize = 5;
+pub(in crate::tests) const SLOTS: usize = 6;
+
+/// How many of [`KEYS`] hosts report.
+pub(super) const OF_HOSTS: usize = 4;
+
+/// How much of each of [`KEYS`].
+pub(in crate::tests) type JudgedAmounts = [u64; 7];
+
+pub(super) fn plus(a: JudgedAmounts, b: JudgedAmounts) -> JudgedAmounts {
+    core::array::from_fn(|key| a[key] + b[key])
+}
+
+pub(super) fn less(a: JudgedAmounts, b: JudgedAmounts) -> JudgedAmounts {
+    core::array::from_fn(|key| a[key].saturating_sub(b[key]))
+}
+
+impl super::JudgedRequest {
+    /// "Keys count N times, `step_run` once."
+    pub(super) fn total(&self) -> JudgedAmounts {
+        core::array::from_fn(|key| match key {
+            STEP_RUN => self.each[key],
+            _ => self.each[key] * self.nodes,
+        })
+    }
+}
