@@ -1,13 +1,13 @@
-//! The next move of a pool: its requests are looked at in order, and the first that something can be done for decides.
-//! What is done for one is done before the next is looked at, so whoever asks again sees the world that it left.
+//! Decides what a pool does next: goes through its requests in queue order, and the first request that can start,
+//! preempt or be nominated decides. Each decision takes effect before the next one is made.
 //!
 //! | # | rule | where |
 //! |---|---|---|
 //! | 1 | feasibility: a request that no pool could ever grant is rejected when it is submitted | `placement/feasibility.rs` |
 //! | 2 | queue order: inside the reserved share first, then by policy priority, then by submission | `model/queue_order.rs` |
-//! | 3 | placement: the free hosts that fit best beyond what others are promised, as backfill where that is allowed | `placement/place.rs` |
+//! | 3 | placement: the free hosts that fit best beyond what is reserved for others, as backfill if that is allowed | `placement/place.rs` |
 //! | 4 | preemption: the cheapest set of runs whose end makes room | `preemption.rs` |
-//! | 5 | nomination: the first that can neither start nor preempt is promised what comes free next | [`Scheduler::next_decision`], `preemption/ends.rs` |
+//! | 5 | nomination: the first request that can neither start nor preempt gets the resources that are released next | [`Scheduler::next_decision`], `preemption/ends.rs` |
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -25,37 +25,35 @@ use crate::model::scheduler::Scheduler;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::{self, Plan, PreemptionOutcome, ends};
 
-/// One thing to do.
+/// One scheduling decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// A request starts.
+    /// Start a request.
     Grant {
         step: StepId,
-        /// In which pool.
         pool: PoolName,
-        /// On which hosts, by rank.
+        /// Hosts by rank.
         hosts: Vec<NodeName>,
-        /// By which platform, where it asks for one: its GPUs are of this.
+        /// Platform by which the hosts were found, if the request asks for one; its GPUs are of this platform.
         platform: Option<PlatformName>,
-        /// The waiters around which it is granted.
+        /// Waiting requests that this grant goes past; they may take its resources back.
         backfill: BTreeSet<StepId>,
     },
-    /// A request is promised a place. Where the promise is firm, `victims` are to be stopped for it.
+    /// Nominate a request: keep a place for it. If the nomination is firm, `victims` are stopped for it.
     Nominate {
         step: StepId,
-        /// What it is promised.
         nomination: Nomination,
-        /// Runs to be stopped: among those that it awaits.
+        /// Runs to stop; a subset of those that the nomination awaits.
         victims: BTreeSet<AttemptId>,
-        /// Those of them that are frozen instead.
+        /// Victims that are frozen instead of stopped.
         frozen: BTreeSet<AttemptId>,
     },
-    /// A promise can no longer be kept, or is another's now.
+    /// End a nomination that can no longer be kept, or that another request needs.
     Withdraw { step: StepId },
 }
 
 impl Decision {
-    /// The pool whose units it gives or promises.
+    /// Returns the pool whose resources are granted or reserved.
     fn pool(&self) -> Option<&PoolName> {
         match self {
             Self::Grant { pool, .. } => Some(pool),
@@ -66,7 +64,7 @@ impl Decision {
 }
 
 impl Scheduler {
-    /// Everything that waits for a pool, in order.
+    /// Lists all requests that wait for a pool, in queue order.
     pub fn in_order(&self, name: &PoolName) -> Vec<&StepId> {
         let Some(pool) = self.pools.get(name) else {
             return Vec::new();
@@ -85,7 +83,7 @@ impl Scheduler {
         order.into_iter().map(|(_, step)| step).collect()
     }
 
-    /// When the next run of a pool is spared no longer, while anything waits there for which that could matter.
+    /// When `min_runtime` of the next run of a pool ends. `None` if nothing waits there, or no run is protected.
     pub fn protected_until(&self, name: &PoolName, now: Time) -> Option<Time> {
         let pool = self.pools.get(name)?;
         let spare = pool.terms().min_runtime;
@@ -100,14 +98,14 @@ impl Scheduler {
         Some(*start_time + spare)
     }
 
-    /// The next move in a pool; `None` where all that waits must wait.
+    /// The next decision in a pool; `None` if all requests must wait.
     pub fn next_decision(&self, name: &PoolName, now: Time) -> Option<Decision> {
         let pool = self.pools.get(name)?;
         self.resolve_nominations(pool)
             .or_else(|| self.first_in_order(name, pool, now))
     }
 
-    /// What becomes of promises whose time has come.
+    /// Starts or withdraws a nomination that is due.
     fn resolve_nominations(&self, pool: &Pool) -> Option<Decision> {
         let firm = pool
             .firm_nominations
@@ -156,8 +154,8 @@ impl Scheduler {
         Some(Decision::Withdraw { step: step.clone() })
     }
 
-    /// A head that waits for others to end is promised a place only when somebody behind it could start or take: until
-    /// then the promise would bind nobody, and making it costs a look at what runs.
+    /// Finds the first decision in queue order. A blocked head is nominated only when a request behind it could start
+    /// or preempt: before that the nomination would change nothing, and finding it means going through all runs.
     fn first_in_order(&self, name: &PoolName, pool: &Pool, now: Time) -> Option<Decision> {
         let mut head: Option<BlockedHead<'_>> = None;
         for (_, request) in queue_order::in_order(self, name, pool) {
@@ -170,8 +168,7 @@ impl Scheduler {
                 .as_ref()
                 .is_some_and(|decision| decision.pool() != Some(name))
             {
-                // It is left to the pool where it moves: others may go before it there, and its head has its promise
-                // first.
+                // Another pool decides this: others may go first there, and its head is nominated first.
                 continue;
             }
             if decision.is_some() {
@@ -205,7 +202,8 @@ impl Scheduler {
         })
     }
 
-    /// Stopping others, in the first of its pools where that helps; or, where nobody need be stopped, what comes free there.
+    /// Preempts in the first of the request's pools where that helps. If resources are being released anyhow, returns
+    /// a nomination for these instead.
     fn preempt(
         &self,
         request: &Request,
@@ -220,7 +218,7 @@ impl Scheduler {
                 PreemptionOutcome::Preempt(plan) => {
                     return (Some(nominate_by_preemption(request, name, plan)), None);
                 }
-                // Waiting costs nobody anything: what comes free here is looked at when it is.
+                // Waiting costs nothing: resources that are being released here are granted when they are free.
                 PreemptionOutcome::AwaitRelease(plan) => {
                     return (None, Some(nomination(name, plan, false)));
                 }
@@ -230,8 +228,9 @@ impl Scheduler {
         (None, None)
     }
 
-    /// The promise that a head has to get before anybody behind it moves: of what comes free by itself, or else of what will
-    /// be when others have ended. One that it has stands, unless it could start sooner elsewhere.
+    /// The nomination that a head needs before a request behind it moves: of resources that are being released, or
+    /// else of those that are free when other runs have ended. An existing nomination stays unless the head could
+    /// start sooner elsewhere.
     fn nominate_head(
         &self,
         head: BlockedHead<'_>,
@@ -259,9 +258,8 @@ impl Scheduler {
         }
     }
 
-    /// Whether a blocked request is one for which a pool's units are kept: not one that waits only for its own
-    /// subject's limit or reserved share, nor one that is promised a place elsewhere, nor one that no open host could
-    /// hold.
+    /// Whether a pool keeps resources for a blocked request. It does not for one that waits only for its own
+    /// subject's limit or reserved share, is nominated elsewhere, or fits on no schedulable host.
     fn may_be_head(&self, name: &PoolName, pool: &Pool, request: &Request) -> bool {
         let elsewhere = self
             .nomination(&request.step)
@@ -275,7 +273,7 @@ impl Scheduler {
             })
     }
 
-    /// The promise that a head gets when no victims help.
+    /// Nominates a head for which no preemption helps.
     fn await_ends(&self, name: &PoolName, pool: &Pool, request: &Request) -> Option<Decision> {
         let in_pool = RequestInPool::new(self, pool, request)?;
         let reservations = in_pool.reserved_in_full();
@@ -299,11 +297,11 @@ impl Scheduler {
     }
 }
 
-/// A blocked request for which a pool's units are kept.
+/// A blocked request for which a pool keeps resources.
 #[derive(Clone, Debug)]
 struct BlockedHead<'a> {
     request: &'a Request,
-    /// Where it could start on what comes free by itself.
+    /// The nomination with which the head could start on resources that are being released.
     releasing: Option<Nomination>,
 }
 

@@ -1,5 +1,5 @@
-//! A look at one request or one run in a pool, for those who ask why: the terms that the rules read, the places in the
-//! queue, who may give way to whom. It decides nothing and has no rule of its own.
+//! Explains one request or run in a pool: the policy terms, queue position and preemption rules that apply to it.
+//! Decides nothing and has no rule of its own.
 
 pub(crate) mod block;
 
@@ -18,69 +18,69 @@ use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::candidates::{self, Protected};
 use crate::preemption::{self, NoPreemption, PreemptionOutcome};
 
-/// A request in one of its pools.
+/// A request as one of its pools sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection<'a> {
     pub pool: &'a PoolName,
-    /// Of its subject's policy.
+    /// Priority of its subject's policy.
     pub priority: u64,
-    /// Whether it fits wholly into what is unused of its subject's reserved share.
+    /// Whether the request fits wholly in its subject's unused reserved share.
     pub in_share: bool,
-    /// The keys that it asks for.
+    /// The resources that it asks for.
     pub keys: Vec<ResourceUse<'a>>,
     /// The first rule that keeps it from starting.
     pub block: Option<BlockReason<'a>>,
-    /// How many go before it, and how many wait.
+    /// Number of requests ahead of it, and number of requests in the queue.
     pub position: (usize, usize),
-    /// Who is just ahead of it.
+    /// The request just ahead of it.
     pub behind: Option<&'a StepId>,
-    /// What stopping others could do.
+    /// Effect that preemption could have for it.
     pub preemption: PreemptionStatus,
-    /// The runs that hold what it is short of, each with what spares it.
+    /// Runs that hold what it is short of, each with what protects it.
     pub holders: Vec<Holder<'a>>,
 }
 
-/// One key of a request.
+/// One resource of a request, and what its subject and pool have of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceUse<'a> {
     pub key: &'a str,
-    /// What it asks for, on all its hosts.
+    /// Amount that the request asks for on all its hosts.
     pub asked: u64,
-    /// What its subject uses.
+    /// Amount that its subject uses.
     pub used: u64,
-    /// The part of that which cannot be made to give way.
+    /// The non-preemptible part of `used`.
     pub non_preemptible: u64,
-    /// What others of its subject are promised beside that: runs go for them.
+    /// Amount that is nominated to other requests of the subject, on top of `used`.
     pub promised: u64,
-    /// What is reserved for its subject; `None` where the key does not count.
+    /// Amount reserved for its subject; `None` if policies do not meter this resource.
     pub reserved: Option<u64>,
-    /// What its subject may use; `None` where the pool alone bounds it.
+    /// Limit of its subject; `None` if only the pool bounds it.
     pub limit: Option<u64>,
-    /// What is free in the pool, where it is declared.
+    /// Amount free in the pool, if the pool declares it.
     pub free: Option<u64>,
-    /// The open host with most of it free, where hosts count it.
+    /// The schedulable host with most of it free, if hosts report it.
     pub most_free: Option<(&'a NodeName, u64)>,
 }
 
-/// What stopping others could do for a request.
+/// Effect that preemption could have for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PreemptionStatus {
-    /// It was decided: what it awaits was told to go.
+    /// Preemption was decided; the victims are stopping.
     InProgress,
-    /// These would be stopped.
+    /// These runs would be stopped.
     Possible(BTreeSet<AttemptId>),
-    /// What it needs is coming free by itself.
+    /// The resources that it needs are being released.
     AwaitingRelease,
-    /// Nobody is stopped for it.
+    /// No run is stopped for it.
     Impossible(NoPreemption),
 }
 
-/// A run that holds what somebody is short of.
+/// A run that holds what a request is short of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder<'a> {
     pub attempt: &'a AttemptId,
     pub subject: &'a Subject,
-    /// What spares it; `None` where it may be stopped.
+    /// Protection of the run; `None` if it may be stopped.
     pub protection: Option<Protected>,
 }
 
@@ -92,7 +92,7 @@ impl Scheduler {
         pools.map(|(name, _)| name).collect()
     }
 
-    /// A look at a request in one of them.
+    /// Explains a request in one of its pools.
     pub fn inspect<'a>(
         &'a self,
         step: &StepId,
@@ -180,14 +180,14 @@ impl<'a> RequestInPool<'a> {
         largest_fitting.map(|(free, node)| (node, free))
     }
 
-    /// The platforms whose hosts the request may be on; none is all of them.
+    /// Platforms whose hosts the request may run on; empty means all.
     fn platforms_of(&self) -> Vec<PlatformFilter<'a>> {
         self.each_platform()
             .map(|in_pool| in_pool.platform)
             .collect()
     }
 
-    /// What runs on hosts that the request may be on.
+    /// Runs on hosts that the request may run on.
     fn reachable_runs(&self) -> BTreeSet<&'a AttemptId> {
         let platforms_of = self.platforms_of();
         let hosts = self.pool.hosts().values();
@@ -199,7 +199,7 @@ impl<'a> RequestInPool<'a> {
         hosts.flat_map(|host| &host.runs).collect()
     }
 
-    /// The runs that hold the key that a rule names as short.
+    /// Runs that hold the resource that a rule names as short.
     fn holders(&self, block: &BlockReason<'_>, now: Time) -> Vec<Holder<'a>> {
         let (key, own) = match block {
             BlockReason::Limit { key, .. } | BlockReason::Reserved { key, .. } => (*key, true),

@@ -1,21 +1,20 @@
-//! Who gets what: pools, policies, queues, runs and nominations, as far as scheduling sees them, and the next move that
-//! the rules ask for. The rules are those of the published semantics of pools; each file here holds one of them.
+//! Decides who gets what: pools, policies, queues, runs and nominations, and the next scheduling decision that
+//! follows from the rules. Each file holds one of the published rules.
 //!
-//! A scheduler is derived from the kept facts and kept in step with each record; it decides and changes nothing by
-//! deciding. Whoever drives it turns a [`Decision`] into records, tells the scheduler what they change, and asks again until
-//! there is no move:
+//! A [`Scheduler`] is derived from stored facts and updated with each record; deciding changes nothing in it. Its
+//! driver turns a [`Decision`] into records, applies them, and asks again until there is no decision:
 //!
 //! ```text
-//! facts --(put_pool, put_host, enqueue, hold, release, nominate ...)--> Scheduler --(next_move)--> Move --> records
-//!   ^_____________________________________________________________________________________________________|
+//! facts --(put_pool, put_host, enqueue, hold, release, nominate ...)--> Scheduler --(next_decision)--> Decision --> records
+//!   ^____________________________________________________________________________________________________________|
 //! ```
 //!
-//! Rooms, each of which imports only from those below it: `remedy` and `inspect` (why a request waits, and what would help),
-//! `decide` (the order of the rules: begin there), `preemption` (which runs give way), `placement` (where a request could
-//! run), `model` (what scheduling sees).
+//! Modules, each importing only from those after it: `remedy` and `inspect` (why a request waits, and what would
+//! help), `decide` (the order of the rules: start reading there), `preemption` (which runs are preempted),
+//! `placement` (where a request could run), `model` (pools, hosts, queues and runs).
 //!
-//! Units are judged on two layers: the pool's (what is declared, reserved and limited) and the hosts' (what is free on
-//! one machine). Which GPU of a host is given is not decided here.
+//! Resources are checked on two levels: the pool (declared, reserved and limited amounts) and the host (what is free
+//! on one machine). Which GPUs of a host a step gets is decided by the caller.
 
 #![no_std]
 #![allow(

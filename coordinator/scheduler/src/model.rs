@@ -1,5 +1,5 @@
-//! What scheduling sees: pools with their accounts and hosts, what waits, what runs, what is promised. Facts and their
-//! indexes; which move follows from them is not said here.
+//! The scheduler's model: pools with their accounts and hosts, queued requests, runs and nominations, with indexes.
+//! Decisions are made elsewhere.
 
 pub(crate) mod account;
 pub(crate) mod fragmentation;

@@ -1,4 +1,5 @@
-//! Where a request could run: which hosts are large enough, which are free for it, and which of these it takes.
+//! Finds the hosts on which a request could run: those that are large enough, those that have room, and the best of
+//! these.
 
 pub(crate) mod feasibility;
 mod own_gpus;

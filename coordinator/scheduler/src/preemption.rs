@@ -1,15 +1,16 @@
-//! Which runs are preempted for a request that is blocked, and on which hosts it would run then.
+//! Decides which runs are preempted for a blocked request, and on which hosts it would then run.
 //!
 //! ```text
 //! candidates (which runs may be preempted, and in which order)
 //!   -> index (the same by host)
-//!   -> offer (what a host costs: counting takes candidates until the request fits and drops those that are not needed),
+//!   -> offer (the cost of a host: counting takes candidates until the request fits and drops those that are not needed),
 //!      gang (the same for several hosts at once), lower_bound (hosts that need not be tried)
 //!   -> the cheapest offer, and which of its victims are frozen instead of stopped
 //! ```
 //!
-//! All of them ask one [`WhatIf`]: the pool as it would be if some runs were gone. `ends` says which runs a request waits
-//! for if it preempts none, and `preemption_risk` which runs could be preempted at all.
+//! All of them query one [`WhatIf`]: the pool as it would be without some runs; `run_effect` says whether one more run
+//! would help. `ends` finds the runs that a request
+//! waits for if it preempts none, and `preemption_risk` the runs that could be preempted at all.
 
 pub(crate) mod candidates;
 mod counting;
@@ -19,6 +20,7 @@ mod index;
 mod lower_bound;
 mod offer;
 pub(crate) mod preemption_risk;
+mod run_effect;
 pub(crate) mod share;
 mod what_if;
 
@@ -37,53 +39,53 @@ use crate::preemption::lower_bound::LowerBound;
 use crate::preemption::offer::{Offer, PreemptionCost};
 use crate::preemption::what_if::{HeadNomination, WhatIf};
 
-/// Whom a request would take, and where it would run then.
+/// The runs that a request would preempt, and where it would then run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) hosts: Vec<NodeName>,
-    /// By which platform they were found.
+    /// Platform by which the hosts were found.
     pub(crate) platform: Option<PlatformName>,
-    /// Runs to be stopped.
+    /// Runs to stop.
     pub(crate) victims: BTreeSet<AttemptId>,
-    /// Those of them that are frozen instead.
+    /// Victims that are frozen instead of stopped.
     pub(crate) frozen: BTreeSet<AttemptId>,
-    /// Runs that are being stopped already and whose units it counts on.
+    /// Runs that are being stopped already and whose resources the plan counts on.
     pub(crate) releasing: BTreeSet<AttemptId>,
 }
 
-/// What can be done by stopping others.
+/// Result of looking for victims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PreemptionOutcome {
-    /// Victims were found: with them stopped the request starts.
+    /// Stopping these victims lets the request start.
     Preempt(Plan),
-    /// What it needs is coming free by itself: nobody need be stopped.
+    /// The resources are being released anyhow; nothing needs to be stopped.
     AwaitRelease(Plan),
-    /// Nobody is stopped for it, with the reason.
+    /// No run is stopped for it.
     Impossible(NoPreemption),
 }
 
-/// Why nobody is stopped for a request.
+/// Why no run is preempted for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoPreemption {
-    /// It cannot be made to give way and is not inside its reserved share: it waits for that, not for others.
+    /// The request is not preemptible and not inside its reserved share: it waits for that share.
     NotAllowed,
-    /// There is no run that it may take.
+    /// No run may be preempted for it.
     NoCandidates,
-    /// All the runs that it may take do not make room for it.
+    /// Preempting all candidates would not make room for it.
     NotEnough,
-    /// Once it ran, what it took could be taken back at once.
+    /// The victims would reclaim the resources at once.
     WouldBeReclaimed,
 }
 
-/// What stopping others could do for a request that is blocked in a pool: first without what the head is promised, then,
-/// for a request that can be made to give way, with it.
+/// Looks for victims for a request that is blocked in a pool. Resources of the head's nomination are left out first;
+/// a preemptible request is then tried with them.
 pub(crate) fn outcome(in_pool: RequestInPool<'_>, now: Time) -> PreemptionOutcome {
     if !in_pool.request.preemptible && !in_pool.is_in_share() {
         return PreemptionOutcome::Impossible(NoPreemption::NotAllowed);
     }
     let candidates = candidates(in_pool, now);
     if candidates.is_empty() && in_pool.pool.releasing.is_empty() {
-        // As most requests of a long queue: there is nobody whose end could help.
+        // Most requests of a long queue end here: no run could help.
         return PreemptionOutcome::Impossible(NoPreemption::NoCandidates);
     }
     let mut platforms_of = in_pool.each_platform();
@@ -104,7 +106,7 @@ pub(crate) fn outcome(in_pool: RequestInPool<'_>, now: Time) -> PreemptionOutcom
     outcome
 }
 
-/// The same on hosts of one view.
+/// The same on hosts of one platform.
 fn outcome_on_platform<'a>(
     in_pool: RequestInPool<'a>,
     candidates: &[Candidate<'a>],
@@ -148,8 +150,8 @@ fn queue_head<'a>(
     })
 }
 
-/// Whether the head awaits any run that goes or could go for the request: the rest of what that holds, which the head does
-/// not need, is nobody's.
+/// Whether the head awaits a run that is, or could be, released for the request: the head does not need all that this
+/// run holds.
 fn shares_runs_with(
     in_pool: RequestInPool<'_>,
     head: &HeadNomination<'_>,
@@ -160,7 +162,7 @@ fn shares_runs_with(
     ids.any(|id| head.nomination.awaits.contains(id))
 }
 
-/// The same, with what is kept for others.
+/// The same, with what is reserved for other requests.
 fn outcome_beside<'a>(
     mut what_if: WhatIf<'a>,
     index: &CandidateIndex<'a, '_>,
@@ -212,7 +214,7 @@ fn cheapest<'a, 'c>(what_if: &WhatIf<'a>, index: &CandidateIndex<'a, 'c>) -> Opt
     }
 }
 
-/// The victims that need not be stopped: those that may be frozen and whose memory is not what the request is short of.
+/// Victims that can be frozen instead of stopped: those that support it and whose memory the request does not need.
 fn freeze_where_possible<'a>(
     what_if: &mut WhatIf<'a>,
     hosts: &[NodeName],
@@ -232,8 +234,8 @@ fn freeze_where_possible<'a>(
     frozen
 }
 
-/// Those of the runs that go anyhow which the request must see gone before it starts: on its hosts, and elsewhere if what
-/// they hold of the pool, or of its subject's limit, is missing.
+/// The runs, of those that are being released anyhow, that the request must wait for: those on its hosts, and those
+/// elsewhere whose part of the pool or of its subject's limit it needs.
 fn needed_of_releasing<'a>(
     mut what_if: WhatIf<'a>,
     releasing: impl Iterator<Item = (&'a AttemptId, &'a Run)>,
@@ -251,7 +253,7 @@ fn needed_of_releasing<'a>(
     needed
 }
 
-/// Runs of the pool that are being stopped and whose units are promised to nobody.
+/// Runs of the pool that are being released and reserved for no request.
 fn releasing<'a>(
     in_pool: RequestInPool<'a>,
     what_if: &WhatIf<'a>,
@@ -264,7 +266,7 @@ fn releasing<'a>(
         .filter_map(|id| Some((id, scheduler.run(id)?)))
 }
 
-/// The host on which the request could run at the least price.
+/// The host on which the request could run at the lowest preemption cost.
 fn cheapest_host<'a, 'c>(
     in_pool: RequestInPool<'a>,
     base: &WhatIf<'a>,

@@ -1,5 +1,5 @@
-//! What would let a request start that waits: the smallest changes of what is free, of its subject's policy or of the
-//! request itself. Each is found from what the rules lack and then tried in a dry run: the scheduler's own next moves say
+//! Finds what would let a waiting request start: the smallest changes of free resources, of its subject's policy or
+//! of the request itself. Each candidate change is tried in a dry run, where the scheduler's own decisions show
 //! whether the request starts.
 
 pub(crate) mod change;
@@ -18,28 +18,28 @@ use crate::placement::request_in_pool::RequestInPool;
 use crate::remedy::change::{Change, merge};
 use crate::remedy::dry_run::{DryRun, Start};
 
-/// So many ways at most; the smallest are kept.
+/// Most remedies that are returned; the smallest are kept.
 const MAX_REMEDIES: usize = 4;
 
-/// If more than these go before a request, nothing is tried beside them.
+/// If more requests than this are ahead, changes are tried only with these left out.
 const MAX_AHEAD: usize = 64;
 
-/// So often those ahead may have taken what came free before it is given up.
+/// Rounds in which requests ahead may take what was freed before the search gives up.
 const MAX_ROUNDS: usize = 8;
 
-/// Changes that together let a request start, and none of which could be left out.
+/// Changes that together let a request start; none of them can be left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remedy {
-    /// What to change: one thing, wherever one is enough.
+    /// The changes; a single one if that is enough.
     pub changes: Vec<Change>,
-    /// How it would start then.
+    /// Time at which the request would start.
     pub start: Start,
-    /// Whether that takes for granted that those who go before it and are promised nothing take none of it.
+    /// Whether this assumes that requests ahead without a nomination take none of the freed resources.
     pub after_others: bool,
 }
 
 impl RequestInPool<'_> {
-    /// Whether no host would have to have more free than it has.
+    /// Whether no host would need more free than it has.
     fn is_possible(&self, changes: &[Change]) -> bool {
         changes.iter().all(|change| match change {
             Change::FreeOnHost { node, key, more } => {
@@ -48,7 +48,7 @@ impl RequestInPool<'_> {
                     let of = |units: HostResources| {
                         units.iter().find(|(k, _)| k == key).map_or(0, |(_, n)| n)
                     };
-                    // What is too small as it is gets more as a whole, and that is said of it.
+                    // A host that is too small gets larger as a whole, and the message says so.
                     let too_small = of(host.capacity) < of(self.request.each);
                     too_small || of(host.free()).saturating_add(*more) <= of(host.capacity)
                 })
@@ -64,7 +64,8 @@ impl RequestInPool<'_> {
 }
 
 impl Scheduler {
-    /// What would let a request start in a pool, the smallest first. Nothing if its place is being made free already.
+    /// Changes that would let a request start in a pool, the smallest first. Empty if the victims for it are stopping
+    /// already.
     pub fn remedies(&self, step: &StepId, name: &PoolName, now: Time) -> Vec<Remedy> {
         let (Some(pool), Some(request)) = (self.pools.get(name), self.request(step)) else {
             return Vec::new();
@@ -102,7 +103,7 @@ impl Scheduler {
     }
 }
 
-/// Changes that are tried for a request in a pool.
+/// Tries changes for one request in one pool.
 struct RemedySearch<'a> {
     dry_run: DryRun,
     step: &'a StepId,
@@ -111,7 +112,7 @@ struct RemedySearch<'a> {
 }
 
 impl RemedySearch<'_> {
-    /// Tries each proposal that no remedy is part of that is known already.
+    /// Tries each proposal that does not contain a remedy that is known already.
     fn try_proposals(
         &mut self,
         proposals: &[Vec<Change>],
@@ -120,7 +121,7 @@ impl RemedySearch<'_> {
         found: &mut Vec<Remedy>,
     ) {
         if self.starts_with(&[]).is_some() {
-            // Only those ahead are in its way.
+            // Only the requests ahead are in its way.
             return;
         }
         for changes in proposals {
@@ -148,12 +149,12 @@ impl RemedySearch<'_> {
         }
     }
 
-    /// How the request would start with the changes, and with as much more as those take of them who go before it.
+    /// Tries the changes, enlarged by the amounts that requests ahead take of them.
     fn with_those_ahead(&mut self, mut changes: Vec<Change>) -> Option<(Vec<Change>, Start)> {
         for round in 0..MAX_ROUNDS {
             match self.outcome(&changes)? {
                 Ok(start) if round == 0 && changes.len() == 1 => return Some((changes, start)),
-                // What one rule lacks may be had by what another does, and what those ahead take is not known before.
+                // One change may cover what two rules lack, and what those ahead take is not known before.
                 Ok(start) => return Some(self.smallest(changes, start)),
                 Err(more)
                     if more.is_empty() || !changes.iter().all(Change::changes_only_resources) =>
@@ -168,8 +169,8 @@ impl RemedySearch<'_> {
         None
     }
 
-    /// How the request would start with the changes; if it would not, what it still lacks then. `None` if a change cannot
-    /// be made.
+    /// Tries the changes: the start of the request, or the resources that it would still lack. `None` if a change
+    /// cannot be made.
     fn outcome(&mut self, changes: &[Change]) -> Option<Result<Start, Vec<Change>>> {
         let (step, pool, now) = (self.step, self.pool, self.now);
         let dry_run = &mut self.dry_run;
@@ -181,13 +182,13 @@ impl RemedySearch<'_> {
         outcome
     }
 
-    /// How the request would start with the changes, if it would.
+    /// The start of the request with the changes; `None` if it would not start.
     fn starts_with(&mut self, changes: &[Change]) -> Option<Start> {
         self.outcome(changes)?.ok()
     }
 
-    /// Leaves out of several changes what the rest can do without, and makes each that is left as small as it may be, until
-    /// neither can be done any more: less of one may spare another.
+    /// Drops changes that are not needed and makes the others as small as possible, until neither works any more: a
+    /// smaller change may make another unnecessary.
     fn smallest(&mut self, mut changes: Vec<Change>, mut start: Start) -> (Vec<Change>, Start) {
         loop {
             let in_pool = changes.clone();
@@ -207,7 +208,7 @@ impl RemedySearch<'_> {
         }
     }
 
-    /// Makes one of several changes as small as it may be beside the rest.
+    /// Makes one change as small as the others allow.
     fn shrink(&mut self, changes: &mut Vec<Change>, n: usize, start: &mut Start) {
         let (mut low, mut high) = (0, changes[n].more().map_or(1, |more| *more));
         while low + 1 < high {

@@ -1,4 +1,4 @@
-//! What must hold of a scheduler whatever happens to it.
+//! Properties of the scheduler that must always hold.
 
 mod cases;
 mod check;

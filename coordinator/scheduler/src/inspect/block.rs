@@ -1,5 +1,5 @@
-//! What keeps a request from starting in a pool: the first rule that it meets, with the numbers. It asks the same
-//! questions, in the same order, as the decision itself.
+//! Finds what keeps a request from starting in a pool: the first rule that blocks it, with the numbers. The rules are
+//! asked in the same order as in the decision itself.
 
 use sluice_common::amount::{Amounts, GPU};
 use sluice_common::id::{NodeName, PoolName, StepId};
@@ -12,56 +12,54 @@ use crate::placement::request_in_pool::RequestInPool;
 /// The first rule that keeps a request from starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockReason<'a> {
-    /// The pool has no host yet.
+    /// The pool has no host.
     PoolEmpty,
-    /// It could never be granted as things are.
+    /// The request could never be granted under the present terms.
     Infeasible(Infeasible),
-    /// Its place is promised and is being made free.
+    /// The request is nominated and its victims are stopping.
     AwaitingRelease {
-        /// How many runs are still to go.
+        /// Number of runs that it still awaits.
         runs: usize,
     },
-    /// Its subject's limit is used up.
+    /// The subject's limit is used up.
     Limit {
-        /// Of which key.
         key: &'a str,
-        /// What the subject uses.
+        /// Amount that the subject uses.
         used: u64,
-        /// What it may use.
+        /// Amount that the subject may use.
         limit: u64,
     },
-    /// It cannot be made to give way, and what is reserved for such is used up.
+    /// The request is not preemptible, and the share reserved for such requests is used up.
     Reserved {
-        /// Of which key.
         key: &'a str,
-        /// What such runs of its subject use.
+        /// Amount that non-preemptible runs of the subject use.
         used: u64,
-        /// What is reserved.
+        /// Reserved amount.
         reserved: u64,
     },
-    /// Every host that could hold it takes no work now.
+    /// No host that is large enough takes new work.
     NoSchedulableHost {
-        /// One of them.
+        /// One of these hosts.
         nearest: &'a NodeName,
     },
-    /// Another goes before it and is promised what it would need.
+    /// A request ahead of it is nominated on what it needs.
     BehindHead { behind: StepId },
-    /// Too little of a declared key is free.
+    /// Too little of a declared resource is free.
     PoolFull {
         key: &'a str,
-        /// How much is free.
+        /// Free amount.
         free: u64,
     },
-    /// Too little is free on its hosts.
+    /// Too little is free on the hosts that it may run on.
     HostsFull {
-        /// The host that lacks least: the key, what is asked and what is free. `None` where a gang finds some hosts and
-        /// not enough.
+        /// The host that lacks least: the resource, the amount asked and the amount free. `None` if a gang finds some
+        /// hosts but not enough.
         closest: Option<(&'a NodeName, &'static str, u64, u64)>,
     },
 }
 
 impl Scheduler {
-    /// What keeps a request from starting in a pool; `None` where nothing does.
+    /// Finds the first rule that keeps a request from starting in a pool; `None` if none does.
     pub fn block<'a>(&'a self, step: &StepId, pool: &PoolName) -> Option<BlockReason<'a>> {
         let in_pool = RequestInPool::new(self, self.pools.get(pool)?, self.request(step)?)?;
         if in_pool.pool.hosts().is_empty() {
@@ -104,7 +102,7 @@ impl<'a> RequestInPool<'a> {
         })
     }
 
-    /// What is frozen waits for its own host, and there for its own GPUs.
+    /// A request of a frozen run waits for its own host and its own GPUs.
     fn block_on_own_host(&self, node: &'a NodeName) -> BlockReason<'a> {
         let host = self.pool.hosts().get(node);
         let free = host.map(|host| host.free()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! One subject in one pool: its policy, what it uses, and the arithmetic of reserved and limit.
+//! The account of one subject in one pool: its policy, its use, and the arithmetic of reserved shares and limits.
 
 use alloc::collections::BTreeSet;
 
@@ -9,18 +9,18 @@ use sluice_common::pool::PolicySpec;
 use crate::model::queue::Queue;
 use crate::model::request::Run;
 
-/// A subject's account in a pool. It outlives its policy while something of it runs.
+/// A subject's account in a pool. An account outlives its policy as long as runs use it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
-    /// Its own policy, or else that of whoever has none.
+    /// The subject's own policy, or else the pool's policy for everyone.
     pub(crate) policy: Option<PolicySpec>,
-    /// Whether the policy is its own.
+    /// Whether the policy is the subject's own.
     pub(crate) own: bool,
-    /// All that it uses of the pool.
+    /// All that the subject uses of the pool.
     pub(crate) used: Amounts,
-    /// The part of it that cannot be made to give way.
+    /// The part of `used` that non-preemptible runs hold.
     pub(crate) non_preemptible: Amounts,
-    /// What runs, or is being stopped.
+    /// Runs of the subject, including those that are stopping.
     pub(crate) runs: BTreeSet<AttemptId>,
     pub(crate) queue: Queue,
 }
@@ -46,7 +46,7 @@ impl Account {
         }
     }
 
-    /// How much of a key it would hold beyond its reserved share if `gone` of what it uses were not.
+    /// Amount of a resource above the reserved share if `gone` of the use were released.
     pub(crate) fn above_reserved(&self, key: &str, gone: u64) -> u64 {
         let used = self.used.get(key).saturating_sub(gone);
         used.saturating_sub(self.reserved(key).unwrap_or(0))
@@ -56,7 +56,7 @@ impl Account {
         self.policy.as_ref().map_or(0, |policy| policy.priority)
     }
 
-    /// How much of a key may be used before it is borrowed.
+    /// Amount of a resource that may be used before it counts as borrowed.
     pub(crate) fn reserved(&self, key: &str) -> Option<u64> {
         self.policy
             .as_ref()

@@ -1,40 +1,40 @@
-//! How many GPUs a placement strands: free GPUs of a host for which too little else is left there. What a GPU needs is
-//! what the runs of the pool that hold GPUs hold for each of theirs, so nobody has to say it; where nothing runs yet, or
-//! nothing but GPUs is asked for, nothing is stranded.
+//! Measures GPU fragmentation: free GPUs of a host for which too little CPU, memory or disk is left there. What a GPU
+//! needs is estimated from the runs of the pool that hold GPUs. While nothing runs, or GPUs alone are requested,
+//! nothing is fragmented.
 //!
-//! On the openb cluster (1,213 hosts of six kinds) the tightest host alone leaves 0.6 % of the GPUs without cores or
-//! memory when it is full; by this it is next to nothing.
+//! On the openb trace (1,213 hosts of six kinds), best fit alone leaves 0.6 % of the GPUs without CPU or memory when
+//! the cluster is full; with this measure almost none.
 
 use crate::model::resources::HostResources;
 
 /// Thousandths of a GPU.
 const WHOLE: u128 = 1000;
 
-/// What the runs of a pool that hold GPUs hold together.
+/// Sum of the resources that the runs of a pool with GPUs hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DemandProfile(HostResources);
 
 impl DemandProfile {
-    /// A run that holds `each` of `hosts` hosts has come.
+    /// Adds a run that holds `each` on every one of `hosts` hosts.
     pub(crate) fn add(&mut self, each: HostResources, hosts: u32) {
         if each.gpus() > 0 {
             self.0 = self.0.plus(each.times(u64::from(hosts)));
         }
     }
 
-    /// It has gone.
+    /// Takes such a run away.
     pub(crate) fn take(&mut self, each: HostResources, hosts: u32) {
         if each.gpus() > 0 {
             self.0 = self.0.less(each.times(u64::from(hosts)));
         }
     }
 
-    /// Whether nothing is known of what a GPU needs, so that no placement strands any.
+    /// Whether no run shows what a GPU needs, so that nothing counts as fragmented.
     pub(crate) fn is_unknown(&self) -> bool {
         self.0.beside_gpus().all(|held| held == 0)
     }
 
-    /// By how many thousandths of a GPU `request` changes what is stranded on a host that has `free`.
+    /// By how many thousandths of a GPU placing `request` changes the fragmentation of a host that has `free`.
     pub(crate) fn fragmentation_change(&self, request: HostResources, free: HostResources) -> i128 {
         self.orphaned_runs(free.less(request)) - self.orphaned_runs(free)
     }
@@ -70,7 +70,7 @@ mod tests {
         );
         demand_profile.add(units(2, 8000), 3);
         demand_profile.add(units(0, 64_000), 1);
-        // A GPU needs 4 cores. With 8 for the last 3, one is left without.
+        // A GPU needs 4 cores. With 8 for the last 3 GPUs, one is fragmented.
         assert_eq!(
             demand_profile.fragmentation_change(units(1, 4000), units(4, 12_000)),
             0
@@ -79,7 +79,7 @@ mod tests {
             demand_profile.fragmentation_change(units(1, 8000), units(4, 16_000)),
             1000
         );
-        // What needs none takes those that nobody could use.
+        // A request without CPU takes GPUs that are already fragmented.
         assert_eq!(
             demand_profile.fragmentation_change(units(1, 0), units(2, 4000)),
             -1000

@@ -1,11 +1,11 @@
-//! Runs that are frozen, or on their way to be: what they keep, what they give back, and the request that they wait
-//! with. A frozen run keeps its memory and gives back every other key; it waits for these on its own host and, where
-//! it had GPUs, for its own GPUs.
+//! Suspended runs: what a run keeps while it is frozen, what it releases, and the request with which it waits to be
+//! resumed. A frozen run keeps its memory and releases all else; it waits on its own host, for its own GPUs if it had
+//! any.
 //!
 //! ```text
-//!          suspend              freeze              thaw (it was granted again)
+//!          suspend              freeze              thaw (granted again)
 //! run --------------> freezing --------> frozen ------------------------------> run
-//!                         \________________/  stop: it goes like any other run
+//!                         \________________/  stop: like any other run
 //! ```
 
 use alloc::boxed::Box;
@@ -21,31 +21,31 @@ use crate::model::resources::HostResources;
 /// UUIDs of GPUs.
 pub(crate) type GpuUuids = BTreeSet<String>;
 
-/// How a run that is or will be frozen stands.
+/// Progress of freezing a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreezeState {
-    /// Whether it is; else it is on its way there.
+    /// Whether the run is frozen; else freezing is under way.
     pub(crate) is_done: bool,
-    /// What it holds now.
+    /// Resources that the run holds now.
     held: Holdings,
-    /// What it keeps, or will.
+    /// Resources that the run keeps while frozen.
     kept: Holdings,
 }
 
-/// Units on one host, as the host counts them and as the pool does.
+/// Resources of one host as the host counts them and as the pool counts them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Holdings {
     each: HostResources,
     demand: Amounts,
 }
 
-/// What a request of a frozen run waits for.
+/// The host and GPUs that a frozen run waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resumption {
     pub attempt: AttemptId,
     pub node: NodeName,
     pub(crate) gpus: GpuUuids,
-    /// What it keeps meanwhile.
+    /// Resources that the run keeps meanwhile.
     pub(crate) kept: Amounts,
 }
 
@@ -57,7 +57,7 @@ impl Holdings {
         }
     }
 
-    /// The memory that a request asks for, and `moved_mb` more.
+    /// The memory of a request, plus `moved_mb`.
     fn memory(request: &Request, moved_mb: u64) -> Self {
         let asked = request.demand.get(MEMORY_MB);
         let demand = Amounts::new().with(MEMORY_MB, asked.saturating_add(moved_mb));
@@ -76,7 +76,7 @@ impl Holdings {
 }
 
 impl FreezeState {
-    /// A run on its way: it holds all that it did, and room for what will be moved from its GPUs.
+    /// A run that is being frozen: all that it held, plus room for the GPU memory that is moved to the host.
     pub fn freezing(request: &Request, room_mb: u64) -> Box<Self> {
         Box::new(Self {
             is_done: false,
@@ -85,7 +85,7 @@ impl FreezeState {
         })
     }
 
-    /// A run that is frozen, for which so much was moved from its GPUs.
+    /// A frozen run, with `moved_mb` of GPU memory moved to the host.
     pub fn frozen(request: &Request, moved_mb: u64) -> Box<Self> {
         let kept = Holdings::memory(request, moved_mb);
         Box::new(Self {
@@ -97,35 +97,33 @@ impl FreezeState {
 }
 
 impl Run {
-    /// What it holds on each of its hosts.
+    /// Resources that the run holds on each of its hosts.
     pub(crate) fn each(&self) -> HostResources {
         let frozen = self.frozen.as_ref();
         frozen.map_or(self.request.each, |frozen| frozen.held.each)
     }
 
-    /// What it holds of its pool.
+    /// Resources that the run holds of its pool.
     pub fn demand(&self) -> &Amounts {
         let frozen = self.frozen.as_ref();
         frozen.map_or(&self.request.demand, |frozen| &frozen.held.demand)
     }
 
-    /// Whether it is frozen.
     pub fn is_frozen(&self) -> bool {
         self.frozen.as_ref().is_some_and(|frozen| frozen.is_done)
     }
 
-    /// Whether it was told to go, or to be frozen, or has ended: what it gives back comes by itself.
+    /// Whether the run is stopping or freezing or has ended: its resources are released without a decision.
     pub fn is_releasing(&self) -> bool {
         self.stopping || self.is_freezing()
     }
 
-    /// Whether it is on its way to be frozen.
     pub(crate) fn is_freezing(&self) -> bool {
         self.frozen.as_ref().is_some_and(|frozen| !frozen.is_done)
     }
 
-    /// What comes back of it, on each of its hosts and in its pool: all but its memory where it is to be frozen, and all
-    /// when it goes.
+    /// Resources that the run will release on each of its hosts and in its pool: all, or all but its memory if it is
+    /// being frozen.
     pub(crate) fn releases(&self) -> (HostResources, Amounts) {
         match &self.frozen {
             Some(frozen) if !self.stopping && !frozen.is_done => (
@@ -136,7 +134,7 @@ impl Run {
         }
     }
 
-    /// What would come back if it were frozen.
+    /// Resources that freezing the run would release.
     pub(crate) fn releases_when_frozen(&self) -> (HostResources, Amounts) {
         let kept = Holdings::memory(&self.request, 0);
         (
@@ -145,20 +143,20 @@ impl Run {
         )
     }
 
-    /// Whether it may be frozen rather than stopped: where it says so, has begun and runs on one host. The parts of a gang
-    /// would lose each other, and one that has not begun loses nothing by starting later.
+    /// Whether the run may be frozen instead of stopped: the step allows it, and the run has started and uses one
+    /// host. Parts of a gang would lose each other, and a run that has not started loses nothing.
     pub(crate) fn may_be_frozen(&self) -> bool {
         let stays = self.frozen.is_none() && !self.stopping;
         stays && self.request.suspends && self.request.hosts == 1 && self.started.is_some()
     }
 
-    /// The GPUs that it holds on a host.
+    /// The GPUs that the run holds on a host.
     pub fn gpus_on(&self, node: &NodeName) -> Option<&GpuUuids> {
         let holds = !self.is_frozen() && self.holding.contains(node);
         self.gpus.get(node).filter(|_| holds)
     }
 
-    /// The request that it waits with while it is frozen.
+    /// The request with which a frozen run waits to be resumed.
     pub(crate) fn resumption(&self, attempt: &AttemptId) -> Option<Request> {
         let frozen = self.frozen.as_ref().filter(|frozen| frozen.is_done)?;
         let node = self.holding.first()?.clone();

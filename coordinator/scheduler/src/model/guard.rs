@@ -1,6 +1,6 @@
-//! Hosts that a request is kept off by what platforms of their hardware do not allow, whichever platform it names. What
-//! platforms say is looked at when a step is submitted and holds for it from then on; of which platforms a host is, is
-//! asked whenever a place is looked for.
+//! Restrictions of platforms: hosts on which a step may not run because a platform of their hardware forbids what it
+//! asks for. Which platforms forbid what is fixed when the step is submitted; which platforms a host has is looked up
+//! at each placement.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -9,58 +9,57 @@ use serde::{Deserialize, Serialize};
 
 use sluice_common::id::PlatformName;
 
-/// What of a step platforms of a pool do not allow. A host lets the step in if each of its GPUs does, or the host itself
-/// where it has none.
+/// Restrictions of a pool's platforms for a step. A host admits the step if each of its GPUs does, or the host itself
+/// if it has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Guard {
-    /// Platforms that say themselves that they do not allow a field of the step, with that field.
+    /// Platforms that forbid a field of the step themselves, with that field.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     forbidding: BTreeMap<PlatformName, String>,
-    /// Fields of the step that the pool does not allow, with the platforms that do.
+    /// Fields of the step that the pool forbids, with the platforms that allow them all the same.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     allowing: BTreeMap<String, BTreeSet<PlatformName>>,
 }
 
-/// Why hardware does not let a step in.
+/// Why hardware does not admit a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial<'a> {
-    /// Its platform says that it does not allow a field.
+    /// A platform of the hardware forbids a field.
     ByPlatform {
         platform: &'a PlatformName,
         field: &'a str,
     },
-    /// The pool does not allow a field, and no platform of the hardware does.
+    /// The pool forbids a field, and no platform of the hardware allows it.
     ByPool {
         field: &'a str,
-        /// A platform of the hardware, where it is of any.
+        /// One platform of the hardware, if it has any.
         platform: Option<&'a PlatformName>,
     },
 }
 
 impl Guard {
-    /// Whether nothing is forbidden.
     pub fn is_empty(&self) -> bool {
         self.forbidding.is_empty() && self.allowing.is_empty()
     }
 
-    /// Hardware of a platform does not allow a field.
+    /// Forbids a field on hardware of a platform.
     pub fn forbid(&mut self, platform: &PlatformName, field: String) {
         self.forbidding.entry(platform.clone()).or_insert(field);
     }
 
-    /// Hardware that is of none of these platforms does not allow a field.
+    /// Forbids a field on all hardware but that of these platforms.
     pub fn allow_only(&mut self, field: String, platforms: BTreeSet<PlatformName>) {
         self.allowing.insert(field, platforms);
     }
 
-    /// Whether hardware that is of these platforms lets the step in.
+    /// Whether hardware with these platforms admits the step.
     pub(crate) fn allows(&self, kind: &BTreeSet<PlatformName>) -> bool {
         self.denial(kind).is_none()
     }
 
-    /// What hardware of these platforms does not allow.
+    /// Why hardware with these platforms does not admit the step.
     pub(crate) fn denial<'a>(&'a self, kind: &'a BTreeSet<PlatformName>) -> Option<Denial<'a>> {
         let own = kind.iter().find_map(|platform| {
             let field = self.forbidding.get(platform)?;

@@ -1,10 +1,9 @@
-//! Platforms: hosts and GPUs by what kind of hardware they are. A GPU may be of several platforms, and those of a host that
-//! are of the same ones are of one kind. A host is of every platform of which it has a GPU, or, where it has none, of those
-//! that its pool says. A request that asks for a platform sees the hosts of that platform alone, and of their GPUs those of
-//! it; one that asks for any sees all, and a gang that does is still on hosts of one platform, GPUs or no.
+//! Hosts and their platforms. A GPU can be of several platforms; GPUs of one host with the same set of platforms are
+//! of one kind. A host has every platform that one of its GPUs has, or, without GPUs, those that its pool assigns. A
+//! request that names a platform sees only the hosts of that platform and their GPUs of that platform; a request that
+//! names none sees all. A gang always runs on hosts of one platform.
 //!
-//! What is seen is told by a view: the platform, or none for all. Hosts are ranked for each view by themselves, so that
-//! whoever asks for a platform walks past no other hosts.
+//! Hosts are indexed for each platform, so that a request for one platform does not go through other hosts.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -16,34 +15,34 @@ use crate::model::host_ranking::HostRanking;
 use crate::model::request::Run;
 use crate::model::resources::HostResources;
 
-/// A platform; none is all of them.
+/// The platform to look at; `None` means all.
 pub(crate) type PlatformFilter<'a> = Option<&'a PlatformName>;
 
-/// The platforms that a GPU is of.
+/// All platforms of one GPU.
 pub type PlatformSet = BTreeSet<PlatformName>;
 
-/// How many GPUs of each kind.
+/// Number of GPUs of each kind.
 pub type GpusByKind = BTreeMap<PlatformSet, u64>;
 
-/// Whether a view sees GPUs of a kind.
+/// Whether GPUs of a kind match a platform filter.
 pub fn matches_platform(platform: PlatformFilter<'_>, kind: &PlatformSet) -> bool {
     platform.is_none_or(|platform| kind.contains(platform))
 }
 
-/// Those of a platform among them.
+/// Number of GPUs of one platform.
 fn gpus_of_platform(gpus: &GpusByKind, platform: &PlatformName) -> u64 {
     let kinds = gpus.iter().filter(|(kind, _)| kind.contains(platform));
     kinds.map(|(_, gpus)| gpus).sum()
 }
 
-/// The hosts of a view.
+/// The hosts of one platform, or all, in three rankings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HostIndex {
-    /// All remembered hosts, by capacity.
+    /// All hosts, by capacity.
     pub(crate) by_capacity: HostRanking,
-    /// Those that take work, by what of them can be granted.
+    /// Schedulable hosts, by what can be granted at all.
     pub(crate) by_usable: HostRanking,
-    /// Those that take work, by what is free.
+    /// Schedulable hosts, by what is free.
     pub(crate) by_free: HostRanking,
 }
 
@@ -71,17 +70,17 @@ impl HostIndex {
     }
 }
 
-/// Of which platforms a host is, and its GPUs.
+/// The GPUs of a host and their platforms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hardware {
-    /// GPUs by kind; one with none where the host has none.
+    /// GPUs by kind; a single entry with 0 GPUs for a host without any.
     pub gpus: GpusByKind,
-    /// Of which kind each GPU is. Said of hosts with several alone: on others it is clear.
+    /// Kind of each GPU, by UUID. Filled only if the host has several kinds.
     pub(crate) kinds: BTreeMap<String, PlatformSet>,
 }
 
 impl Hardware {
-    /// A host with GPUs of one kind, or without any.
+    /// A host whose GPUs are all of one kind, or that has none.
     pub fn uniform(kind: PlatformSet, gpus: u64) -> Self {
         Self {
             gpus: GpusByKind::from([(kind, gpus)]),
@@ -104,7 +103,7 @@ impl Hardware {
         hardware
     }
 
-    /// How many of these of its GPUs are of each kind.
+    /// Counts the given GPUs by kind.
     pub(crate) fn count_by_kind<'a>(&self, gpus: impl Iterator<Item = &'a String>) -> GpusByKind {
         let mut count_by_kind = GpusByKind::new();
         for kind in gpus.filter_map(|gpu| self.kinds.get(gpu)) {
@@ -113,7 +112,7 @@ impl Hardware {
         count_by_kind
     }
 
-    /// Of which kind a GPU of it is.
+    /// The kind of one GPU.
     pub fn kind_of(&self, gpu: &str) -> Option<&PlatformSet> {
         match self.kinds.get(gpu) {
             Some(kind) => Some(kind),
@@ -121,7 +120,7 @@ impl Hardware {
         }
     }
 
-    /// A host of which no more is known than how many GPUs it has.
+    /// A host of which only the number of GPUs is known.
     pub fn of_unknown_model(gpus: u64) -> Self {
         let platform = match gpus {
             0 => platform::cpu(),
@@ -134,45 +133,41 @@ impl Hardware {
 /// A host of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Host {
-    /// What it has.
     pub(crate) capacity: HostResources,
-    /// Whether it takes work.
+    /// Whether the host takes new work.
     pub(crate) schedulable: bool,
-    /// What is granted of it.
+    /// Resources granted on the host.
     pub(crate) used: HostResources,
-    /// The part of what it has that nobody is granted.
+    /// The part of the capacity that cannot be granted.
     pub(crate) unfit: HostResources,
-    /// The GPUs among it.
+    /// The GPUs in `unfit`.
     pub(crate) unfit_gpus: BTreeSet<String>,
-    /// The part of what is granted that the host no longer has or that is unfit: it takes nothing from what is there.
+    /// The part of `used` that the host no longer has or that is unfit; it takes nothing from what is there.
     pub(crate) lost: HostResources,
-    /// Whose that is.
+    /// Split of `lost` by run.
     pub(crate) lost_by_run: BTreeMap<AttemptId, HostResources>,
-    /// What holds units of it.
+    /// Runs that hold resources of the host.
     pub(crate) runs: BTreeSet<AttemptId>,
-    /// Of which platforms it is.
     pub(crate) hardware: Hardware,
-    /// What each run holds of the GPUs that are fit. Said of hosts with several platforms alone: on others it is clear.
+    /// Fit GPUs that each run holds, by kind. Filled only if the host has several kinds.
     pub(crate) gpus_by_run: BTreeMap<AttemptId, GpusByKind>,
 }
 
-/// How large a host is.
+/// The resources of a host, and the part of them that can be granted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostInventory {
-    /// What it has.
     pub capacity: HostResources,
-    /// Of which platforms it is.
     pub hardware: Hardware,
-    /// The part of its capacity that nobody is granted.
+    /// The part of the capacity that cannot be granted.
     pub unfit: HostResources,
-    /// The GPUs among it.
+    /// The GPUs in `unfit`.
     pub unfit_gpus: BTreeSet<String>,
-    /// What runs hold that it no longer has or that is unfit.
+    /// Resources that runs hold and that the host no longer has or that are unfit.
     pub lost_by_run: BTreeMap<AttemptId, HostResources>,
 }
 
 impl HostInventory {
-    /// One of which all can be granted.
+    /// A host of which everything can be granted.
     pub fn healthy(capacity: HostResources, hardware: Hardware) -> Self {
         Self {
             capacity,
@@ -183,7 +178,7 @@ impl HostInventory {
 }
 
 impl Host {
-    /// What is not granted of it; nothing of a key of which more is granted than it has.
+    /// Resources that are not granted; 0 if more is granted than the host has.
     pub(crate) fn free(&self) -> HostResources {
         self.free_for(None, HostResources::default())
     }
@@ -200,7 +195,7 @@ impl Host {
         self.lost_by_run = inventory.lost_by_run;
     }
 
-    /// Counts what a run holds of its GPUs by kind, where they are of several.
+    /// Counts the GPUs that a run holds by kind, if the host has several kinds.
     pub(crate) fn index_gpus(&mut self, attempt: &AttemptId, node: &NodeName, run: &Run) {
         if self.is_mixed() && run.gpus.contains_key(node) {
             let held = run.gpus_on(node).into_iter().flatten();
@@ -210,22 +205,22 @@ impl Host {
         }
     }
 
-    /// Whether it has GPUs of several kinds.
+    /// Whether the host has GPUs of several kinds.
     pub(crate) fn is_mixed(&self) -> bool {
         self.hardware.gpus.len() > 1
     }
 
-    /// The platforms of each kind of GPU that it has, or of the host itself where it has none.
+    /// The platforms of each kind of GPU, or of the host itself if it has none.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = &PlatformSet> {
         self.hardware.gpus.keys()
     }
 
-    /// Every platform that it is of.
+    /// All platforms of the host.
     pub(crate) fn platforms(&self) -> BTreeSet<&PlatformName> {
         self.hardware.gpus.keys().flatten().collect()
     }
 
-    /// Whether a view sees it.
+    /// Whether the host matches a platform filter.
     pub(crate) fn has_platform(&self, platform: PlatformFilter<'_>) -> bool {
         platform.is_none()
             || self
@@ -235,7 +230,7 @@ impl Host {
                 .any(|kind| matches_platform(platform, kind))
     }
 
-    /// What it has for a view; nothing where it is not of it.
+    /// Capacity for one platform; nothing if the host is not of it.
     pub(crate) fn capacity_for(&self, platform: PlatformFilter<'_>) -> HostResources {
         match platform {
             None => self.capacity,
@@ -248,7 +243,7 @@ impl Host {
         }
     }
 
-    /// The part of that which can be granted, however full it is.
+    /// The part of that capacity that can be granted, however full the host is.
     pub(crate) fn usable_for(&self, platform: PlatformFilter<'_>) -> HostResources {
         let unfit = match platform.filter(|_| self.is_mixed()) {
             None => self.unfit,
@@ -260,7 +255,7 @@ impl Host {
         self.capacity_for(platform).less(unfit)
     }
 
-    /// What would be free of it for a view if `freed`, as the view sees it, were given back.
+    /// Resources that would be free for one platform if `freed` were released.
     pub(crate) fn free_for(
         &self,
         platform: PlatformFilter<'_>,
@@ -270,7 +265,7 @@ impl Host {
         self.usable_for(platform).less(used)
     }
 
-    /// What is granted of what it has and is fit, as a view sees it.
+    /// Resources granted for one platform, without lost and unfit ones.
     pub(crate) fn used_for(&self, platform: PlatformFilter<'_>) -> HostResources {
         let taken = self.used.less(self.lost);
         match platform.filter(|_| self.is_mixed()) {
@@ -294,7 +289,7 @@ impl Host {
         free
     }
 
-    /// What comes free for a view when a run gives back `each`.
+    /// Resources that become free for one platform when a run releases `each`.
     pub(crate) fn released_for(
         &self,
         platform: PlatformFilter<'_>,
@@ -307,7 +302,7 @@ impl Host {
             Some((platform, held)) => {
                 back.with_gpus(gpus_of_platform(held, platform).min(each.gpus()))
             }
-            // It sees all, or that run is only supposed.
+            // All GPUs match, or the run is hypothetical.
             None => back,
         }
     }

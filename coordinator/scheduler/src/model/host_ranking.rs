@@ -1,5 +1,5 @@
-//! Hosts ranked by how much they have: the first that is large enough is the tightest, found without walking those
-//! that are too small. Ranked by free units it answers "where does this fit best", by capacity "who could ever".
+//! Ranks hosts by size, so that the tightest host that is large enough is found without going through smaller ones.
+//! Ranked by free resources this finds the best fit, ranked by capacity the hosts that could ever fit.
 
 use alloc::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ impl HostRanking {
         self.0.is_empty()
     }
 
-    /// The hosts that cover `request`, tightest first: by GPUs, then thousandths of a core, then name.
+    /// Hosts that cover `request`, tightest first: by GPUs, then thousandths of a core, then name.
     pub(crate) fn covering(
         &self,
         request: HostResources,
@@ -44,8 +44,8 @@ impl HostRanking {
             .filter(move |(_, units)| units.cover(request))
     }
 
-    /// The host for which `counts` holds that lacks least of `request`, with what it has: fewest GPUs, then fewest of each other key, then by
-    /// name. For messages; it looks at every host.
+    /// The host accepted by `counts` that lacks least of `request`: fewest GPUs, then least of each other resource,
+    /// then by name. Goes through all hosts, so it is for messages only.
     pub(crate) fn closest(
         &self,
         request: HostResources,

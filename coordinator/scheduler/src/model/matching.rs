@@ -1,38 +1,39 @@
-//! How the free GPUs of a host can be dealt out among those who ask for some of its kinds: each names the kinds that it
-//! takes, and where kinds overlap, whoever has the choice makes room for who has not. It is the flow of a bipartite graph,
-//! grown one asker at a time: what earlier ones were dealt is moved from kind to kind as it must, and never taken away.
+//! Assigns the free GPUs of a host to requests that each accept some kinds. Where the accepted kinds overlap,
+//! requests with more choice leave the scarce kinds to those with less. This is a bipartite flow that grows by one
+//! request at a time: earlier requests may be moved to another kind but never lose GPUs.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What is left of each kind, and who was dealt what.
+/// Free GPUs of each kind, and what each request was assigned.
 #[derive(Clone, Debug, Default)]
 pub struct Matching {
     free: Vec<u64>,
     assignments: Vec<Assignment>,
 }
 
-/// One who asks.
+/// One request.
 #[derive(Clone, Debug)]
 struct Assignment {
-    /// Which kinds it takes.
+    /// Kinds that it accepts.
     takes: Vec<bool>,
-    /// How many of each it was dealt.
+    /// Number assigned of each kind.
     by_kind: Vec<u64>,
 }
 
-/// How a kind is reached: as one that an asker takes, who gives up another for it; `None` for the newcomer itself.
+/// One step of the search to a kind: the request that accepts it, and the kind that this request gives up for it;
+/// `None` for the new request.
 type PathStep = (usize, Option<usize>);
 
 impl Matching {
-    /// With so many free of each kind.
+    /// Starts with this many free GPUs of each kind.
     pub(crate) fn new(free: Vec<u64>) -> Self {
         let assignments = Vec::new();
         Self { free, assignments }
     }
 
-    /// Deals up to `wanted` of the kinds that a newcomer takes; gives back how many there were for it.
+    /// Assigns up to `wanted` GPUs of the accepted kinds to a new request; returns how many it got.
     pub fn assign(&mut self, takes: Vec<bool>, wanted: u64) -> u64 {
         let by_kind = vec![0; self.free.len()];
         self.assignments.push(Assignment { takes, by_kind });
@@ -46,14 +47,14 @@ impl Matching {
         got
     }
 
-    /// How many of each kind the last newcomer was dealt.
+    /// Number of each kind that the last request was assigned.
     pub fn last_assigned(&self) -> &[u64] {
         self.assignments
             .last()
             .map_or(&[], |assignment| &assignment.by_kind)
     }
 
-    /// The shortest way for the newcomer to a kind of which some are left, and that kind.
+    /// The shortest augmenting path from the new request to a kind with free GPUs, and that kind.
     fn path(&self) -> Option<(Vec<Option<PathStep>>, usize)> {
         let newcomer = self.assignments.len().checked_sub(1)?;
         let mut by: Vec<Option<PathStep>> = vec![None; self.free.len()];
@@ -80,7 +81,7 @@ impl Matching {
         None
     }
 
-    /// Deals as many along a way as it carries; gives back how many.
+    /// Assigns as many GPUs along the path as it carries; returns how many.
     fn push(&mut self, by: &[Option<PathStep>], end: usize, wanted: u64) -> u64 {
         let mut steps = Vec::new();
         let mut many = wanted.min(self.free[end]);
@@ -110,7 +111,7 @@ mod tests {
 
     #[test]
     fn who_has_the_choice_makes_room_for_who_has_not() {
-        // Two plain, one large. The wide asker is dealt first, the narrow one wants the large one.
+        // Two plain, one large. The request with more choice comes first, the other needs the large one.
         let mut matching = Matching::new(vec![2, 1]);
         assert_eq!(matching.assign(vec![true, true], 2), 2);
         assert_eq!(matching.assign(vec![false, true], 1), 1);
@@ -118,8 +119,8 @@ mod tests {
         assert_eq!(matching.assign(vec![true, true], 1), 0);
     }
 
-    /// The most that a newcomer can have, by Hall's condition: whichever of the others are looked at together with it,
-    /// what they take must hold them all.
+    /// The most that a new request can get by Hall's theorem: for every subset of the others, the kinds that they
+    /// accept must hold what they ask for.
     fn by_hall(free: &[u64], others: &[(Vec<bool>, u64)], takes: &[bool]) -> Option<u64> {
         let holds = |chosen: u32, with: bool| {
             let mut reached: Vec<bool> = takes.iter().map(|it| *it && with).collect();

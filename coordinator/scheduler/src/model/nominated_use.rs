@@ -1,5 +1,5 @@
-//! What the requests of a subject are promised for which runs go: they start on the account of the others, so it is as good
-//! as used by the subject, of its limit and of its reserved share. Who else keeps units free for them is not said here.
+//! Use by firm nominations: a nominated request starts on its subject's account, so its demand counts against the
+//! subject's limit and reserved share already.
 
 use alloc::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::model::request::Request;
 use crate::model::scheduler::Scheduler;
 
 impl Scheduler {
-    /// The requests on an account that are promised a place in its pool, for which runs go.
+    /// Requests of an account that are firmly nominated in its pool.
     pub(crate) fn nominations_on<'a>(
         &'a self,
         pool: &'a Pool,
@@ -24,9 +24,9 @@ impl Scheduler {
         firm.filter_map(|step| Some((self.request(step)?, self.nomination(step)?)))
     }
 
-    /// What a promise on an account adds to what its subject uses: what the request asks for, beyond what runs of its own
-    /// subject give back for it. Those for which `is_gone` holds have given it back. Most promises await none of these: then
-    /// nothing is looked up, for this is asked of every promise each time that a request is ranked.
+    /// Adds up a nomination: the demand of the request less the resources that runs of the same subject release for
+    /// it. Runs for which `is_gone` holds have released them already. Ranking a request calls this for every
+    /// nomination, so the common case looks nothing up.
     pub(crate) fn added_use<'a>(
         &self,
         account: &Account,
@@ -42,8 +42,8 @@ impl Scheduler {
             })
     }
 
-    /// What counts against the reserved share for a request: what its subject uses, or where it cannot be made to give way
-    /// the part that cannot either, and what others of the subject are promised of that.
+    /// Use that counts against the reserved share for a request: the use of its subject (the non-preemptible part if
+    /// the request is not preemptible), plus the nominations of the subject's other requests.
     pub(crate) fn counted_use<'a>(
         &self,
         pool: &Pool,
@@ -58,7 +58,7 @@ impl Scheduler {
         counted
     }
 
-    /// Adds what others of a request's subject are promised that counts against the share for it.
+    /// Adds the nominated use of other requests of the same subject.
     pub(crate) fn add_nominated(
         &self,
         pool: &Pool,

@@ -1,11 +1,11 @@
-//! Promises of units to requests that cannot start yet.
+//! Nominations: places that are kept for requests that cannot start yet.
 //!
 //! | | soft | firm |
 //! |---|---|---|
-//! | made for | the head of a pool, when no victims help | any waiter, when it takes victims |
-//! | waits for | runs that end by themselves | victims that were told to go |
-//! | keeps units from | those behind it that could not be made to give way; all behind it where what it waits for is being released | everybody |
-//! | ends when | it starts, ends, is overtaken in order, or its hosts can no longer hold it | it starts or ends, or its hosts can no longer hold it |
+//! | made for | the head of a pool, if preemption does not help | any request that preempts |
+//! | waits for | runs that end by themselves | victims that are stopping |
+//! | keeps resources from | non-preemptible requests behind it; all requests behind it once what it waits for is being released | all other requests |
+//! | ends when | the request starts, ends or is overtaken in order, or its hosts can no longer hold it | the request starts or ends, or its hosts can no longer hold it |
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -19,19 +19,19 @@ use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Nomination {
     pub pool: PoolName,
-    /// On which hosts, by rank.
+    /// Hosts by rank.
     pub hosts: Vec<NodeName>,
-    /// Runs whose units it awaits and that still hold some.
+    /// Runs whose resources are awaited and that still hold some.
     pub awaits: BTreeSet<AttemptId>,
-    /// Whether these were told to go.
+    /// Whether the awaited runs were told to stop.
     pub firm: bool,
-    /// By which platform it was found, where the request asks for one: its GPUs there are of this.
+    /// Platform by which the hosts were found, if the request asks for one; its GPUs are of this platform.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<PlatformName>,
 }
 
 impl Nomination {
-    /// Whether nobody else may have its units.
+    /// Whether no other request may have its resources.
     pub fn is_firm(&self) -> bool {
         self.firm
     }

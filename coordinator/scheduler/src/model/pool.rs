@@ -1,4 +1,4 @@
-//! One pool: its terms, its accounts, its hosts and what is granted of it.
+//! One pool: its terms, accounts and hosts, and what is granted of it.
 
 mod hosts;
 mod platforms;
@@ -19,54 +19,55 @@ use crate::model::nomination::Nomination;
 use crate::model::request::{Request, Run};
 use crate::model::resources::{HOST_KEYS, HostResources};
 
-/// What an admin sets of a pool.
+/// Terms of a pool that an admin sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolTerms {
-    /// Capacity by key, where it is declared; what is not is what the hosts report.
+    /// Capacity that the pool declares, by resource. Resources that are not declared are bounded by what hosts
+    /// report.
     pub declared: ResourceTable,
-    /// For how long after its start a run is spared by others' priority and reclaim.
+    /// Time after its start for which a run is protected from priority preemption and reclaim.
     pub min_runtime: Span,
-    /// The platform of requests that name none; any where it is absent.
+    /// Platform of requests that name none; any if absent.
     pub default_platform: Option<PlatformName>,
-    /// Platforms for which a request waits that no host is of.
+    /// Platforms without hosts for which requests may wait.
     pub awaited_platforms: BTreeSet<PlatformName>,
-    /// The number of the record that made it; 0 where none is known.
+    /// Number of the record that created the pool; 0 if unknown.
     pub made: u64,
 }
 
-/// What scheduling sees of a pool: its hosts, and what each subject uses, may use and waits for.
+/// A pool as the scheduler sees it: its hosts, and for each subject its use, its policy and its queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pool {
     terms: PoolTerms,
     /// All that is granted.
     used: Amounts,
     accounts: BTreeMap<Subject, Account>,
-    /// The policy of each subject that has none of its own, under the name `*`.
+    /// The policy for subjects without one of their own, stored under the name `*`.
     everyone: Option<(Subject, PolicySpec)>,
     hosts: BTreeMap<NodeName, Host>,
-    /// What all remembered hosts have.
+    /// Sum of what all hosts have.
     detected: HostResources,
-    /// All its hosts, ranked.
+    /// All hosts.
     pub(super) all: HostIndex,
-    /// Those of each platform.
+    /// Hosts by platform.
     pub(super) by_platform: BTreeMap<PlatformName, HostIndex>,
-    /// Those of no platform that there is.
+    /// An empty index, for platforms that no host has.
     pub(super) empty: HostIndex,
-    /// Promises of units here that wait for victims to be gone.
+    /// Requests with a firm nomination here.
     pub(crate) firm_nominations: BTreeSet<StepId>,
-    /// The promise to the head that waits for others to end.
+    /// The head with a soft nomination.
     pub(crate) soft_nomination: Option<StepId>,
-    /// Runs that were granted around a waiter, by waiter.
+    /// Backfill runs, by the waiting request that they went past.
     pub(crate) backfill: BTreeMap<StepId, BTreeSet<AttemptId>>,
-    /// Runs that are being stopped.
+    /// Runs that are stopping or freezing.
     pub(crate) releasing: BTreeSet<AttemptId>,
-    /// What its runs need beside their GPUs.
+    /// Resources that the runs need for each of their GPUs.
     pub(crate) demand_profile: DemandProfile,
-    /// How many policies name a key.
+    /// Number of policies that name a resource.
     named: BTreeMap<ResourceKey, usize>,
-    /// Its runs by when they began.
+    /// Runs by start time.
     pub(crate) by_start: BTreeMap<Time, BTreeSet<AttemptId>>,
-    /// How many hosts may hold so many more runs.
+    /// Number of hosts, by how many more runs they may hold.
     free_steps: BTreeMap<u64, usize>,
 }
 
@@ -79,19 +80,19 @@ impl Pool {
         self.terms = terms;
     }
 
-    /// The policy of a subject: its own, or else that of whoever has none.
+    /// The policy of a subject: its own, or else the one for everyone.
     pub fn policy(&self, subject: &Subject) -> Option<&PolicySpec> {
         let own = self.own_policy(subject);
         own.or(self.everyone.as_ref().map(|(_, policy)| policy))
     }
 
-    /// The policy that a subject has for itself.
+    /// The subject's own policy.
     pub(crate) fn own_policy(&self, subject: &Subject) -> Option<&PolicySpec> {
         let account = self.accounts.get(subject).filter(|it| it.own)?;
         account.policy.as_ref()
     }
 
-    /// Every policy that somebody wrote, by subject.
+    /// All policies that an admin defined, by subject.
     pub(crate) fn defined_policies(&self) -> impl Iterator<Item = (&Subject, &PolicySpec)> {
         let everyone = self.everyone.iter();
         let everyone = everyone.map(|(subject, policy)| (subject, policy));
@@ -100,7 +101,7 @@ impl Pool {
         everyone.chain(own)
     }
 
-    /// The policy that somebody wrote for this very subject, or for everyone.
+    /// The policy that an admin defined for exactly this subject; `*` is the one for everyone.
     pub(crate) fn defined_policy(&self, subject: &Subject) -> Option<(&Subject, &PolicySpec)> {
         if subject.is_everyone() {
             return self
@@ -113,8 +114,8 @@ impl Pool {
         Some((subject, own?))
     }
 
-    /// Every policy by which somebody may come: those that were written, and the one of everyone for each subject that
-    /// has an account here by it.
+    /// All policies in force: the defined ones, and the one for everyone for each subject with an account that uses
+    /// it.
     pub fn policies(&self) -> impl Iterator<Item = (&Subject, &PolicySpec)> {
         let default_policy = self.accounts.iter().filter(|(_, account)| !account.own);
         let default_policy =
@@ -122,18 +123,17 @@ impl Pool {
         self.defined_policies().chain(default_policy)
     }
 
-    /// What a subject uses, all of it and the part that cannot be made to give way.
+    /// Use of a subject, and the non-preemptible part of it.
     pub fn used_by(&self, subject: &Subject) -> Option<(&Amounts, &Amounts)> {
         let account = self.accounts.get(subject)?;
         Some((&account.used, &account.non_preemptible))
     }
 
-    /// All that is granted.
     pub fn used(&self) -> &Amounts {
         &self.used
     }
 
-    /// How many requests wait here.
+    /// Number of requests that wait here.
     pub fn waiting(&self) -> usize {
         self.accounts
             .values()
@@ -141,7 +141,7 @@ impl Pool {
             .sum()
     }
 
-    /// What all that waits here asks for.
+    /// Sum of what all waiting requests ask for.
     pub fn asked(&self) -> Amounts {
         let mut sum = Amounts::new();
         for account in self.accounts.values() {
@@ -150,19 +150,19 @@ impl Pool {
         sum
     }
 
-    /// How many requests of a subject wait here.
+    /// Number of requests of a subject that wait here.
     pub fn waiting_for(&self, subject: &Subject) -> usize {
         self.account(subject)
             .map_or(0, |account| account.queue.len())
     }
 
-    /// How many runs of a subject hold units of it.
+    /// Number of runs of a subject that hold resources here.
     pub fn running_for(&self, subject: &Subject) -> usize {
         self.account(subject)
             .map_or(0, |account| account.runs.len())
     }
 
-    /// The request that was submitted first of those that wait here.
+    /// The waiting request that was submitted first.
     pub fn oldest(&self) -> Option<&StepId> {
         let oldest = self
             .accounts
@@ -171,7 +171,7 @@ impl Pool {
         oldest.min().map(|(_, step)| step)
     }
 
-    /// How many runs hold units of it.
+    /// Number of runs that hold resources here.
     pub fn running(&self) -> usize {
         self.accounts
             .values()
@@ -179,12 +179,12 @@ impl Pool {
             .sum()
     }
 
-    /// The head that is promised a place for which nobody was told to go.
+    /// The head with a nomination for which nothing was preempted.
     pub fn soft_nomination(&self) -> Option<&StepId> {
         self.soft_nomination.as_ref()
     }
 
-    /// Its hosts, by name.
+    /// Hosts by name.
     pub(crate) fn hosts(&self) -> &BTreeMap<NodeName, Host> {
         &self.hosts
     }
@@ -197,7 +197,8 @@ impl Pool {
         self.accounts.get(subject)
     }
 
-    /// How much of a key there is: declared and at most what its hosts have, or what they have. `None`: unbounded here.
+    /// Capacity of a resource: the declared amount, but no more than the hosts have; or what the hosts have. `None`
+    /// means unbounded.
     pub fn capacity(&self, key: &str) -> Option<u64> {
         let detected = self.detected(key);
         match (self.terms.declared.get(key), detected) {
@@ -212,7 +213,7 @@ impl Pool {
         }
     }
 
-    /// What its remembered hosts have of a key that hosts count.
+    /// Sum over the hosts of a resource that they report.
     pub fn detected(&self, key: &str) -> Option<u64> {
         self.detected
             .iter()
@@ -220,25 +221,25 @@ impl Pool {
             .map(|(_, n)| n)
     }
 
-    /// How much of a key is declared.
+    /// Declared amount of a resource.
     pub fn declared(&self, key: &str) -> Option<u64> {
         self.terms.declared.get(key).copied()
     }
 
-    /// Whether policies and the pool count a key: declared ones and GPUs always, others that hosts count where a policy
-    /// names them.
+    /// Whether policies and the pool meter a resource: declared resources and GPUs always, other resources of hosts
+    /// if a policy names them.
     pub fn is_metered(&self, key: &str) -> bool {
         key == GPU
             || self.terms.declared.contains_key(key)
             || (HOST_KEYS.contains(&key) && self.named.contains_key(key))
     }
 
-    /// Whether a subject holds more than its reserved share of anything that is counted.
+    /// Whether a subject holds more than its reserved share of any resource.
     pub(crate) fn holds_excess(&self, account: &Account) -> bool {
         self.excess(account).next().is_some()
     }
 
-    /// The keys of which a subject holds more than its reserved share, with what it uses and what is reserved.
+    /// Resources of which a subject holds more than its reserved share, with the used and reserved amounts.
     pub(crate) fn excess<'a>(
         &self,
         account: &'a Account,
@@ -248,7 +249,7 @@ impl Pool {
         excess.map(|(key, used)| (key, used, account.reserved(key).unwrap_or(0)))
     }
 
-    /// Whether there was another is told.
+    /// Sets a policy; returns whether there was one before.
     pub(crate) fn put_policy(&mut self, subject: &Subject, policy: PolicySpec) -> bool {
         for key in policy.keys() {
             *self.named.entry(key.clone()).or_default() += 1;
@@ -288,12 +289,12 @@ impl Pool {
         self.drop_if_empty(subject);
     }
 
-    /// What whoever has no policy of his own may use.
+    /// The policy for everyone.
     fn default_policy(&self) -> Option<PolicySpec> {
         self.everyone.as_ref().map(|(_, policy)| policy.clone())
     }
 
-    /// Gives each account without a policy of its own the one of everyone.
+    /// Gives each account without a policy of its own the one for everyone.
     fn apply_default_policy(&mut self) {
         let default_policy = self.default_policy();
         for account in self.accounts.values_mut().filter(|it| !it.own) {
@@ -301,7 +302,7 @@ impl Pool {
         }
     }
 
-    /// The account of a subject, opened if it has none.
+    /// The account of a subject, opened if there is none.
     fn account_mut(&mut self, subject: &Subject) -> &mut Account {
         let default_policy = self.default_policy();
         let account = self.accounts.entry(subject.clone());
@@ -322,7 +323,7 @@ impl Pool {
         }
     }
 
-    /// Builds a subject's line anew.
+    /// Rebuilds the queue of a subject.
     pub(crate) fn rebuild_queue<'a>(
         &mut self,
         subject: &Subject,
@@ -348,7 +349,7 @@ impl Pool {
         }
     }
 
-    /// Only for who has a policy here.
+    /// Adds a request. The subject must have a policy here.
     pub(crate) fn enqueue(&mut self, request: &Request) {
         self.account_mut(&request.subject).queue.insert(request);
     }
@@ -372,7 +373,7 @@ impl Pool {
         }
     }
 
-    /// Promises units; the soft promise that this replaces comes back.
+    /// Records a nomination; returns the soft nomination that it replaces.
     pub(crate) fn nominate(&mut self, step: &StepId, nomination: &Nomination) -> Option<StepId> {
         if nomination.is_firm() {
             self.firm_nominations.insert(step.clone());
@@ -405,7 +406,7 @@ impl Pool {
         }
     }
 
-    /// The last of a run's units is free.
+    /// Returns the resources of a run that has released everything.
     pub(crate) fn refund(&mut self, attempt: &AttemptId, run: &Run) {
         self.releasing.remove(attempt);
         self.unindex_start(attempt, run.start_time());

@@ -1,8 +1,8 @@
-//! The requests of one subject that wait for one pool. Requests that are alike share their fate, so they form a class,
-//! and whoever goes through the queue looks at the first of each class only.
+//! The queue of one subject in one pool. Requests that are alike form a class: if the first of a class must wait, all
+//! of it must, so a decision looks only at the first of each class.
 //!
-//! A request's own priority permutes the subject's requests among the places that they already hold: the first by
-//! priority stands at the first of those places, and so on.
+//! The priority of a step only reorders the steps of its own subject: they exchange the places in the queue that they
+//! already hold.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -13,17 +13,17 @@ use sluice_common::id::StepId;
 
 use crate::model::request::{Request, RequestClass};
 
-/// One subject's line.
+/// The queue of one subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Queue {
     steps: BTreeMap<u64, StepId>,
     classes: BTreeMap<RequestClass, BTreeSet<u64>>,
     places: Vec<u64>,
-    /// Places by the priority of who holds them, each list sorted.
+    /// Places by the priority of the requests that hold them; each list is sorted.
     levels: BTreeMap<Reverse<i64>, Vec<u64>>,
-    /// What all of them ask for.
+    /// Sum of what all requests ask for.
     asked: Amounts,
-    /// Places of requests that are promised units and only wait for them to come free.
+    /// Places of requests with a firm nomination, which only wait for its release.
     nominated: BTreeSet<u64>,
 }
 
@@ -78,13 +78,13 @@ impl Queue {
         self.nominated.remove(&place);
     }
 
-    /// Those that are set aside.
+    /// Requests with a firm nomination.
     pub(crate) fn nominated(&self) -> impl Iterator<Item = &StepId> {
         let places = self.nominated.iter();
         places.filter_map(|place| self.steps.get(place))
     }
 
-    /// The first of each class that is not set aside.
+    /// The first request of each class without a firm nomination.
     pub(crate) fn heads(&self) -> impl Iterator<Item = &StepId> {
         self.classes.values().filter_map(|places| {
             let first = places
@@ -94,16 +94,17 @@ impl Queue {
         })
     }
 
-    /// Each class, with the first of it.
+    /// Each class with its first request.
     pub(crate) fn classes(&self) -> impl Iterator<Item = (&RequestClass, &StepId)> {
         let firsts = self.classes.iter();
         firsts.filter_map(|(class, places)| Some((class, self.steps.get(places.first()?)?)))
     }
 
-    /// Of each class the first that is not set aside, and those after it up to the first for which `limited_request_ahead` does not hold.
+    /// Of each class the first request without a firm nomination, and those after it up to the first for which
+    /// `passes` is false.
     pub(crate) fn heads_past<'a, F: Fn(&StepId) -> bool + Copy>(
         &'a self,
-        limited_request_ahead: F,
+        passes: F,
     ) -> impl Iterator<Item = &'a StepId> + use<'a, F> {
         self.classes.values().flat_map(move |places| {
             let places = places
@@ -113,13 +114,13 @@ impl Queue {
             let mut last = false;
             core::iter::from_fn(move || {
                 let step = steps.next().filter(|_| !last)?;
-                last = !limited_request_ahead(step);
+                last = !passes(step);
                 Some(step)
             })
         })
     }
 
-    /// The place at which a request of this line stands by its own priority.
+    /// The place of a request after reordering by its own priority.
     pub(crate) fn effective_place(&self, request: &Request) -> u64 {
         let ahead = self.levels.range(..Reverse(request.priority));
         let ahead: usize = ahead.map(|(_, places)| places.len()).sum();
@@ -131,19 +132,19 @@ impl Queue {
         effective_place.copied().unwrap_or(request.place)
     }
 
-    /// The place and the step that was submitted first.
+    /// The first submitted request, with its place.
     pub(crate) fn oldest(&self) -> Option<(u64, &StepId)> {
         self.steps
             .first_key_value()
             .map(|(place, step)| (*place, step))
     }
 
-    /// All of it, in the order of submission.
+    /// All requests in the order of submission.
     pub(crate) fn steps(&self) -> impl Iterator<Item = &StepId> {
         self.steps.values()
     }
 
-    /// What all of it asks for.
+    /// Sum of what all requests ask for.
     pub(crate) fn asked(&self) -> &Amounts {
         &self.asked
     }

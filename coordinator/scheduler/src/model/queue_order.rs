@@ -1,5 +1,4 @@
-//! Who goes first in a pool: requests inside their reserved share before those that must borrow, then higher policy
-//! priority, then first submission.
+//! Queue order: requests inside their reserved share first, then by policy priority, then by submission.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -11,7 +10,7 @@ use crate::model::pool::Pool;
 use crate::model::request::Request;
 use crate::model::scheduler::Scheduler;
 
-/// The rank of a request in a pool: the lowest goes first. Places are unique, so no two requests rank alike.
+/// The rank of a request in a pool; the lowest goes first. Places are unique, so ranks are too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct QueueRank {
     borrows: bool,
@@ -19,9 +18,9 @@ pub(crate) struct QueueRank {
     effective_place: u64,
 }
 
-/// Whether a request fits wholly into its subject's unused reserved share, over every metered key. What counts against
-/// one that cannot be made to give way is what cannot either: the subject's other runs in the share make room for it. What
-/// others of the subject are promised is as good as used: else all of a kind would take for a share that is enough for one.
+/// Whether a request fits wholly in its subject's unused reserved share, in every metered resource. Only
+/// non-preemptible use counts against a non-preemptible request, because other runs of the subject are preempted for
+/// it. Nominated use counts too; otherwise several requests would preempt for a share that is enough for one.
 pub(crate) fn is_in_share(
     scheduler: &Scheduler,
     pool: &Pool,
@@ -32,14 +31,14 @@ pub(crate) fn is_in_share(
     fits_share(pool, account, request, &against)
 }
 
-/// The same, against use that is only supposed.
+/// Whether a request would fit in its reserved share next to `used`.
 pub(crate) fn fits_share(
     pool: &Pool,
     account: &Account,
     request: &Request,
     used: &sluice_common::amount::Amounts,
 ) -> bool {
-    // What is frozen is judged as a whole: it is in share again where it would be if it started anew.
+    // A frozen run counts as a whole: it is in share again if it would be when it started anew.
     let kept = request.resumes.iter().flat_map(|it| it.kept.iter());
     let kept = kept.filter(|(key, _)| request.demand.get(key.as_str()) == 0);
     let kept = kept.map(|(key, _)| (key, 0));
@@ -67,8 +66,8 @@ pub(crate) fn rank(
     }
 }
 
-/// The first of each class of requests that wait for a pool, in order; where that is promised a place in another pool, the
-/// next of its class too, which may be the head of this one.
+/// The first request of each class that waits for a pool, in queue order. If it is nominated in another pool, the
+/// next of its class follows, which may become the head here.
 pub(crate) fn in_order<'a>(
     scheduler: &'a Scheduler,
     name: &PoolName,

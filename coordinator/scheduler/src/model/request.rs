@@ -1,4 +1,4 @@
-//! What waits and what runs, as far as scheduling sees it.
+//! Requests that wait and runs that hold resources, as the scheduler sees them.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -18,73 +18,71 @@ use crate::model::resources::HostResources;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub step: StepId,
-    /// On whose behalf.
     pub subject: Subject,
-    /// When it was submitted first, in order.
+    /// Order of first submission.
     pub place: u64,
     /// Order among the requests of its subject; higher goes first.
     pub priority: i64,
-    /// Whether it may be made to give way once it runs.
+    /// Whether the run may be preempted.
     pub preemptible: bool,
-    /// On how many distinct hosts it runs at once; at least 1.
+    /// Number of distinct hosts that it needs at once; at least 1.
     pub hosts: u32,
-    /// What it takes of each of them.
+    /// Resources on each host.
     pub each: HostResources,
-    /// What it takes of its pool: every key as often as there are hosts, `step_run` once.
+    /// Resources of the pool: every key multiplied by the number of hosts, `step_run` once.
     pub demand: Amounts,
-    /// The one pool that it may run in; `None` leaves the choice.
+    /// The only pool that it may run in; `None` means any.
     pub pool: Option<PoolName>,
-    /// The number of the record that accepted it: pools that were made later did not judge it. `None` for one that is judged
-    /// now.
+    /// Number of the record that accepted the step; pools created later are not open to it. `None` for a request that
+    /// is being checked now.
     pub accepted_at: Option<u64>,
-    /// Pools in which it may not run, whoever has a policy there.
+    /// Pools in which it may not run, whatever policies say.
     pub excluded_pools: BTreeSet<PoolName>,
-    /// What platforms of pools do not allow of it: it runs on no host of such hardware.
+    /// Restrictions by the platforms of each pool.
     pub guards: BTreeMap<PoolName, Guard>,
-    /// Hosts that it takes only where no other has room for it: their prolog has failed before it.
+    /// Hosts that it takes only if no other fits: their prolog failed for it before.
     pub avoided_hosts: BTreeSet<NodeName>,
-    /// Whether it would rather be frozen than stopped when it gives way.
+    /// Whether it prefers to be frozen rather than stopped when preempted.
     pub suspends: bool,
-    /// The frozen run that it would go on with; `None` where it would start anew.
+    /// The frozen run that it resumes; `None` for a new start.
     pub resumes: Option<Box<Resumption>>,
-    /// The platforms that it may run on, the one that it likes best first; none of them: any.
+    /// Platforms that it may run on, most preferred first; empty means any.
     pub platforms: Vec<PlatformName>,
-    /// Whether it says nothing of platforms, and takes the default of its pool.
+    /// Whether the step names no platform and takes the pool's default.
     pub takes_default: bool,
 }
 
-/// A run that holds units.
+/// A run that holds resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// What it was before; its own pool may be another now than it named.
+    /// The request that was granted; its `pool` may differ from the pool of the run.
     pub request: Request,
     /// The pool that granted it.
     pub pool: PoolName,
-    /// Hosts whose units it still holds.
+    /// Hosts whose resources it still holds.
     pub holding: BTreeSet<NodeName>,
-    /// When it was granted.
     pub granted: Time,
-    /// When it began to work, if it did.
+    /// When it started, if it did.
     pub started: Option<Time>,
-    /// When it last saved its work, if it did.
+    /// When it last saved a checkpoint, if it did.
     pub saved: Option<Time>,
-    /// Whether it is being stopped, or has ended: its units come back by themselves.
+    /// Whether it is stopping or has ended; its resources are released without a decision.
     pub stopping: bool,
-    /// The waiters around which it was granted: they may take it back.
+    /// Waiting requests that it went past; they may take its resources back.
     pub backfill: BTreeSet<StepId>,
-    /// The GPUs that it was given, by host.
+    /// GPUs of the run by host.
     pub gpus: BTreeMap<NodeName, GpuUuids>,
-    /// Where it is frozen, or to be.
+    /// Set while it is frozen or being frozen.
     pub frozen: Option<Box<FreezeState>>,
 }
 
-/// The platforms that a step asks for. What is no name was refused when it was submitted.
+/// The platforms that a step asks for. Malformed names were rejected at submission.
 fn asked_by(spec: &StepSpec) -> Vec<PlatformName> {
     let asked = spec.platform.as_deref().map(platform::parse_platforms);
     asked.and_then(Result::ok).unwrap_or_default()
 }
 
-/// What `each` of `hosts` hosts gives, as a pool counts it.
+/// The demand on a pool of `hosts` hosts that take `each`.
 pub fn demand(each: &Amounts, hosts: u32) -> Amounts {
     each.iter()
         .map(|(key, n)| match key.as_str() {
@@ -94,8 +92,8 @@ pub fn demand(each: &Amounts, hosts: u32) -> Amounts {
         .collect()
 }
 
-/// What makes requests of one subject alike for every rule but their place: where the first of them must wait, all do.
-/// One that was submitted later may run in newer pools besides.
+/// Groups requests of one subject that are alike for every rule but their place: if the first must wait, all must. A
+/// later one may run in newer pools too.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RequestClass {
     preemptible: bool,
@@ -108,12 +106,12 @@ pub(crate) struct RequestClass {
     excluded_pools: BTreeSet<PoolName>,
     guards: BTreeMap<PoolName, Guard>,
     priority: i64,
-    /// What is frozen goes on with itself alone.
+    /// A frozen run is alike to itself only.
     resumes: Option<AttemptId>,
 }
 
 impl Request {
-    /// What a step asks for, at its place.
+    /// The request of a step at a place in the queue.
     pub fn from_spec(step: StepId, place: u64, spec: &StepSpec) -> Self {
         Self {
             step,
@@ -136,7 +134,7 @@ impl Request {
         }
     }
 
-    /// The same request for other amounts on each host.
+    /// The same request with other amounts on each host.
     pub fn with_amounts(&self, amounts: &Amounts) -> Self {
         Self {
             each: HostResources::from_amounts(amounts),
@@ -145,15 +143,14 @@ impl Request {
         }
     }
 
-    /// Whether it may run in a pool in which its subject has a policy and that was made by the record of number `made`: in
-    /// none that it was not judged for.
+    /// Whether it may run in a pool that was created by record `made`, if its subject has a policy there.
     pub fn may_run_in(&self, name: &PoolName, made: u64) -> bool {
         self.pool.as_ref().is_none_or(|only| only == name)
             && !self.excluded_pools.contains(name)
             && !self.is_older_than(made)
     }
 
-    /// Whether it was judged before a pool was made. What is frozen was started there, and goes on.
+    /// Whether it was accepted before the pool was created. Frozen runs stay in the pool in which they started.
     pub fn is_older_than(&self, made: u64) -> bool {
         self.accepted_at.is_some_and(|at| at < made) && self.resumes.is_none()
     }
@@ -176,8 +173,9 @@ impl Request {
 }
 
 impl Run {
-    /// What its loss would cost now, in seconds of a GPU, or of a core where it holds none, since it began or last saved
-    /// its work. A run that has not begun costs nothing. Only whole seconds of its age count: who gives way must not hang on how fast a host starts.
+    /// Work that would be lost by stopping the run now: GPU-seconds (core-seconds without GPUs) since it started or
+    /// last saved a checkpoint. A run that has not started loses nothing. Only whole seconds count, so that the
+    /// choice of victims does not depend on how fast a host starts processes.
     pub(crate) fn work(&self, now: Time) -> u128 {
         let since = self
             .started
@@ -192,13 +190,13 @@ impl Run {
         per_host * u128::from(*hosts) * u128::from(elapsed)
     }
 
-    /// When the attempt began: its start, or its grant where it has not started.
+    /// When the run started, or when it was granted if it has not started.
     pub(crate) fn start_time(&self) -> Time {
         self.started.unwrap_or(self.granted)
     }
 }
 
-/// Units by host.
+/// Resources by host.
 pub(crate) type ResourcesByHost = BTreeMap<NodeName, HostResources>;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Requests that are alike, for those who ask what becomes of all of them: they share their fate, so one is looked at.
+//! Groups of alike requests, for callers that ask about all of them: one of each group is checked.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -13,12 +13,12 @@ use crate::model::scheduler::Scheduler;
 pub struct RequestKind {
     subject: Subject,
     class: RequestClass,
-    /// The one of them that goes first.
+    /// The first of them in the queue.
     pub first: StepId,
 }
 
 impl Scheduler {
-    /// The kinds of requests that wait for a pool: of a subject, or all.
+    /// The kinds of requests that wait for a pool: of one subject, or all.
     pub fn kinds_in(&self, name: &PoolName, subject: Option<&Subject>) -> BTreeSet<RequestKind> {
         let Some(pool) = self.pools.get(name) else {
             return BTreeSet::new();
@@ -36,7 +36,7 @@ impl Scheduler {
         kinds.collect()
     }
 
-    /// The requests of a kind that wait still.
+    /// Requests of a kind that still wait.
     pub fn alike(&self, kind: &RequestKind) -> Vec<StepId> {
         let waiting = self.waiting.get(&kind.subject).into_iter().flatten();
         let alike = waiting.filter(|step| {

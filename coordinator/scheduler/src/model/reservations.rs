@@ -1,4 +1,5 @@
-//! What is kept free for others than a request: what they are nominated for, beyond what the runs that they await still hold.
+//! Resources that are reserved for other requests: what they are nominated for, less what the runs that they await
+//! still hold.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -15,14 +16,14 @@ use crate::model::request::{Request, ResourcesByHost, Run};
 use crate::model::resources::HostResources;
 use crate::model::scheduler::Scheduler;
 
-/// Units of a host that are kept free for others.
+/// Resources of one host that are reserved for others.
 #[derive(Clone, Debug, Default)]
 pub struct ReservedOnHost {
-    /// With GPUs of whatever kind.
+    /// Resources with GPUs of any kind.
     any_gpus: HostResources,
-    /// GPUs of a platform.
+    /// GPUs by platform.
     by_platform: BTreeMap<PlatformName, u64>,
-    /// GPUs as they are, by kind.
+    /// Exact GPUs, by kind.
     exact: GpusByKind,
 }
 
@@ -36,7 +37,7 @@ impl ReservedOnHost {
         *self.by_platform.entry(platform.clone()).or_default() += units.gpus();
     }
 
-    /// Adds GPUs that are to be free as they are, whatever they are.
+    /// Adds exact GPUs that must be free.
     fn add_exact(&mut self, host: Option<&Host>, units: HostResources, own: Vec<&String>) {
         let units = units.with_gpus(own.len() as u64);
         let Some(host) = host.filter(|host| host.is_mixed()) else {
@@ -48,8 +49,8 @@ impl ReservedOnHost {
         }
     }
 
-    /// The part of it that a request for a platform may not take, so that what is left serves the others: whoever takes
-    /// any GPU, or any of a wide platform, can have those that nobody else does.
+    /// The part that a request for a platform may not take, so that the rest still serves the others: a request that
+    /// accepts many kinds gets those that no other needs.
     fn unavailable_to(&self, host: &Host, platform: Option<&PlatformName>) -> HostResources {
         if platform.is_none() || !host.is_mixed() {
             let named: u64 = self.by_platform.values().chain(self.exact.values()).sum();
@@ -69,8 +70,8 @@ impl ReservedOnHost {
         self.any_gpus.with_gpus(there - left + unserved)
     }
 
-    /// What is left of the free GPUs of a host when all this is dealt out, and how many are missing of what a request
-    /// by a view would compete for.
+    /// Assigns the free GPUs of a host to all reservations; returns what is left, and how many GPUs are missing of
+    /// those that a request for `platform` competes for.
     pub fn match_gpus(
         &self,
         free: &GpusByKind,
@@ -89,7 +90,8 @@ impl ReservedOnHost {
                 unserved += wanted - served;
             }
         };
-        // Those first that have the least choice: if somebody must go without, it is who could have had others.
+        // Requests with the least choice first: if GPUs are missing, they are missing for those that could have had
+        // others.
         for (own, gpus) in &self.exact {
             serve(&|kind| kind == own, *gpus);
         }
@@ -101,7 +103,7 @@ impl ReservedOnHost {
     }
 }
 
-/// A host in the pool of a promise.
+/// A host in the pool of a nomination.
 fn host_of<'a>(
     scheduler: &'a Scheduler,
     nomination: &Nomination,
@@ -111,19 +113,19 @@ fn host_of<'a>(
     pool.hosts().get(node)
 }
 
-/// Units that are kept free for others.
+/// Resources that are reserved for others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reservations {
     hosts: BTreeMap<NodeName, ReservedOnHost>,
     pub(crate) pool: Amounts,
-    /// Runs whose units come to them.
+    /// Runs whose resources are reserved for these nominations.
     pub(crate) awaited: BTreeSet<AttemptId>,
-    /// GPUs that are to be free as they are, by host.
+    /// Exact GPUs that must be free, by host.
     pub(crate) gpus: BTreeMap<NodeName, GpuUuids>,
 }
 
 impl Reservations {
-    /// Adds what a promise to `request` keeps: what it needs beyond what the runs that it awaits still hold.
+    /// Adds what a nomination reserves: what the request needs beyond what the awaited runs still hold.
     pub(crate) fn add(
         &mut self,
         scheduler: &Scheduler,
@@ -133,7 +135,7 @@ impl Reservations {
         self.add_with_release(scheduler, request, nomination, |_, run| run.releases());
     }
 
-    /// The same, where `releases` says what comes back of each of those runs.
+    /// Adds a nomination; `releases` says what each awaited run releases.
     pub(crate) fn add_with_release(
         &mut self,
         scheduler: &Scheduler,
@@ -166,7 +168,7 @@ impl Reservations {
             match &request.resumes {
                 None => reservations.add(platform, missing),
                 Some(resumes) => {
-                    // Which of its own GPUs those hold, not how many they hold in all.
+                    // Count exactly those of its own GPUs that these runs hold.
                     let awaits = nomination.awaits.iter().filter_map(|id| scheduler.run(id));
                     let coming: Vec<&GpuUuids> =
                         awaits.filter_map(|run| run.gpus_on(node)).collect();
@@ -183,13 +185,13 @@ impl Reservations {
         }
     }
 
-    /// What was frozen goes on with its own GPUs and no others.
+    /// A frozen run resumes on its own GPUs only.
     fn add_exact_gpus(&mut self, resumes: &Resumption) {
         let gpus = self.gpus.entry(resumes.node.clone()).or_default();
         gpus.extend(resumes.gpus.iter().cloned());
     }
 
-    /// Adds all that a promise to `request` is about.
+    /// Adds everything that a nomination is for, including what the awaited runs still hold.
     pub(crate) fn add_in_full(
         &mut self,
         scheduler: &Scheduler,
@@ -212,8 +214,8 @@ impl Reservations {
         }
     }
 
-    /// How many of these GPUs of a host are missing for who takes them as they are, where others are to have what is kept
-    /// for them as GPUs of a platform. The runs for which `is_gone` holds are thought away.
+    /// Number of these exact GPUs of a host that are missing if the other reservations get theirs. Runs for which
+    /// `is_gone` holds count as released.
     pub(crate) fn missing_gpus(
         &self,
         node: &NodeName,
@@ -238,12 +240,12 @@ impl Reservations {
         missing.sum()
     }
 
-    /// What is kept of one host alone.
+    /// Takes the reservations of one host.
     pub(crate) fn into_host(mut self, node: &NodeName) -> ReservedOnHost {
         self.hosts.remove(node).unwrap_or_default()
     }
 
-    /// What of a host a request for a platform, or for any, may not take.
+    /// Resources of a host that a request for a platform may not take.
     pub(crate) fn unavailable_on(
         &self,
         node: &NodeName,
@@ -258,14 +260,14 @@ impl Reservations {
 }
 
 impl Scheduler {
-    /// Whether a promise awaits runs, and every one of them is being stopped or has ended.
+    /// Whether a nomination awaits runs, and all of them are being released.
     pub(crate) fn awaits_only_releasing(&self, nomination: &Nomination) -> bool {
         let mut awaited = nomination.awaits.iter().filter_map(|id| self.run(id));
         !nomination.awaits.is_empty() && awaited.all(Run::is_releasing)
     }
 
-    /// What is promised of a host to others than `step`: all of it, and the firm part, which is kept from what is granted
-    /// around a head as well.
+    /// Reservations on a host for requests other than `step`: all of them, and the firm ones, which backfill may not
+    /// take either.
     pub fn reserved_on(&self, node: &NodeName, step: &StepId) -> [ReservedOnHost; 2] {
         let Some(pool) = self
             .pool_of_host

@@ -1,15 +1,15 @@
-//! Amounts of the keys that hosts bound, as a small value that can be copied and compared: the arithmetic of
-//! fitting runs on these, the rest of the product on [`Amounts`].
+//! Amounts of the resources that hosts bound, as a small value that is copied and compared cheaply. Scheduling
+//! computes with these, the rest of the product with [`Amounts`].
 
 use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STEP_RUN, STORAGE_MB};
 
-/// The keys that hosts report, in the order in which shortages are named.
+/// The resources that hosts report, in the order in which messages name shortages.
 pub const HOST_KEYS: [&str; 4] = [GPU, MCPU, MEMORY_MB, STORAGE_MB];
 
-/// The keys that hosts bound: those, and how many steps one may hold at once.
+/// The resources that hosts bound: those, and the number of steps at once.
 const BOUNDED: [&str; 5] = [GPU, MCPU, MEMORY_MB, STORAGE_MB, STEP_RUN];
 
-/// How much of each of [`BOUNDED`].
+/// Amount of each resource in [`BOUNDED`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostResources([u64; 5]);
 
@@ -19,7 +19,7 @@ impl HostResources {
         Self(BOUNDED.map(|key| amounts.get(key)))
     }
 
-    /// The same as amounts by key.
+    /// Converts to amounts by key.
     pub fn amounts(self) -> Amounts {
         self.iter()
             .fold(Amounts::new(), |sum, (key, n)| sum.with(key, n))
@@ -35,7 +35,6 @@ impl HostResources {
             .map_or(0, |(_, n)| n)
     }
 
-    /// How many GPUs.
     pub const fn gpus(self) -> u64 {
         self.0[0]
     }
@@ -44,39 +43,39 @@ impl HostResources {
         self.0[1]
     }
 
-    /// The same with so many steps at once.
+    /// A copy with another number of steps.
     pub const fn with_steps(mut self, steps: u64) -> Self {
         self.0[4] = steps;
         self
     }
 
-    /// The same with so many GPUs.
+    /// A copy with another number of GPUs.
     pub const fn with_gpus(mut self, gpus: u64) -> Self {
         self.0[0] = gpus;
         self
     }
 
-    /// Whether `self` holds all of `request`.
+    /// Whether `self` is at least `request` in every resource.
     pub fn cover(self, request: Self) -> bool {
         self.0.iter().zip(request.0).all(|(have, ask)| *have >= ask)
     }
 
-    /// So many times as much.
+    /// Multiplies every resource.
     pub(crate) fn times(self, n: u64) -> Self {
         Self(self.0.map(|amount| amount.saturating_mul(n)))
     }
 
-    /// The amounts of what a GPU needs beside it: cores, memory and disk space.
+    /// The resources other than GPUs and steps: CPU, memory and disk.
     pub(crate) fn beside_gpus(self) -> impl Iterator<Item = u64> {
         self.0.into_iter().skip(1).take(3)
     }
 
-    /// Adds each resource; a sum that would overflow is the largest number.
+    /// Adds each resource; saturates on overflow.
     pub fn plus(self, other: Self) -> Self {
         self.zip(other, u64::saturating_add)
     }
 
-    /// What is left; nothing of a key of which more is taken than there is.
+    /// Subtracts each resource; saturates at 0.
     pub fn less(self, other: Self) -> Self {
         self.zip(other, u64::saturating_sub)
     }
@@ -85,7 +84,8 @@ impl HostResources {
         Self(core::array::from_fn(|i| f(self.0[i], other.0[i])))
     }
 
-    /// The first key of which `request` asks more than there is, with what is asked and what there is.
+    /// The first resource of which `request` asks for more than there is, with the amount asked and the amount there
+    /// is.
     pub(crate) fn first_shortage(self, request: Self) -> Option<(&'static str, u64, u64)> {
         let pairs = request.iter().zip(self.0);
         pairs

@@ -1,5 +1,5 @@
-//! What the scheduler knows, and how each fact changes it: pools, hosts, requests, runs and nominations, each with its
-//! index, so that no decision walks all steps or all hosts.
+//! The state of the scheduler, and how each fact changes it. Every fact is indexed, so that no decision goes through
+//! all steps or all hosts.
 
 mod freezing;
 
@@ -17,40 +17,39 @@ use crate::model::nomination::Nomination;
 use crate::model::pool::{Pool, PoolTerms};
 use crate::model::request::{Request, Run};
 
-/// Everything that scheduling sees.
+/// Everything that the scheduler knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scheduler {
     pub(crate) pools: BTreeMap<PoolName, Pool>,
-    /// Which pool each host is in.
     pub(crate) pool_of_host: BTreeMap<NodeName, PoolName>,
     pub(crate) requests: BTreeMap<StepId, Request>,
-    /// The requests of each subject.
+    /// Waiting requests by subject.
     pub(crate) waiting: BTreeMap<Subject, BTreeSet<StepId>>,
     pub(crate) runs: BTreeMap<AttemptId, Run>,
     pub(crate) nominations: BTreeMap<StepId, Nomination>,
-    /// The requests whose promises await the end of a run.
+    /// Nominated requests by the run whose end they await.
     pub(crate) awaiting: BTreeMap<AttemptId, BTreeSet<StepId>>,
-    /// Runs of pools that are no more.
+    /// Runs of deleted pools.
     pub(crate) orphaned_runs: BTreeMap<PoolName, BTreeSet<AttemptId>>,
 }
 
 impl Scheduler {
-    /// A pool by its name; `None` if there is none.
+    /// A pool by name.
     pub fn pool(&self, name: &PoolName) -> Option<&Pool> {
         self.pools.get(name)
     }
 
-    /// Every pool, by name.
+    /// All pools by name.
     pub fn pools(&self) -> impl Iterator<Item = (&PoolName, &Pool)> {
         self.pools.iter()
     }
 
-    /// Every request that waits, by step.
+    /// All waiting requests by step.
     pub fn requests(&self) -> impl Iterator<Item = &Request> {
         self.requests.values()
     }
 
-    /// What holds units of a host, by attempt.
+    /// Runs that hold resources of a host, by attempt.
     pub fn runs_on(&self, node: &NodeName) -> Vec<AttemptId> {
         let host = self.host(node);
         host.into_iter()
@@ -58,38 +57,36 @@ impl Scheduler {
             .collect()
     }
 
-    /// How many GPUs a host has.
+    /// Number of GPUs of a host.
     pub fn gpus_of(&self, node: &NodeName) -> u64 {
         self.host(node).map_or(0, |host| host.capacity.gpus())
     }
 
-    /// Every run that holds units, by attempt.
+    /// All runs that hold resources, by attempt.
     pub fn runs(&self) -> impl Iterator<Item = (&AttemptId, &Run)> {
         self.runs.iter()
     }
 
-    /// A request that waits.
     pub fn request(&self, step: &StepId) -> Option<&Request> {
         self.requests.get(step)
     }
 
-    /// A run that holds units.
     pub fn run(&self, attempt: &AttemptId) -> Option<&Run> {
         self.runs.get(attempt)
     }
 
-    /// Where a request is promised a place.
+    /// The nomination of a request.
     pub fn nomination(&self, step: &StepId) -> Option<&Nomination> {
         self.nominations.get(step)
     }
 
-    /// Makes a pool, or gives one other terms.
+    /// Creates a pool or changes its terms.
     pub fn put_pool(&mut self, name: &PoolName, terms: PoolTerms) {
         let made = !self.pools.contains_key(name);
         let pool = self.pools.entry(name.clone()).or_default();
         pool.set_terms(terms);
         if made {
-            // One of this name may have been deleted while runs of it went on.
+            // A pool of this name may have been deleted while its runs went on.
             for id in self.orphaned_runs.remove(name).into_iter().flatten() {
                 if let Some(run) = self.runs.get(&id) {
                     pool.hold(&id, run);
@@ -98,8 +95,8 @@ impl Scheduler {
         }
     }
 
-    /// A pool without hosts is no more. What it granted and is not free yet is counted by nobody; what waited for it alone
-    /// waits for nothing.
+    /// Removes a pool without hosts. Its remaining runs belong to no account; requests that waited for it alone wait
+    /// for nothing.
     pub fn remove_pool(&mut self, name: &PoolName) {
         let promised: Vec<StepId> = self.nominated_in(name).cloned().collect();
         for step in promised {
@@ -115,30 +112,30 @@ impl Scheduler {
         }
     }
 
-    /// The requests that are promised a place in a pool.
+    /// Requests that are nominated in a pool.
     pub fn nominated_in(&self, name: &PoolName) -> impl Iterator<Item = &StepId> {
         let pool = self.pools.get(name).into_iter();
         pool.flat_map(|pool| pool.firm_nominations.iter().chain(&pool.soft_nomination))
     }
 
-    /// The requests whose promises await the end of a run.
+    /// Requests whose nominations await the end of a run.
     pub fn awaiting(&self, attempt: &AttemptId) -> impl Iterator<Item = &StepId> {
         self.awaiting.get(attempt).into_iter().flatten()
     }
 
-    /// Binds a subject to a pool, or on other terms. Requests that wait for its subject wait here too from now on.
+    /// Sets the policy of a subject in a pool. The subject's waiting requests join the queue of this pool.
     pub fn put_policy(&mut self, pool: &PoolName, subject: &Subject, policy: PolicySpec) {
         let Some(known) = self.pools.get_mut(pool) else {
             return;
         };
-        // Who stands in its queue, and where, hangs on whether there is a policy and not on what it says.
+        // The queue depends on whether there is a policy, not on what it says.
         let had_one = known.put_policy(subject, policy);
         if !had_one {
             self.rebuild_affected_queues(pool, subject);
         }
     }
 
-    /// Ends the binding of a subject to a pool. What it runs there goes on.
+    /// Removes the policy of a subject in a pool. Its runs there go on.
     pub fn remove_policy(&mut self, pool: &PoolName, subject: &Subject) {
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.remove_policy(subject);
@@ -146,7 +143,7 @@ impl Scheduler {
         self.rebuild_affected_queues(pool, subject);
     }
 
-    /// The policy of everyone concerns whoever waits.
+    /// The policy for everyone affects all subjects with waiting requests.
     fn rebuild_affected_queues(&mut self, pool: &PoolName, subject: &Subject) {
         if !subject.is_everyone() {
             return self.rebuild_queue_of(pool, subject);
@@ -169,8 +166,7 @@ impl Scheduler {
         pool.rebuild_queue(subject, waiting, is_nominated);
     }
 
-    /// Puts a host into a pool, or changes it: what it has, what is granted of it that it no longer has, and whether it
-    /// takes work.
+    /// Adds a host to a pool, or changes what it has and whether it takes new work.
     pub fn put_host(
         &mut self,
         node: &NodeName,
@@ -194,7 +190,6 @@ impl Scheduler {
             .put_host(node, host);
     }
 
-    /// Forgets a host.
     pub fn remove_host(&mut self, node: &NodeName) {
         self.take_host(node);
     }
@@ -204,25 +199,22 @@ impl Scheduler {
         self.pools.get_mut(&pool)?.remove_host(node)
     }
 
-    /// The pool that a host is in.
     pub(crate) fn pool_of_host_mut(&mut self, node: &NodeName) -> Option<&mut Pool> {
         self.pools.get_mut(self.pool_of_host.get(node)?)
     }
 
-    /// A host, by the name of its node.
     pub(crate) fn host(&self, node: &NodeName) -> Option<&Host> {
         let home = self.pools.get(self.pool_of_host.get(node)?)?;
         home.hosts().get(node)
     }
 
-    /// Changes a host in place.
     pub(crate) fn change_host(&mut self, node: &NodeName, change: impl FnOnce(&mut Host)) {
         if let Some(home) = self.pool_of_host_mut(node) {
             home.change_host(node, change);
         }
     }
 
-    /// A request begins to wait in every pool where its subject has a policy, or in the one that it names.
+    /// Queues a request in every pool where its subject has a policy, or in the one that it names.
     pub fn enqueue(&mut self, request: Request) {
         for (_, pool) in self.pools_for_mut(&request) {
             pool.enqueue(&request);
@@ -232,7 +224,7 @@ impl Scheduler {
         self.requests.insert(request.step.clone(), request);
     }
 
-    /// A request waits no longer, whatever became of it; its nomination ends with it.
+    /// Removes a request from all queues, with its nomination.
     pub fn dequeue(&mut self, step: &StepId) {
         self.withdraw(step);
         let Some(request) = self.requests.remove(step) else {
@@ -249,7 +241,7 @@ impl Scheduler {
         }
     }
 
-    /// Units are granted to a run.
+    /// Grants resources to a run.
     pub fn hold(&mut self, attempt: &AttemptId, run: Run) {
         match self.pools.get_mut(&run.pool) {
             Some(pool) => pool.hold(attempt, &run),
@@ -268,7 +260,7 @@ impl Scheduler {
         self.runs.insert(attempt.clone(), run);
     }
 
-    /// A run has begun to work: what its loss would cost counts from here.
+    /// A run started: its lost work counts from here.
     pub fn start(&mut self, attempt: &AttemptId, at: Time) {
         let Some(run) = self.runs.get_mut(attempt) else {
             return;
@@ -280,14 +272,14 @@ impl Scheduler {
         }
     }
 
-    /// A run has saved its work: what its loss would cost counts from here.
+    /// A run saved a checkpoint: its lost work counts from here.
     pub fn save(&mut self, attempt: &AttemptId, at: Time) {
         if let Some(run) = self.runs.get_mut(attempt) {
             run.saved = Some(at);
         }
     }
 
-    /// A run is being stopped: its units come back by themselves, so it is no victim any more.
+    /// A run is stopping: its resources will be released, so it is no victim any more.
     pub fn stop(&mut self, attempt: &AttemptId) {
         if let Some(run) = self.runs.get_mut(attempt) {
             run.stopping = true;
@@ -297,7 +289,7 @@ impl Scheduler {
         }
     }
 
-    /// A run's units on one host are free.
+    /// A run released its resources on one host.
     pub fn release(&mut self, attempt: &AttemptId, node: &NodeName) {
         let Some(run) = self.runs.get_mut(attempt) else {
             return;
@@ -318,7 +310,7 @@ impl Scheduler {
         }
     }
 
-    /// A run's pool gets back what it was granted.
+    /// Returns what a run was granted to its pool.
     fn refund(&mut self, attempt: &AttemptId, run: &Run) {
         if let Some(pool) = self.pools.get_mut(&run.pool) {
             return pool.refund(attempt, run);
@@ -331,8 +323,8 @@ impl Scheduler {
         }
     }
 
-    /// A request is promised a place. It takes the place of a promise that it had, and a soft one that of the pool's
-    /// last soft one.
+    /// Nominates a request. This replaces an earlier nomination of the request, and a soft nomination replaces the
+    /// pool's last soft one.
     pub fn nominate(&mut self, step: &StepId, nomination: Nomination) {
         self.withdraw(step);
         let Some(pool) = self.pools.get_mut(&nomination.pool) else {
@@ -369,7 +361,7 @@ impl Scheduler {
         Some(nomination)
     }
 
-    /// A promise ends.
+    /// Ends a nomination.
     pub fn withdraw(&mut self, step: &StepId) {
         let Some(nomination) = self.drop_nomination(step) else {
             return;
@@ -394,7 +386,7 @@ impl Scheduler {
         })
     }
 
-    /// The runs that hold units of a pool: of a subject, or all.
+    /// Runs that hold resources of a pool: of one subject, or all.
     pub fn runs_of<'a>(
         &'a self,
         pool: &PoolName,
@@ -406,7 +398,7 @@ impl Scheduler {
         ids.filter_map(|id| Some((id, self.runs.get(id)?)))
     }
 
-    /// The pool that a request prefers among those in which it waits.
+    /// The most preferred pool of those in which a request waits.
     pub fn preferred_pool(&self, request: &Request) -> Option<&PoolName> {
         let waits = self
             .pools

@@ -1,4 +1,4 @@
-//! Requests that no pool could ever grant.
+//! Finds requests that a pool could never grant.
 
 use alloc::vec::Vec;
 
@@ -14,42 +14,42 @@ use crate::placement::request_in_pool::RequestInPool;
 /// Why a request could never be granted in a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Infeasible {
-    /// The pool does not count this key at all.
+    /// The pool does not know this resource.
     UnknownResource { key: ResourceKey },
-    /// It asks for more than the pool has.
+    /// The request asks for more than the pool has.
     ExceedsPoolCapacity {
         key: ResourceKey,
         asked: u64,
-        /// What there is.
+        /// Capacity of the pool.
         capacity: u64,
     },
-    /// It asks for more than its subject may ever use.
+    /// The request asks for more than its subject's limit.
     ExceedsLimit {
         key: ResourceKey,
         asked: u64,
-        /// What the policy allows.
+        /// Limit of the policy.
         limit: u64,
     },
-    /// It cannot be made to give way, and asks for more than is reserved.
+    /// The request is not preemptible and asks for more than is reserved.
     ExceedsReserved {
         key: ResourceKey,
         asked: u64,
-        /// What is reserved.
+        /// Reserved amount.
         reserved: u64,
     },
-    /// Too few hosts that the pool remembers are large enough, even when empty.
+    /// Too few hosts of the pool are large enough, even when empty.
     NoHostFits {
-        /// How many are.
+        /// Number of hosts that are.
         hosts: usize,
     },
 }
 
 impl Scheduler {
-    /// Whether a request could ever be granted in one of its pools; if not, why in each, most preferred first. An
-    /// empty list says that its subject has no policy.
+    /// Checks whether a request could ever be granted in one of its pools; if not, returns the reason for each, most
+    /// preferred first. An empty list means that its subject has no policy.
     ///
     /// # Errors
-    /// Where it could not.
+    /// The request could never be granted.
     pub fn admit(
         &self,
         request: &Request,
@@ -68,8 +68,8 @@ impl Scheduler {
         Err(reasons)
     }
 
-    /// Why a request could never be granted in a pool; `None` where it could, or its subject has no policy there. One that
-    /// may pend is not held to what hosts there are.
+    /// Why a request could never be granted in a pool; `None` if it could, or if its subject has no policy there.
+    /// With `allow_pending`, present hosts do not matter.
     pub fn infeasible(
         &self,
         pool: &Pool,
@@ -81,13 +81,13 @@ impl Scheduler {
 }
 
 impl RequestInPool<'_> {
-    /// The first rule by which the request could never be granted here. One that waits for the first host of a platform
-    /// is not held to what hosts there are.
+    /// The first rule by which the request could never be granted here. Present hosts do not matter to a request that
+    /// waits for the first host of a platform.
     pub(crate) fn infeasible(&self, allow_pending: bool) -> Option<Infeasible> {
         self.infeasible_now(allow_pending || self.pool.awaits_platform(self.request))
     }
 
-    /// The same, whatever may be waited for.
+    /// The same check without regard to awaited platforms.
     pub(crate) fn infeasible_now(&self, allow_pending: bool) -> Option<Infeasible> {
         let keys = || self.request.demand.iter();
         let unknown = keys().find(|(key, _)| !self.is_known(key.as_str()));
@@ -106,7 +106,7 @@ impl RequestInPool<'_> {
         HOST_KEYS.contains(&key) || key == STEP_RUN || self.pool.declared(key).is_some()
     }
 
-    /// What hosts report may grow with the next host, so one that may pend is not held to it.
+    /// Reported capacity may grow with the next host, so a request with `allow_pending` is not checked against it.
     fn over_capacity(
         &self,
         key: &ResourceKey,

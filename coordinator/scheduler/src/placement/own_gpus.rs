@@ -1,4 +1,4 @@
-//! Which GPUs of a host are given, and which of them frozen runs wait for: what is frozen goes on with its own alone.
+//! Chooses GPUs of a host, and knows which of them frozen runs wait for: a frozen run resumes on its own GPUs only.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -15,8 +15,8 @@ use crate::model::scheduler::Scheduler;
 use crate::placement::request_in_pool::RequestInPool;
 
 impl Scheduler {
-    /// How much memory of a run's host, of its pool and of its subject's limit may be taken beside what it holds and what
-    /// others are promised: at most so much.
+    /// Memory that can be taken beyond the run's own and the reservations of others: on its host, in its pool and
+    /// within its subject's limit, at most `wanted`.
     pub fn free_beside(&self, attempt: &AttemptId, node: &NodeName, wanted: u64) -> u64 {
         let Some(run) = self.runs.get(attempt).filter(|_| wanted > 0) else {
             return 0;
@@ -31,7 +31,7 @@ impl Scheduler {
         let mut reservations = Reservations::default();
         for step in &pool.firm_nominations {
             if let (Some(request), Some(nomination)) = (self.request(step), self.nomination(step)) {
-                // It is not said to be freezing yet.
+                // The run is not marked as freezing yet.
                 reservations.add_with_release(self, request, nomination, |id, run| {
                     match id == attempt {
                         true => run.releases_when_frozen(),
@@ -58,7 +58,7 @@ impl Scheduler {
         wanted.min(free).min(declared).min(limit)
     }
 
-    /// Which of the free GPUs of a host to give: the first, but those last for which frozen runs wait.
+    /// Chooses free GPUs of a host: the first ones, but those that frozen runs wait for last.
     pub fn choose_gpus<T: Ord>(
         &self,
         node: &NodeName,
@@ -74,14 +74,14 @@ impl Scheduler {
         chosen.map(|(_, _, gpu)| gpu).collect()
     }
 
-    /// The GPUs for which frozen runs wait that would be given to who takes so many of a host, for want of others. `None`
-    /// where others are enough.
+    /// GPUs that frozen runs wait for and that a request for `wanted` GPUs of a host would get for lack of others.
+    /// `None` if others are enough.
     pub(crate) fn awaited_gpus_to_grant(&self, node: &NodeName, wanted: u64) -> Option<GpuUuids> {
         let home = self
             .pool_of_host
             .get(node)
             .and_then(|pool| self.pools.get(pool))?;
-        // Of hosts with several platforms it is not known which of them are free.
+        // On hosts of several platforms it is not known which GPUs are free.
         let host = home.hosts().get(node).filter(|host| !host.is_mixed())?;
         let runs = host.runs.iter().filter_map(|id| self.runs.get(id));
         let held = runs.filter_map(|run| run.gpus_on(node)).flatten();
@@ -97,7 +97,7 @@ impl Scheduler {
         (!given.is_empty()).then_some(given)
     }
 
-    /// GPUs of a host for which frozen runs wait, each with whether it is promised.
+    /// GPUs of a host that frozen runs wait for, each with whether the run is nominated.
     pub fn awaited_gpus(&self, node: &NodeName) -> BTreeMap<&String, bool> {
         let mut awaited = BTreeMap::new();
         let home = self
@@ -119,8 +119,8 @@ impl Scheduler {
 }
 
 impl<'a> RequestInPool<'a> {
-    /// Whether a host is one on which the request may run at all: one that waits to be resumed has its own alone, and
-    /// any other each whose platforms allow what it asks for.
+    /// Whether the request may run on a host: a resumption on its own host only, any other request on hosts whose
+    /// platforms allow it.
     pub(crate) fn may_run_on(&self, node: &NodeName) -> bool {
         let resumes = self.request.resumes.as_ref();
         resumes.map_or_else(|| self.is_allowed_on(node), |own| own.node == *node)
@@ -137,7 +137,7 @@ impl<'a> RequestInPool<'a> {
         judged.is_none_or(|(guard, host)| host.kinds().all(|kind| guard.allows(kind)))
     }
 
-    /// The hosts of a ranking that cover the request and are such, tightest first.
+    /// Hosts of a ranking that cover the request and that it may run on, tightest first.
     pub(crate) fn covering(
         self,
         ranking: &'a HostRanking,
@@ -146,8 +146,8 @@ impl<'a> RequestInPool<'a> {
         covering.filter(move |(node, _)| self.may_run_on(node))
     }
 
-    /// How many of its own GPUs are another's, promised to another, or not fit to be granted, on a host from which the runs for which `is_gone`
-    /// holds are thought away.
+    /// Number of the request's own GPUs that are held by others, reserved for others or unfit. Runs for which
+    /// `is_gone` holds count as released.
     pub(crate) fn own_gpus_taken(
         &self,
         node: &NodeName,
@@ -176,8 +176,8 @@ impl<'a> RequestInPool<'a> {
         promised.max(taken.count() as u64)
     }
 
-    /// Whether those of its own GPUs that are free now are promised to others in number. What these await may be over
-    /// first, and then they need them: what comes free for the request is no substitute before it has.
+    /// Whether the free ones of the request's own GPUs are reserved for others by number. Those may need them before
+    /// the request has what it waits for.
     pub(crate) fn own_gpus_are_reserved(&self, reservations: &Reservations) -> bool {
         let Some(resumes) = &self.request.resumes else {
             return false;
@@ -201,7 +201,7 @@ impl<'a> RequestInPool<'a> {
         }
     }
 
-    /// The GPUs that it waits for, where it waits for its own.
+    /// The exact GPUs that a resumption waits for.
     pub(crate) fn own_gpus(&self) -> Option<&'a GpuUuids> {
         let resumes = self.request.resumes.as_ref();
         resumes.map(|resumes| &resumes.gpus)

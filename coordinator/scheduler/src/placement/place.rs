@@ -1,4 +1,4 @@
-//! What is free for a request in a pool, and the hosts that it would take of that.
+//! Finds free hosts for a request in a pool.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -11,12 +11,12 @@ use crate::model::reservations::Reservations;
 use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
 
-/// Of the hosts on which a request fits, how many are weighed against each other: the tightest. So that a grant costs the
-/// same in a pool of a hundred hosts and of ten thousand.
+/// Number of hosts that are compared, the tightest fitting ones, so that a grant costs the same with a hundred hosts
+/// as with ten thousand.
 const MAX_HOSTS_COMPARED: usize = 128;
 
 impl<'a> RequestInPool<'a> {
-    /// How much of a declared key is free, with `reservations` kept for others.
+    /// Free amount of a declared resource beyond `reservations`.
     pub(crate) fn free_of(&self, key: &str, reservations: &Reservations) -> Option<u64> {
         let declared = self.pool.declared(key)?;
         let taken = self
@@ -35,8 +35,8 @@ impl<'a> RequestInPool<'a> {
         })
     }
 
-    /// The hosts that fit it best out of what is free beyond `reservations`, as many as it needs: those that it does not shun, then
-    /// those where it strands the fewest GPUs, and of these the tightest.
+    /// The best hosts for the request out of what is free beyond `reservations`: first those that it does not avoid,
+    /// then those with the least fragmentation, then the tightest.
     pub(crate) fn best_hosts(&self, reservations: &Reservations) -> Option<Vec<NodeName>> {
         if !self.pool_covers(reservations) {
             return None;
@@ -75,7 +75,7 @@ impl<'a> RequestInPool<'a> {
             )
         });
         let mut offers: Vec<((bool, i128), &NodeName)> = offers.collect();
-        // They came tightest first, and of those that strand alike they stay so.
+        // Hosts are sorted tightest first already; the sort is stable.
         offers.sort_by_key(|(worth, _)| *worth);
         let hosts: Vec<NodeName> = offers
             .into_iter()
@@ -85,7 +85,7 @@ impl<'a> RequestInPool<'a> {
         (hosts.len() == wanted).then_some(hosts)
     }
 
-    /// Whether enough open hosts are large enough, however full they are.
+    /// Whether enough schedulable hosts are large enough, however full they are.
     pub(crate) fn has_enough_hosts(&self) -> bool {
         if let Some(resumes) = &self.request.resumes {
             return self.could_hold(core::slice::from_ref(&resumes.node));
@@ -95,7 +95,7 @@ impl<'a> RequestInPool<'a> {
         large.take(wanted).count() == wanted
     }
 
-    /// Whether exactly these hosts have enough free beyond `reservations`.
+    /// Whether these hosts have enough free beyond `reservations`.
     pub(crate) fn fits_on(&self, hosts: &[NodeName], reservations: &Reservations) -> bool {
         let covers = |node: &NodeName| {
             let host = self.pool.hosts().get(node).filter(|host| host.schedulable);
@@ -110,8 +110,8 @@ impl<'a> RequestInPool<'a> {
         self.pool_covers(reservations) && hosts.iter().all(covers)
     }
 
-    /// Whether the hosts take work and are large enough, however full they are, and its view is one that it still asks for:
-    /// the default platform of a pool may be another now.
+    /// Whether these hosts are schedulable and large enough, however full they are, and the request still asks for
+    /// their platform: the pool's default may have changed.
     pub(crate) fn could_hold(&self, hosts: &[NodeName]) -> bool {
         let asked = self.pool.wanted(self.request);
         let asks = self.platform.map_or(asked.is_empty(), |platform| {
@@ -125,7 +125,8 @@ impl<'a> RequestInPool<'a> {
         })
     }
 
-    /// The free place that it would take now by the first of its views that has one, if its own policy lets it.
+    /// The free hosts on which the request would start now, on the first platform that has some, if its own policy
+    /// allows it.
     pub(crate) fn find_placement(&self) -> Option<FreePlacement<'a>> {
         self.each_platform().find_map(|in_pool| {
             let (hosts, passed) = in_pool.find_hosts()?;
@@ -137,7 +138,8 @@ impl<'a> RequestInPool<'a> {
         })
     }
 
-    /// The free place that it would take now, if its own policy lets it, and around whom it would be granted.
+    /// The free hosts on which the request would start now, if its own policy allows it, and the head that it would
+    /// go past.
     fn find_hosts(&self) -> Option<(Vec<NodeName>, BTreeSet<StepId>)> {
         if !self.is_allowed(&Amounts::new()) {
             return None;
@@ -154,8 +156,8 @@ impl<'a> RequestInPool<'a> {
         Some((hosts, BTreeSet::from([head.clone()])))
     }
 
-    /// The first request of its own subject ahead of it that waits for the subject's limit: a grant past it is backfill
-    /// to it, where it can be made to give way.
+    /// The first request of its own subject ahead of it that waits for the subject's limit. A preemptible request
+    /// that goes past it is backfill to it.
     pub(crate) fn limited_request_ahead(&self) -> Option<StepId> {
         if !self.request.preemptible {
             return None;
@@ -173,12 +175,12 @@ impl<'a> RequestInPool<'a> {
     }
 }
 
-/// A free place for a request.
+/// Free hosts for a request.
 #[derive(Clone, Debug)]
 pub(crate) struct FreePlacement<'a> {
     pub(crate) hosts: Vec<NodeName>,
-    /// Around whom it would be granted.
+    /// The waiting requests that the grant would go past.
     pub(crate) passed: BTreeSet<StepId>,
-    /// By which platform it was found.
+    /// Platform by which the hosts were found.
     pub(crate) platform: PlatformFilter<'a>,
 }

@@ -1,5 +1,5 @@
-//! A request in one of its pools: its rank there, what the policy of its subject lets it have, and what is promised to
-//! others. It is what placement and preemption are asked with.
+//! A request in one of its pools: its rank there, what its subject's policy allows, and what is reserved for others.
+//! Placement and preemption are asked with this.
 
 use alloc::borrow::Cow;
 
@@ -15,27 +15,26 @@ use crate::model::reservations::Reservations;
 use crate::model::resources::HostResources;
 use crate::model::scheduler::Scheduler;
 
-/// A request before one of its pools.
+/// A request in one of its pools.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestInPool<'a> {
     pub(crate) scheduler: &'a Scheduler,
     pub(crate) pool: &'a Pool,
     pub(crate) account: &'a Account,
     pub(crate) request: &'a Request,
-    /// The platform that it looks at.
+    /// The platform that is being tried.
     pub(crate) platform: PlatformFilter<'a>,
 }
 
 impl Scheduler {
-    /// Whether a request fits wholly into what is unused of its subject's reserved share in a pool, and promised to no other
-    /// of it.
+    /// Whether a request fits wholly in its subject's unused reserved share in a pool, nominated use included.
     pub fn is_in_share(&self, pool: &Pool, request: &Request) -> bool {
         RequestInPool::new(self, pool, request).is_some_and(|in_pool| in_pool.is_in_share())
     }
 }
 
 impl<'a> RequestInPool<'a> {
-    /// `None` where its subject has no policy there.
+    /// `None` if its subject has no policy there.
     pub(crate) fn new(
         scheduler: &'a Scheduler,
         pool: &'a Pool,
@@ -56,12 +55,12 @@ impl<'a> RequestInPool<'a> {
         queue_order::rank(self.scheduler, self.pool, self.account, self.request)
     }
 
-    /// Whether it fits wholly into what is unused of its subject's reserved share and promised to no other of it.
+    /// Whether the request fits wholly in its subject's unused reserved share, nominated use included.
     pub(crate) fn is_in_share(&self) -> bool {
         queue_order::is_in_share(self.scheduler, self.pool, self.account, self.request)
     }
 
-    /// The keys of its demand that the pool counts, with how much it asks.
+    /// The metered resources of its demand, with the amount asked.
     pub(crate) fn metered(&self) -> impl Iterator<Item = (&'a str, u64)> + use<'a> {
         let pool = self.pool;
         let keys = self.request.demand.iter();
@@ -69,13 +68,13 @@ impl<'a> RequestInPool<'a> {
             .filter(|(key, _)| pool.is_metered(key))
     }
 
-    /// Whether its subject's own policy lets it start, if `gone` of what the subject uses were not.
+    /// Whether its subject's policy lets it start if `gone` of the subject's use were released.
     pub(crate) fn is_allowed(&self, gone: &Amounts) -> bool {
         self.keys_short_of_limit(gone).next().is_none()
             && (self.request.preemptible || self.is_in_share())
     }
 
-    /// The keys of which it would use more than its subject's limit.
+    /// Resources of which it would exceed its subject's limit.
     pub(crate) fn keys_over_limit<'b>(
         &self,
         gone: &'b Amounts,
@@ -83,7 +82,7 @@ impl<'a> RequestInPool<'a> {
         self.keys_beyond(gone, |_| 0)
     }
 
-    /// Those of which it would, once others of its subject have started to whom it is promised that they will.
+    /// Resources of which it would exceed the limit together with the nominations of the subject's other requests.
     pub(crate) fn keys_short_of_limit<'b>(
         &self,
         gone: &'b Amounts,
@@ -111,8 +110,8 @@ impl<'a> RequestInPool<'a> {
         limited.map(|(key, _)| key)
     }
 
-    /// What others are promised: what it may not take at all, and what it may take only as backfill to whom. A soft
-    /// promise binds those behind it alone.
+    /// Resources reserved for others: firm reservations, which it may not take, and those of the head, which it may
+    /// take only as backfill. A soft nomination binds only requests behind the head.
     pub(crate) fn reserved_for_others(&self) -> ReservedForOthers {
         let mut firm = Reservations::default();
         for step in self
@@ -151,8 +150,8 @@ impl<'a> RequestInPool<'a> {
         }
     }
 
-    /// All that is firmly promised to others, what the runs that go for it still hold included: who waits for the end of
-    /// these too has only the rest of them.
+    /// All firm nominations of others, including what the awaited runs still hold: a request that waits for the same
+    /// runs gets only the rest.
     pub(crate) fn reserved_in_full(&self) -> Reservations {
         let others = self.pool.firm_nominations.iter();
         let mut reservations = Reservations::default();
@@ -175,14 +174,14 @@ impl<'a> RequestInPool<'a> {
         other.is_some_and(|other| other.rank() < self.rank())
     }
 
-    /// The request before its pool once for each of its views, the one that it likes best first.
+    /// The request for each platform to try, most preferred first.
     pub(crate) fn each_platform(&self) -> impl Iterator<Item = RequestInPool<'a>> + use<'a> {
         let in_pool = *self;
         let platforms_of = self.pool.platforms_of(self.request).into_iter();
         platforms_of.map(move |platform| in_pool.on_platform(platform))
     }
 
-    /// The same by another view.
+    /// The same request for another platform.
     pub(crate) fn on_platform(&self, platform: PlatformFilter<'a>) -> Self {
         Self { platform, ..*self }
     }
@@ -191,7 +190,7 @@ impl<'a> RequestInPool<'a> {
         self.pool.host_index(self.platform)
     }
 
-    /// What comes free of a host for the request when a run gives back `each`.
+    /// Resources that become free on a host for the request when a run releases `each`.
     pub(crate) fn released_for(
         &self,
         node: &NodeName,
@@ -202,8 +201,8 @@ impl<'a> RequestInPool<'a> {
         host.map_or(each, |host| host.released_for(self.platform, attempt, each))
     }
 
-    /// How much of a key others of its subject will use that are promised a place, beyond what the subject's own runs give
-    /// back for them.
+    /// Nominated use of a resource by the subject's other requests, less what the subject's own runs release for
+    /// them.
     pub(crate) fn nominated_amount(&self, key: &str) -> u64 {
         let others = self.scheduler.nominations_on(self.pool, self.account);
         let others = others.filter(|(other, _)| other.step != self.request.step);
@@ -216,7 +215,7 @@ impl<'a> RequestInPool<'a> {
         added_use.fold(0, u64::saturating_add)
     }
 
-    /// What counts against its subject's reserved share for it.
+    /// Use that counts against its subject's reserved share for this request.
     pub(crate) fn counted(&self) -> Cow<'_, Amounts> {
         let Self {
             scheduler,
@@ -233,25 +232,25 @@ fn first_platform<'a>(pool: &'a Pool, request: &'a Request) -> PlatformFilter<'a
     pool.platforms_of(request).into_iter().next().flatten()
 }
 
-/// What is promised to others than a request.
+/// Resources that are reserved for other requests.
 #[derive(Clone, Debug)]
 pub(crate) struct ReservedForOthers {
-    /// To those that nobody may take from.
+    /// Firm reservations, which no other request may take.
     pub(crate) firm: Reservations,
-    /// To the head that goes before it, with the firm ones added.
+    /// The head that goes before the request, and the firm reservations plus those of the head.
     pub(crate) soft: Option<(StepId, Reservations)>,
     /// Whether all that the head waits for is being released.
     awaits_only_releasing: bool,
 }
 
 impl ReservedForOthers {
-    /// Whether a request may be granted around the head: one that can be made to give way. Not where the head is about to
-    /// start, for it would have to at once, and the head would wait for that.
+    /// Whether a request may be granted as backfill: if it is preemptible, and the head is not about to start.
+    /// Otherwise it would be preempted at once while the head waits.
     pub(crate) fn allows_backfill(&self, request: &Request) -> bool {
         request.preemptible && !self.awaits_only_releasing
     }
 
-    /// All of it.
+    /// All reservations.
     pub(crate) fn all(&self) -> &Reservations {
         self.soft
             .as_ref()

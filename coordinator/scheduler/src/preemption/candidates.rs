@@ -1,11 +1,12 @@
-//! Which runs could be taken for a request, on which ground and in which order, and what spares the others.
+//! Finds the runs that may be preempted for a request, by which rule and in which order, and what protects the
+//! others.
 //!
-//! | ground | whose run | needs |
+//! | rule | runs | condition |
 //! |---|---|---|
-//! | own | the waiter's own subject's | the waiter cannot be made to give way and is inside its reserved share |
-//! | take-back | anybody's, granted around the waiter | nothing |
-//! | priority | another subject's that is left over when the subject's share of a short key is filled (`share.rs`) | the waiter's policy priority is higher |
-//! | reclaim | another subject's that holds more than its share of a short key | the waiter is inside its reserved share |
+//! | own | runs of the request's own subject | the request is not preemptible and inside its reserved share |
+//! | backfill | runs that went past the request, of any subject | none |
+//! | priority | runs of another subject that do not fit in its share of a resource that is short (`share.rs`) | the request's policy priority is higher |
+//! | reclaim | runs of another subject that holds more than its share of a resource that is short | the request is inside its reserved share |
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::Rc;
@@ -23,26 +24,26 @@ use crate::model::request::{Request, Run};
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::share::runs_in_share;
 
-/// Why a run does not give way to a request.
+/// Why a run is not preempted for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protected {
-    /// It cannot be made to give way.
+    /// The run is not preemptible.
     NotPreemptible,
-    /// It is being stopped already.
+    /// The run is stopping already.
     Releasing,
-    /// It is the waiter's own subject's.
+    /// The run belongs to the request's own subject.
     Own,
-    /// Its subject holds no more than its reserved share of what is short.
+    /// The subject of the run holds no more than its reserved share of what is short.
     InShare,
-    /// The waiter would borrow too, and its priority is not higher than this.
+    /// The request would borrow too, and its priority is not higher than this.
     Priority(u64),
-    /// It has not run for as long as the pool lets every run: until then.
+    /// The run is protected by the pool's `min_runtime` until this time.
     MinRuntime(Time),
-    /// It is frozen, and others go for it.
+    /// The run is frozen, and others are being preempted for it.
     Resuming,
 }
 
-/// The order of victims: the least goes first.
+/// Order of victims; the lowest is preempted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct VictimRank {
     pub(crate) foreign: bool,
@@ -58,7 +59,8 @@ pub(crate) struct Candidate<'a> {
     pub(crate) id: &'a AttemptId,
     pub(crate) run: &'a Run,
     pub(crate) rule: PreemptionRule,
-    /// The keys of whose reserved share it is a part, if the waiter must borrow: it does not go for these.
+    /// Resources that the run holds within its subject's reserved share, if the request must borrow: the run is not
+    /// preempted for these.
     pub(crate) in_share: Vec<&'a str>,
 }
 
@@ -66,11 +68,11 @@ pub(crate) struct Candidate<'a> {
 pub(crate) enum PreemptionRule {
     Own,
     Backfill,
-    /// Priority or reclaim: only what is held beyond the share.
+    /// By priority or reclaim: only what is held above the reserved share.
     Excess,
 }
 
-/// Every run that could be taken on some ground, in victim order.
+/// All runs that may be preempted by some rule, in victim order.
 pub(crate) fn candidates<'a>(in_pool: RequestInPool<'a>, now: Time) -> Vec<Candidate<'a>> {
     let RequestInPool {
         scheduler,
@@ -95,7 +97,7 @@ pub(crate) fn candidates<'a>(in_pool: RequestInPool<'a>, now: Time) -> Vec<Candi
         let first = found.len();
         found.extend(runs.map(|(id, run)| candidate(id, run, rule, other.priority(), now)));
         if rule == PreemptionRule::Excess && !in_share {
-            spare_what_fits_in_share(&mut found[first..], in_pool, other);
+            protect_reserved_share(&mut found[first..], in_pool, other);
         }
     }
     if let Some(around) = pool.backfill.get(&request.step) {
@@ -105,8 +107,8 @@ pub(crate) fn candidates<'a>(in_pool: RequestInPool<'a>, now: Time) -> Vec<Candi
     found
 }
 
-/// Notes, for a waiter that must borrow, which keys a run holds within its subject's share.
-fn spare_what_fits_in_share<'a>(
+/// Marks, for a request that must borrow, which resources a run holds within its subject's share.
+fn protect_reserved_share<'a>(
     found: &mut [Candidate<'a>],
     in_pool: RequestInPool<'a>,
     other: &'a Account,
@@ -119,7 +121,7 @@ fn spare_what_fits_in_share<'a>(
     }
 }
 
-/// Runs that were granted around the request may be taken back, on whatever ground they are candidates already.
+/// Adds backfill runs of the request: they may be preempted by this rule, whatever other rule applies.
 fn add_backfill<'a>(
     found: &mut Vec<Candidate<'a>>,
     in_pool: RequestInPool<'a>,
@@ -150,7 +152,7 @@ fn add_backfill<'a>(
     found.extend(others);
 }
 
-/// On what ground a request may take a subject's runs at all.
+/// The rule by which a request may preempt runs of a subject.
 fn rule(
     in_pool: RequestInPool<'_>,
     in_share: bool,
@@ -173,8 +175,8 @@ fn rule(
     }
 }
 
-/// Whether a subject holds more than its share of anything that the request could be short of: no run of another goes for
-/// it.
+/// Whether a subject holds more than its share of anything that the request could be short of; otherwise none of its
+/// runs is preempted.
 fn holds_what_may_be_short(in_pool: RequestInPool<'_>, other: &Account) -> bool {
     let RequestInPool { pool, request, .. } = in_pool;
     let mut excess = pool.excess(other);
@@ -184,7 +186,7 @@ fn holds_what_may_be_short(in_pool: RequestInPool<'_>, other: &Account) -> bool 
     })
 }
 
-/// What spares one of those runs all the same.
+/// Protection of a run in spite of the rule.
 fn protection(
     in_pool: RequestInPool<'_>,
     rule: PreemptionRule,
@@ -199,13 +201,13 @@ fn protection(
     })
 }
 
-/// Until when a run is spared by others' priority and reclaim, where it is.
+/// Until when `min_runtime` protects a run; `None` if it does not.
 pub(crate) fn protected_until(pool: &Pool, run: &Run, now: Time) -> Option<Time> {
     let until = run.start_time() + pool.terms().min_runtime;
     (now < until).then_some(until)
 }
 
-/// What spares a run of the pool from a request that is short of a key; `None` where it may be taken.
+/// Protection of a run from a request that is short of a resource; `None` if it may be preempted.
 pub(crate) fn protection_for_key(
     in_pool: RequestInPool<'_>,
     run: &Run,
@@ -230,19 +232,19 @@ pub(crate) fn protection_for_key(
     }
 }
 
-/// Whether a waiter that must borrow finds a run within its subject's share of a key.
+/// Whether a run is within its subject's share of a resource, for a request that must borrow.
 fn is_in_share(in_pool: RequestInPool<'_>, account: &Account, run: &Run, key: &str) -> bool {
     let mut held = runs_in_share(in_pool.scheduler, account, key).into_iter();
     !in_pool.is_in_share() && held.any(|id| in_pool.scheduler.run(id) == Some(run))
 }
 
-/// What spares a run from everybody.
+/// Protection of a run from all requests.
 fn unconditional_protection(in_pool: RequestInPool<'_>, run: &Run) -> Option<Protected> {
     match (run.is_releasing(), run.request.preemptible) {
         (true, _) => Some(Protected::Releasing),
         (false, false) => Some(Protected::NotPreemptible),
         (false, true) => {
-            // Victims are not revoked: what goes for a frozen run is not to go in vain.
+            // Victims are never revoked: what is preempted for a frozen run must not be in vain.
             let is_promised = || {
                 let nomination = in_pool.scheduler.nomination(&run.request.step);
                 nomination.is_some_and(|it| it.is_firm())
@@ -275,15 +277,15 @@ fn candidate<'a>(
     }
 }
 
-/// The first of each class of requests of the subjects that were asked about: who could be inside its share again. One
-/// decision asks for many sets of victims, and looks them up once.
+/// The first requests of each class of the subjects asked about, which could be in share again after a preemption.
+/// One decision tries many sets of victims and looks these up once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HeadCache<'a>(Rc<RefCell<HeadsBySubject<'a>>>);
 
 type HeadsBySubject<'a> = BTreeMap<&'a Subject, Rc<[&'a Request]>>;
 
 impl<'a> HeadCache<'a> {
-    /// Those of a subject.
+    /// The first requests of a subject.
     pub(crate) fn of_subject(
         &self,
         in_pool: RequestInPool<'a>,
@@ -292,7 +294,7 @@ impl<'a> HeadCache<'a> {
         let mut found = self.0.borrow_mut();
         let heads = found.entry(subject).or_insert_with(|| {
             let account = in_pool.pool.account(subject).into_iter();
-            // The next of the waiter's kind stands behind it.
+            // The next request of the same class is behind the waiting one.
             let waits = |step: &StepId| *step == in_pool.request.step;
             let heads = account.flat_map(move |account| account.queue.heads_past(waits));
             heads

@@ -1,4 +1,5 @@
-//! Counting off: who of the candidates goes so that a request fits on given hosts, and who of these is spared after all.
+//! Chooses victims for given hosts: takes candidates in victim order until the request fits, then drops those that
+//! are not needed.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -11,17 +12,15 @@ use crate::preemption::candidates::{Candidate, PreemptionRule};
 use crate::preemption::index::CandidateIndex;
 use crate::preemption::what_if::{Shortage, WhatIf};
 
-/// How many of those that stand in the way are left out in turn: of one candidate, and of the next where of one it is fewer.
+/// Number of obstacles that are left out in turn.
 const MAX_OBSTACLES: usize = 2;
-/// How often counting is begun again elsewhere when it has come to an end short: a bound on what a request costs that
-/// nobody makes room for, as most that are blocked are.
+/// Number of dead ends after which the search gives up; bounds the cost of blocked requests that no preemption helps.
 const MAX_DEAD_ENDS: usize = 8;
 
-/// Takes candidates in their order until the request would fit on `hosts`, counted off as one set for all of them; `None`
-/// where it never does. A small run that goes first may bring its subject down to its share, or be enough of the one key for
-/// which a large one may go, and so spare the large one that would have been enough of all: then the small one is left
-/// out, and they are counted again. Where several stand in the way and what is left without one is not enough, it is
-/// another that is left out.
+/// Takes candidates in victim order until the request fits on `hosts`, as one set for all of them; `None` if it never
+/// fits. A small run that goes first may bring its subject down to its share, or cover the one resource for which a
+/// large run could be preempted, and so protect the large run that would have been enough. Then the search leaves the
+/// small run out and starts again. If several runs are in the way, each is left out in turn.
 pub(crate) fn fill<'a, 'c>(
     what_if: &WhatIf<'a>,
     index: &CandidateIndex<'a, 'c>,
@@ -50,16 +49,16 @@ pub(crate) fn fill<'a, 'c>(
     None
 }
 
-/// What came of taking candidates in their order.
+/// Result of taking candidates in victim order.
 enum CountResult<'a, 'c> {
-    /// These, and the pool without them.
+    /// These victims are enough; the pool without them.
     Enough(Vec<&'c Candidate<'a>>, Box<WhatIf<'a>>),
-    /// Where a run was spared only because others went first: those others, in victim order.
+    /// Not enough. `obstacles` are the runs, in victim order, whose removal protected another run.
     Short { obstacles: Vec<&'a AttemptId> },
 }
 
-/// A subject is counted down by each run that is taken, so it is not pushed below its share but by the one that straddles
-/// the line of its share.
+/// Each victim counts down its subject's excess, so a subject drops below its share only by the run that straddles
+/// the line.
 fn count_victims<'a, 'c>(
     what_if: &WhatIf<'a>,
     index: &CandidateIndex<'a, 'c>,
@@ -71,7 +70,7 @@ fn count_victims<'a, 'c>(
     let mut obstacles = Vec::new();
     let whole = what_if.shortage(hosts);
     let mut shortage = whole.clone();
-    // A shortage only shrinks by what is taken, so who does not help now never does.
+    // A shortage only shrinks, so a run that does not help now never does.
     let helpful = match shortage.is_only_of_hosts() {
         true => index.on_any(hosts),
         false => Cow::Borrowed(&*index.all),
@@ -104,7 +103,7 @@ fn count_victims<'a, 'c>(
     CountResult::Short { obstacles }
 }
 
-/// Whether the loss of a run would help, on the ground on which it may be taken.
+/// Whether preempting a run would help, under the rule that applies to it.
 fn may_go(what_if: &WhatIf<'_>, shortage: &Shortage<'_>, candidate: &Candidate<'_>) -> bool {
     let (id, run) = (candidate.id, candidate.run);
     match candidate.rule {
@@ -114,8 +113,9 @@ fn may_go(what_if: &WhatIf<'_>, shortage: &Shortage<'_>, candidate: &Candidate<'
     }
 }
 
-/// The first of those taken but for any of whom a run could be taken too: others of its subject, or those whose loss was
-/// enough of the key of which its subject holds more than its share. Where no single one is, the first of its subject.
+/// The first victims without any one of which a run could be preempted too: victims of the same subject, or those
+/// that covered the resource of which its subject holds an excess. If no single one qualifies, the first victim of
+/// its subject.
 fn obstacles_to<'a>(
     what_if: &WhatIf<'a>,
     hosts: &[NodeName],
@@ -145,7 +145,7 @@ fn obstacles_to<'a>(
     }
 }
 
-/// Spares every victim without which the request still fits, the last in victim order first.
+/// Drops every victim without which the request still fits, the last in victim order first.
 pub(crate) fn prune<'a>(
     mut what_if: WhatIf<'a>,
     hosts: &[NodeName],

@@ -1,6 +1,6 @@
-//! Where the head of a pool waits when no victims help: the hosts on which the fewest runs must end before it fits.
-//! Among runs the oldest are awaited first, for they have had most time; whether they may be made to give way does not
-//! matter, since they are left to end by themselves.
+//! Finds where the head of a pool waits if preemption does not help: the hosts on which the fewest runs must end
+//! before it fits. The oldest runs are awaited first, because they are likely to end first. Whether they are
+//! preemptible does not matter.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -22,7 +22,8 @@ pub(crate) struct AwaitedEnds {
 
 type RunByAge<'a> = (Time, &'a AttemptId, &'a Run);
 
-/// Where a request should wait, with `reservations` kept for others; `None` where no open host could hold it even when empty.
+/// Chooses the hosts on which a request should wait, beyond `reservations`; `None` if no schedulable host could hold
+/// it even when empty.
 pub(crate) fn await_ends(
     in_pool: RequestInPool<'_>,
     reservations: &Reservations,
@@ -91,7 +92,7 @@ fn oldest_first<'a>(
     in_pool: RequestInPool<'a>,
     ids: impl Iterator<Item = &'a AttemptId>,
 ) -> Vec<RunByAge<'a>> {
-    // A host may hold runs that another pool granted, from before it came here: those give this pool nothing back.
+    // A host may hold runs that another pool granted before the host moved here; they release nothing to this pool.
     let granted_here = |id: &&AttemptId, run: &Run| {
         let account = in_pool.pool.account(&run.request.subject);
         account.is_some_and(|account| account.runs.contains(*id))
@@ -108,7 +109,7 @@ fn oldest_first<'a>(
     runs
 }
 
-/// Drops, the youngest first, what need not be awaited.
+/// Drops runs that need not be awaited, the youngest first.
 fn drop_unneeded<'a>(what_if: &mut WhatIf<'a>, hosts: &[NodeName], taken: &mut Vec<RunByAge<'a>>) {
     let mut needed = Vec::new();
     while let Some(run) = taken.pop() {

@@ -1,10 +1,9 @@
-//! Whom a gang takes, chosen as one set with the hosts on which it would run. The victims of a set are counted off
-//! together, whatever host they are on, so what one host costs hangs on which others are chosen with it: hosts that are
-//! the cheapest one by one may have no lawful set between them.
+//! Chooses hosts and victims for a gang. Victims are counted as one set over all hosts, so the cost of a host depends
+//! on the others: the cheapest single hosts may have no allowed set of victims together.
 //!
-//! The search goes by hosts, those that cost least alone first. Each host is tried with those that are chosen already, and
-//! given up where no lawful set makes room on all of them, for with still more hosts there is none either. It is begun
-//! anew with a dearer host, without those before, for runs that hold several hosts may make a dearer one the better choice.
+//! The search adds hosts one by one, cheapest first, and drops a host if no allowed set makes room on all chosen
+//! ones, because more hosts cannot change that. It then starts again with a dearer first host, since runs that span
+//! several hosts may make that the better choice.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -17,13 +16,13 @@ use crate::preemption::index::CandidateIndex;
 use crate::preemption::offer::{Offer, PreemptionCost};
 use crate::preemption::what_if::WhatIf;
 
-/// With how many different hosts the search is begun where runs hold several: each costs as much as the first.
+/// Number of first hosts that are tried if runs span several hosts; each costs as much as the first.
 const MAX_FIRST_HOSTS: usize = 8;
-/// How many sets of hosts are looked at beside as many as the gang needs hosts: a bound on what one decision costs where
-/// next to nothing fits together.
+/// Number of host sets that are tried beyond the number of hosts that the gang needs; bounds the cost of one
+/// decision.
 const MAX_HOST_SETS: usize = 128;
 
-/// The hosts on which a gang could run at the least price, of those that are looked at.
+/// The hosts on which a gang could run at the lowest cost, of those that are tried.
 pub(crate) fn cheapest_hosts<'a, 'c>(
     in_pool: RequestInPool<'a>,
     base: &WhatIf<'a>,
@@ -42,7 +41,7 @@ pub(crate) fn cheapest_hosts<'a, 'c>(
     search.cheapest(&offers)
 }
 
-/// One host alone, with its price.
+/// One host alone, with its cost.
 struct PricedHost<'a, 'c> {
     cost: PreemptionCost,
     host: NodeName,
@@ -54,15 +53,15 @@ struct Search<'s, 'a, 'c> {
     base: &'s WhatIf<'a>,
     index: &'s CandidateIndex<'a, 'c>,
     wanted: usize,
-    /// Whether anybody who could be taken holds several hosts.
+    /// Whether a candidate spans several hosts.
     wide: bool,
-    /// How many more sets may be looked at.
+    /// Number of host sets that may still be tried.
     tries: usize,
 }
 
 impl<'a, 'c> Search<'_, 'a, 'c> {
-    /// Every host that is worth a look, by itself, the cheapest first: those where somebody could be taken or goes anyhow,
-    /// and as many of the others that have room as the gang could use.
+    /// All hosts worth trying, each by itself, cheapest first: those with candidates or with runs that are being
+    /// released, and as many free hosts as the gang could use.
     fn alone(&self) -> Vec<PricedHost<'a, 'c>> {
         let RequestInPool { pool, .. } = self.in_pool;
         let host_index = self.in_pool.host_index();
@@ -103,7 +102,7 @@ impl<'a, 'c> Search<'_, 'a, 'c> {
         Offer::for_hosts(self.base, self.index, hosts)
     }
 
-    /// The best of what is found from several beginnings; where nothing is found, from all.
+    /// The best result over several first hosts; if none is found, over all.
     fn cheapest(&mut self, offers: &[PricedHost<'a, 'c>]) -> Option<Offer<'a, 'c>> {
         if let Some(found) = self.all_at_once(offers) {
             return Some(found);
@@ -128,13 +127,13 @@ impl<'a, 'c> Search<'_, 'a, 'c> {
         best.map(|(_, offer)| offer)
     }
 
-    /// The cheapest hosts, where these have a lawful set between them and no others can be cheaper together.
+    /// The cheapest hosts, if they have an allowed set together. No other set can be cheaper then.
     fn all_at_once(&self, offers: &[PricedHost<'a, 'c>]) -> Option<Offer<'a, 'c>> {
         let first = offers.get(..self.wanted).filter(|_| !self.wide)?;
         self.on(first.iter().map(|one| one.host.clone()).collect())
     }
 
-    /// The first way to as many hosts as are wanted from those of `offer` and of `others`.
+    /// The first way to extend `offer` by `others` to as many hosts as are wanted.
     fn grow(
         &mut self,
         offer: &Offer<'a, 'c>,
@@ -159,7 +158,7 @@ impl<'a, 'c> Search<'_, 'a, 'c> {
         None
     }
 
-    /// Other hosts, those first on which enough comes free by the runs that are taken already.
+    /// Other hosts, those first that the victims chosen so far free already.
     fn nearest_first<'o>(
         &self,
         offer: &Offer<'a, 'c>,

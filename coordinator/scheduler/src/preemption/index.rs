@@ -1,4 +1,4 @@
-//! Candidates by host, so that what one host offers is found without a look at what runs elsewhere.
+//! Indexes candidates by host, so that one host is tried without going through runs elsewhere.
 
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
@@ -11,12 +11,11 @@ use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::candidates::{Candidate, HeadCache};
 
-/// Candidates in victim order: all, and by host, so that what one host offers is found without a look at what runs
-/// elsewhere.
+/// Candidates in victim order: all, and by host.
 #[derive(Clone)]
 pub(crate) struct CandidateIndex<'a, 'c> {
     pub(crate) in_pool: RequestInPool<'a>,
-    /// Whether only sets count that would not be taken back at once.
+    /// Whether only sets count that the victims would not reclaim at once.
     pub(crate) must_last: bool,
     pub(crate) all: Rc<[&'c Candidate<'a>]>,
     pub(crate) on: Rc<BTreeMap<&'a NodeName, HostCandidates<'a, 'c>>>,
@@ -51,7 +50,7 @@ impl<'a, 'c> CandidateIndex<'a, 'c> {
         }
     }
 
-    /// The same, where a set of victims that would be taken back is none.
+    /// The same, accepting only sets that the victims would not reclaim at once.
     pub(crate) fn of_lasting(&self) -> Self {
         Self {
             must_last: true,
@@ -63,7 +62,7 @@ impl<'a, 'c> CandidateIndex<'a, 'c> {
         self.on.get(node).map_or(&[], |there| &there.candidates)
     }
 
-    /// Those on any of several hosts, in victim order.
+    /// Candidates on any of several hosts, in victim order.
     pub(crate) fn on_any(&self, hosts: &[NodeName]) -> Cow<'_, [&'c Candidate<'a>]> {
         if let [host] = hosts {
             return Cow::Borrowed(self.on(host));

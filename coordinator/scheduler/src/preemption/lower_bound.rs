@@ -1,9 +1,8 @@
-//! What a host costs at least, so that those need not be tried which cannot be cheaper than one that is known. Whoever
-//! looks for the cheapest host asks; nothing is decided by it.
+//! A lower bound of what preemption on a host costs, so that hosts that cannot be cheaper than the best known one are
+//! skipped. An optimisation only; decides nothing.
 //!
-//! Only for requests that lack nothing but units of hosts: then all that goes is on the host itself. It must free as many
-//! GPUs as are missing there, and a run is worth at most its part of them: so no lawful set loses less work than the
-//! runs that lose least for each GPU, the last of them in part.
+//! Applies to requests that lack only host resources: then all victims are on the host itself. The host must free as
+//! many GPUs as are missing, so no set loses less work than the runs that lose least per GPU, the last one in part.
 
 use alloc::vec::Vec;
 
@@ -14,7 +13,7 @@ use crate::preemption::candidates::Candidate;
 use crate::preemption::offer::PreemptionCost;
 use crate::preemption::what_if::WhatIf;
 
-/// No set of victims there costs less.
+/// No set of victims on the host costs less than this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LowerBound {
     highest_priority: Option<u64>,
@@ -22,13 +21,13 @@ pub(crate) struct LowerBound {
 }
 
 impl LowerBound {
-    /// Whether everything there costs more than this.
+    /// Whether everything there costs more than `cost`.
     pub(super) fn exceeds(&self, cost: &PreemptionCost) -> bool {
         (cost.highest_priority, cost.work) < (self.highest_priority, self.work)
     }
 }
 
-/// What a host costs at least; nothing where the request would fit there as it is.
+/// The lower bound for a host; nothing if the request fits there as it is.
 pub(crate) fn on(base: &WhatIf<'_>, node: &NodeName, candidates: &[&Candidate<'_>]) -> LowerBound {
     let missing = base.missing_count_on(node);
     if missing == HostResources::default() {
@@ -45,7 +44,7 @@ pub(crate) fn on(base: &WhatIf<'_>, node: &NodeName, candidates: &[&Candidate<'_
     }
 }
 
-/// The least work with which so many GPUs could come free, of runs that each lose work and hold some.
+/// The least work lost by freeing `missing` GPUs, given the lost work and GPUs of each run.
 fn least_work(held: impl Iterator<Item = (u128, u64)>, mut missing: u64) -> u128 {
     let mut held: Vec<(u128, u64)> = held.filter(|(_, gpus)| *gpus > 0).collect();
     held.sort_unstable_by(|(work, gpus), (others, other)| {

@@ -1,4 +1,4 @@
-//! What hosts cost: whom a request would take to run there.
+//! The victims that a request would preempt to run on given hosts, and what that costs.
 
 use alloc::vec::Vec;
 
@@ -9,16 +9,16 @@ use crate::preemption::counting::{fill, prune};
 use crate::preemption::index::CandidateIndex;
 use crate::preemption::what_if::WhatIf;
 
-/// How good a set of victims is: the least is best.
+/// Cost of a set of victims; the lowest is best.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PreemptionCost {
-    /// `None`: only the waiter's own subject gives way.
+    /// `None` if only runs of the request's own subject are preempted.
     pub(crate) highest_priority: Option<u64>,
     pub(crate) work: u128,
     pub(crate) count: usize,
 }
 
-/// Hosts, as many as the request needs or fewer, and whom it would take to run there.
+/// Hosts, as many as the request needs or fewer, and the victims there.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer<'a, 'c> {
     pub(crate) hosts: Vec<NodeName>,
@@ -26,7 +26,7 @@ pub(crate) struct Offer<'a, 'c> {
 }
 
 impl<'a, 'c> Offer<'a, 'c> {
-    /// What `hosts` cost, where nobody is taken but who is needed; `None` where no lawful set makes room there.
+    /// The cheapest set of victims on `hosts`; `None` if no allowed set makes room there.
     pub(crate) fn for_hosts(
         what_if: &WhatIf<'a>,
         index: &CandidateIndex<'a, 'c>,
@@ -39,7 +39,7 @@ impl<'a, 'c> Offer<'a, 'c> {
         lasts.then_some(offer)
     }
 
-    /// Whether those who are taken would take the units back at once.
+    /// Whether the victims would reclaim the resources at once.
     pub(crate) fn would_be_taken_back(
         &self,
         what_if: &WhatIf<'a>,

@@ -1,9 +1,9 @@
-//! By whom runs could be made to give way, for those who ask of one run and for those who change terms. What is said here
-//! is what `candidates` and `what_if` would go by, whoever waits.
+//! Says which runs could be preempted and by whom, for explanations and for changes of policies. The rules are those
+//! of `candidates` and `what_if`, for any waiting request.
 //!
-//! A run is exposed where it holds a key that counts in shares and of which its subject uses more than is reserved. Of
-//! a key that does not count everybody holds "more", but a run that is otherwise inside its share is spared for it: it
-//! would be in share again at once. So such keys add to what a run may be taken for, and never expose it by themselves.
+//! A run is at risk if it holds a metered resource of which its subject uses more than is reserved. Of a resource
+//! that is not metered every subject holds "more", but a run that is otherwise inside its share is protected, because
+//! it would be in share again at once. Such resources never put a run at risk by themselves.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -20,35 +20,34 @@ use crate::model::scheduler::Scheduler;
 use crate::preemption::candidates;
 use crate::preemption::share::runs_in_share;
 
-/// By whom a run could be made to give way.
+/// By whom a run could be preempted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreemptionRisk<'a> {
-    /// Whether its subject's use of every counted key that it holds is within what is reserved.
+    /// Whether its subject is within its reserved share of every metered resource that the run holds.
     pub in_share: bool,
-    /// The keys that it holds and of which its subject uses more than is reserved: how much, and what is reserved. A
-    /// request that is short of one of these may take it.
+    /// Resources of the run of which its subject uses more than is reserved, with both amounts. A request that is
+    /// short of one of these may preempt it.
     pub above_reserved: Vec<(&'a str, u64, u64)>,
-    /// Until then it is spared by others' priority and reclaim.
+    /// Until when `min_runtime` protects it.
     pub protected_until: Option<Time>,
-    /// Whether it can be made to give way at all.
     pub preemptible: bool,
-    /// Waiters around which it was granted and that wait still: these may take it back.
+    /// Waiting requests that it went past; these may take its resources back.
     pub backfill: Vec<&'a StepId>,
-    /// Subjects of a higher priority in its pool, if the run is not a part of what its subject's reserved share holds.
+    /// Subjects of a higher priority in its pool, if the run is not within its subject's reserved share.
     pub above: Vec<(&'a Subject, u64)>,
 }
 
-/// Which subjects could take what others of a pool hold beyond their share.
+/// The possible preemptions of a pool, because subjects hold more than their share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PossiblePreemptions {
-    /// Whose runs, of which key, and who could.
+    /// Owner of the runs, resource, and the subject that could preempt them.
     held: BTreeSet<(Subject, ResourceKey, Subject)>,
-    /// For how long runs are spared.
+    /// Time for which runs are protected.
     spare: Span,
 }
 
 impl Scheduler {
-    /// By whom a run could be made to give way.
+    /// By whom a run could be preempted.
     pub fn preemption_risk<'a>(
         &'a self,
         attempt: &AttemptId,
@@ -76,7 +75,7 @@ impl Scheduler {
         })
     }
 
-    /// Who could take what in a pool: where `about` is said, only what these subjects hold, or could take.
+    /// Lists which subjects could preempt whom in a pool; with `about`, only what these subjects hold or could take.
     pub fn possible_preemptions(
         &self,
         name: &PoolName,
@@ -101,7 +100,7 @@ impl Scheduler {
         PossiblePreemptions { held, spare }
     }
 
-    /// The runs of a pool that somebody could take as things stand and could not before.
+    /// The runs of a pool that can be preempted now and could not before.
     pub fn newly_at_risk(
         &self,
         name: &PoolName,
@@ -114,7 +113,7 @@ impl Scheduler {
             let until = run.start_time() + before.spare;
             until > now && until > run.start_time() + spare
         };
-        // Whether anybody could who could not before, and whether anybody could by reclaim.
+        // Whether a subject can preempt now that could not before, and whether one can by reclaim.
         let mut exposed: BTreeMap<(&Subject, &ResourceKey), (bool, bool)> = BTreeMap::new();
         let reserves = |preemptor: &Subject, key: &ResourceKey| {
             let policy = self.pool(name).and_then(|pool| pool.policy(preemptor));
@@ -142,10 +141,11 @@ impl Scheduler {
     }
 }
 
-/// The keys that a run holds and of which its subject uses more than its share; none where it is inside its share.
+/// The resources that a run holds and of which its subject uses more than its share; none if the run is inside its
+/// share.
 fn above_reserved<'a>(pool: &Pool, account: &'a Account, run: &Run) -> Vec<(&'a str, u64, u64)> {
     let held = |key: &str| run.demand().get(key) > 0;
-    // That a host holds as many steps as it may is no matter of shares.
+    // The maximum number of steps of a host has nothing to do with shares.
     let matters = |key: &str| counts(pool, account, key) || key != STEP_RUN;
     let excess = pool.excess(account);
     let excess = excess.filter(|(key, ..)| held(key) && matters(key));
@@ -159,7 +159,7 @@ fn above_reserved<'a>(pool: &Pool, account: &'a Account, run: &Run) -> Vec<(&'a 
     }
 }
 
-/// Whether a key counts in the tests of a subject's share.
+/// Whether a resource counts in the reserved share of a subject.
 fn counts(pool: &Pool, account: &Account, key: &str) -> bool {
     pool.is_metered(key) && account.reserved(key).is_some()
 }
@@ -174,7 +174,7 @@ fn counted_excess<'a>(
     })
 }
 
-/// The policies of those who could take what `owner` holds: of all others, or of those that it is about.
+/// The policies of subjects that could preempt runs of `owner`: all others, or those in `about`.
 fn preemptors<'a>(
     pool: &'a Pool,
     owner: &'a Subject,
@@ -188,7 +188,7 @@ fn preemptors<'a>(
     preemptors.filter(move |(preemptor, _)| *preemptor != owner)
 }
 
-/// By priority, or by reclaim with a share of its own.
+/// By priority, or by reclaim with a reserved share.
 fn could_preempt(preemptor: &PolicySpec, owner: &Account, key: &ResourceKey) -> bool {
     let reserved = preemptor.reserved(key.as_str());
     preemptor.priority > owner.priority() || reserved.is_some_and(|reserved| reserved > 0)

@@ -1,5 +1,5 @@
-//! Which runs a subject's reserved share of a key holds. A waiter that must borrow takes none of these, on whichever host
-//! they run.
+//! Assigns a subject's runs to its reserved share of a resource. A request that must borrow preempts none of the runs
+//! that fit in the share.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -11,8 +11,8 @@ use crate::model::account::Account;
 use crate::model::request::Run;
 use crate::model::scheduler::Scheduler;
 
-/// The runs that fit in the share of `key` when it is filled with them: non-preemptible ones first, then the largest, then
-/// the oldest. A run that does not fit any more is left over. Runs that are being stopped fill nothing.
+/// The runs that fit in the share of `key` if it is filled with non-preemptible runs first, then the largest, then the
+/// oldest. Runs that are being released do not count.
 pub(crate) fn runs_in_share<'a>(
     scheduler: &'a Scheduler,
     account: &'a Account,

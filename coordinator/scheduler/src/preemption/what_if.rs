@@ -1,11 +1,12 @@
-//! A pool as it would be if some runs were gone: what a request would still lack, and who would be within its share.
+//! A pool as it would be without some runs: what a request would still lack, and which requests would be inside their
+//! share.
 
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 
-use sluice_common::amount::{Amounts, GPU};
+use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, NodeName, Subject};
 
 use crate::model::account::Account;
@@ -16,32 +17,33 @@ use crate::model::request::{Request, ResourcesByHost, Run};
 use crate::model::reservations::Reservations;
 use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
-use crate::preemption::candidates::{Candidate, HeadCache};
+use crate::preemption::candidates::HeadCache;
 
-/// What is supposed.
+/// A hypothetical state of a pool.
 #[derive(Clone, Debug)]
 pub(crate) struct WhatIf<'a> {
-    in_pool: RequestInPool<'a>,
+    pub(super) in_pool: RequestInPool<'a>,
     reservations: Cow<'a, Reservations>,
     head: Option<HeadNomination<'a>>,
     removed: BTreeMap<&'a AttemptId, ReleasedRun<'a>>,
     freed_on: ResourcesByHost,
     freed: Amounts,
     freed_by_subject: BTreeMap<&'a Subject, Amounts>,
-    /// What is being stopped of a subject and not supposed to be gone: asked of each run that could go, so it is kept as a sum.
+    /// Resources that each subject is releasing, without the removed runs; kept as a sum because it is asked for each
+    /// candidate.
     releasing_by_subject: BTreeMap<&'a Subject, Amounts>,
 }
 
 /// A head that goes before the request and waits for runs to end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeadNomination<'a> {
-    /// What is kept for others than it.
+    /// Reservations of requests other than the head.
     pub(crate) firm: &'a Reservations,
     pub(crate) request: &'a Request,
     pub(crate) nomination: &'a Nomination,
 }
 
-/// What a run gives back.
+/// A run and the resources that it releases.
 #[derive(Clone, Debug)]
 struct ReleasedRun<'a> {
     run: &'a Run,
@@ -49,17 +51,17 @@ struct ReleasedRun<'a> {
     demand: Amounts,
 }
 
-/// What a request lacks; nothing where it could start.
+/// Resources that a request lacks; empty if it could start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shortage<'a> {
-    /// On each of its hosts that is too full.
-    hosts: Vec<(NodeName, HostResources)>,
-    /// Declared keys of the pool.
-    pool: Vec<&'a str>,
-    /// Keys of which its subject would be over its limit.
-    limit: Vec<&'a str>,
-    /// The GPUs that must be free, where it waits for its own and enough others are free.
-    own_gpus: Option<&'a GpuUuids>,
+    /// Missing resources by host.
+    pub(super) hosts: Vec<(NodeName, HostResources)>,
+    /// Declared resources of the pool that are short.
+    pub(super) pool: Vec<&'a str>,
+    /// Resources of which its subject would exceed its limit.
+    pub(super) limit: Vec<&'a str>,
+    /// Exact GPUs that must be free, if the request is a resumption and enough other GPUs are free.
+    pub(super) own_gpus: Option<&'a GpuUuids>,
 }
 
 impl<'a> WhatIf<'a> {
@@ -76,7 +78,8 @@ impl<'a> WhatIf<'a> {
         }
     }
 
-    /// The same, where what a head awaits may go for the request too, as far as the head does not need it.
+    /// A hypothetical state in which runs that the head awaits may be taken for the request too, as far as the head
+    /// does not need them.
     pub(crate) fn sharing_with_head(
         in_pool: RequestInPool<'a>,
         reservations: &'a Reservations,
@@ -88,7 +91,7 @@ impl<'a> WhatIf<'a> {
         }
     }
 
-    /// The head awaits a run that goes no longer: what it needs of that is kept for it.
+    /// Reserves for the head what it needs of the awaited runs that are still there.
     fn update_head_reservations(&mut self, id: &AttemptId) {
         let awaits = |head: &HeadNomination<'_>| head.nomination.awaits.contains(id);
         let Some(head) = self.head.filter(awaits) else {
@@ -101,7 +104,7 @@ impl<'a> WhatIf<'a> {
         self.reservations = Cow::Owned(reservations);
     }
 
-    /// Supposes that a run has gone, or that one which is to be frozen is.
+    /// Supposes that a run has stopped, or that one which is being frozen is frozen.
     pub(crate) fn remove(&mut self, id: &'a AttemptId, run: &'a Run) {
         self.release(id, run, run.releases());
     }
@@ -140,14 +143,14 @@ impl<'a> WhatIf<'a> {
         self.update_head_reservations(id);
     }
 
-    /// The same, where a run stays after all.
+    /// A copy with a run put back.
     pub(crate) fn without(&self, id: &AttemptId) -> Self {
         let mut without = self.clone();
         without.restore(id);
         without
     }
 
-    /// Supposes that it stays after all.
+    /// Puts a run back.
     pub(crate) fn restore(&mut self, id: &AttemptId) {
         let Some(ReleasedRun { run, each, demand }) = self.removed.remove(id) else {
             return;
@@ -172,7 +175,7 @@ impl<'a> WhatIf<'a> {
         self.update_head_reservations(id);
     }
 
-    /// Whether what a run holds comes to those for whom units are kept.
+    /// Whether the resources of a run are reserved for other requests.
     pub(crate) fn is_reserved_for_others(&self, id: &AttemptId) -> bool {
         let reservations = self.head.map_or(&*self.reservations, |head| head.firm);
         reservations.awaited.contains(id)
@@ -182,12 +185,12 @@ impl<'a> WhatIf<'a> {
         self.removed.contains_key(id)
     }
 
-    /// The hosts of which something is supposed to be given back.
+    /// The hosts on which something would be released.
     pub(crate) fn freed_hosts(&self) -> impl Iterator<Item = &NodeName> {
         self.freed_on.keys()
     }
 
-    /// Whether the request would fit on a host if `more` came free there, as far as the host goes.
+    /// Whether the request would fit on a host if `more` became free there, as far as the host is concerned.
     pub(crate) fn could_cover(&self, node: &NodeName, more: HostResources) -> bool {
         let RequestInPool {
             pool,
@@ -203,7 +206,7 @@ impl<'a> WhatIf<'a> {
         })
     }
 
-    /// Whether what the request lacks is of hosts alone, and any GPUs of theirs will do.
+    /// Whether the request lacks only host resources, and any GPUs will do.
     pub(crate) fn lacks_only_host_resources(&self) -> bool {
         let any = self.in_pool.own_gpus().is_none();
         any && self.short_in_pool().is_empty() && self.keys_short_of_limit().is_empty()
@@ -216,7 +219,7 @@ impl<'a> WhatIf<'a> {
             .unwrap_or_default()
     }
 
-    /// What the request would lack on these hosts.
+    /// Resources that the request would lack on these hosts.
     pub(crate) fn shortage(&self, hosts: &[NodeName]) -> Shortage<'a> {
         let missing = hosts.iter().filter_map(|node| {
             let missing = self.missing_on(node);
@@ -235,7 +238,7 @@ impl<'a> WhatIf<'a> {
         }
     }
 
-    /// What it lacks still when a run is supposed to be gone too.
+    /// Updates a shortage after one more run was removed.
     pub(crate) fn shrink(&self, shortage: &mut Shortage<'a>, run: &Run) {
         shortage.hosts.retain_mut(|(node, missing)| {
             if run.holding.contains(node) {
@@ -251,7 +254,7 @@ impl<'a> WhatIf<'a> {
         }
     }
 
-    /// Whether the request, which fitted on these hosts without a run, would with it.
+    /// Whether the request, which fits on these hosts without a run, fits with it too.
     pub(crate) fn fits_despite(&self, hosts: &[NodeName], run: &Run) -> bool {
         let mut here = hosts.iter().filter(|node| run.holding.contains(*node));
         here.all(|node| self.missing_on(node) == HostResources::default())
@@ -266,7 +269,7 @@ impl<'a> WhatIf<'a> {
         counted.with_gpus(counted.gpus().max(taken))
     }
 
-    /// What is missing by number, whichever GPUs it is that are free.
+    /// Missing resources by number, whichever GPUs are free.
     pub(crate) fn missing_count_on(&self, node: &NodeName) -> HostResources {
         let RequestInPool {
             pool,
@@ -278,7 +281,7 @@ impl<'a> WhatIf<'a> {
             return request.each;
         };
         let freed = self.freed_on.get(node).copied().unwrap_or_default();
-        // Of a host that shrank under its runs, what they give back is not all there.
+        // If a host shrank under its runs, not all that they release is usable.
         let free = host.free_for(platform, freed);
         request
             .each
@@ -314,10 +317,10 @@ impl<'a> WhatIf<'a> {
         self.in_pool.keys_short_of_limit(&gone).collect()
     }
 
-    /// Whether a run may go for a key. One that waits inside its share has none of a key that does not count in it, so
-    /// another could be inside its share just as well while it holds all of the key, and would take it back for ever:
-    /// such a run stays.
-    fn may_be_taken_for(&self, run: &Run, key: &str) -> bool {
+    /// Whether a run may be preempted for a resource. A request inside its share has no share of a resource that is
+    /// not metered; another request could be inside its share with all of that resource and would reclaim it forever,
+    /// so such a run stays.
+    pub(super) fn may_be_taken_for(&self, run: &Run, key: &str) -> bool {
         let RequestInPool { pool, account, .. } = self.in_pool;
         let counts = pool.is_metered(key) && account.reserved(key).is_some();
         counts || !self.in_pool.is_in_share() || !self.would_be_in_share(run)
@@ -337,7 +340,7 @@ impl<'a> WhatIf<'a> {
         })
     }
 
-    /// What counts against a share when all are gone that are supposed to be, with what is promised of it by then.
+    /// Use that counts against a share without the removed and releasing runs, with nominated use.
     fn with_nominated(&self, account: &Account, request: &Request, used: Amounts) -> Amounts {
         let RequestInPool {
             scheduler, pool, ..
@@ -348,8 +351,8 @@ impl<'a> WhatIf<'a> {
         used.into_owned()
     }
 
-    /// How much of a key a subject would hold beyond its reserved share.
-    fn excess(&self, subject: &Subject, key: &str) -> u64 {
+    /// Amount of a resource that a subject would hold above its reserved share.
+    pub(super) fn excess(&self, subject: &Subject, key: &str) -> u64 {
         let Some(account) = self.in_pool.pool.account(subject) else {
             return 0;
         };
@@ -362,7 +365,7 @@ impl<'a> WhatIf<'a> {
         account.above_reserved(key, freed.saturating_add(releasing))
     }
 
-    /// What a subject has no more when all are gone that are supposed to be or are being stopped.
+    /// Resources that a subject loses when all removed and releasing runs are gone.
     fn releasing_or_freed(&self, subject: &Subject) -> Amounts {
         let mut going = self.freed_by_subject(subject);
         if let Some(releasing) = self.releasing_by_subject.get(subject) {
@@ -371,8 +374,8 @@ impl<'a> WhatIf<'a> {
         going
     }
 
-    /// Whether a run that would be gone, or a request that waits for one of their subjects, would be inside its
-    /// reserved share once the waiter runs: it would take the units back at once.
+    /// Whether a victim, or a waiting request of a victim's subject, would be inside its reserved share once the
+    /// request runs: it would reclaim the resources at once.
     pub(crate) fn would_be_taken_back(
         &self,
         victims: &[&'a AttemptId],
@@ -399,7 +402,7 @@ impl<'a> WhatIf<'a> {
             else {
                 return false;
             };
-            // What is frozen and goes waits no longer to be resumed.
+            // A frozen victim no longer waits to be resumed.
             let resumes = request.resumes.as_ref();
             let goes = resumes.is_some_and(|it| victims.contains(&&it.attempt));
             if request.step == waiter.step || goes {
@@ -421,7 +424,7 @@ impl<'a> WhatIf<'a> {
     }
 }
 
-/// What is being stopped of each subject in the pool of a request.
+/// Resources that each subject is releasing in the pool of a request.
 fn releasing_by_subject<'a>(in_pool: RequestInPool<'a>) -> BTreeMap<&'a Subject, Amounts> {
     let mut of: BTreeMap<&Subject, Amounts> = BTreeMap::new();
     let RequestInPool {
@@ -439,80 +442,8 @@ impl Shortage<'_> {
         self.hosts.is_empty() && self.pool.is_empty() && self.limit.is_empty()
     }
 
-    /// Whether nothing is short but what hosts have.
+    /// Whether only host resources are short.
     pub(crate) fn is_only_of_hosts(&self) -> bool {
         self.pool.is_empty() && self.limit.is_empty()
-    }
-
-    /// Whether the loss of a run would help, and its subject (if it is not the waiter's) holds more than its share of
-    /// what it would help with.
-    pub(crate) fn is_helped_by_excess(
-        &self,
-        what_if: &WhatIf<'_>,
-        candidate: &Candidate<'_>,
-    ) -> bool {
-        let Candidate { id, run, .. } = candidate;
-        let subject = &run.request.subject;
-        let keys = self.keys(what_if, id, run);
-        let mut keys = keys.filter(|key| !candidate.in_share.contains(key));
-        keys.any(|key| what_if.excess(subject, key) > 0 && what_if.may_be_taken_for(run, key))
-    }
-
-    /// Whether the loss of a run that was granted around the waiter would help.
-    pub(crate) fn is_helped_by_backfill(
-        &self,
-        what_if: &WhatIf<'_>,
-        id: &AttemptId,
-        run: &Run,
-    ) -> bool {
-        let own = run.request.subject == what_if.in_pool.request.subject;
-        let mut keys = self.keys(what_if, id, run);
-        keys.any(|key| what_if.may_be_taken_for(run, key)) || (own && self.reduces_limit_use(run))
-    }
-
-    /// Whether the loss of a run would help: of the waiter's own subject, or of another's.
-    pub(crate) fn is_helped_by(
-        &self,
-        what_if: &WhatIf<'_>,
-        own: bool,
-        id: &AttemptId,
-        run: &Run,
-    ) -> bool {
-        self.keys(what_if, id, run).next().is_some() || (own && self.reduces_limit_use(run))
-    }
-
-    fn reduces_limit_use(&self, run: &Run) -> bool {
-        let mut limit = self.limit.iter();
-        limit.any(|key| run.demand().get(key) > 0)
-    }
-
-    /// The keys that are short and that a run holds, on the hosts where they are short or of the pool.
-    fn keys<'b>(
-        &'b self,
-        what_if: &'b WhatIf<'_>,
-        id: &'b AttemptId,
-        run: &'b Run,
-    ) -> impl Iterator<Item = &'b str> {
-        let here = self
-            .hosts
-            .iter()
-            .filter(|(node, _)| run.holding.contains(node));
-        let of_hosts = here.flat_map(move |(node, missing)| {
-            let each = what_if.in_pool.released_for(node, id, run.each());
-            let missing = missing.iter().filter(|(_, missing)| *missing > 0);
-            missing
-                .map(|(key, _)| key)
-                .filter(move |key| *key != GPU || self.wants_gpus_of(run, node))
-                .filter(move |key| each.get(key) > 0)
-        });
-        let of_pool = self.pool.iter().copied();
-        of_hosts.chain(of_pool.filter(|key| run.demand().get(key) > 0))
-    }
-
-    /// Whether GPUs of a run would do: any, or its own of what waits for these.
-    fn wants_gpus_of(&self, run: &Run, node: &NodeName) -> bool {
-        let held = run.gpus_on(node);
-        self.own_gpus
-            .is_none_or(|own| held.is_some_and(|held| !own.is_disjoint(held)))
     }
 }

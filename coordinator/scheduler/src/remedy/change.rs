@@ -1,4 +1,4 @@
-//! Things that could be changed for a request, and what they do to the scheduler of a dry run.
+//! Changes that could let a request start, and how a dry run applies them.
 
 use alloc::vec::Vec;
 
@@ -9,44 +9,40 @@ use crate::model::request::Request;
 use crate::model::resources::HostResources;
 use crate::remedy::dry_run::DryRun;
 
-/// One thing to change.
+/// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// More of a key comes free on a host, or the host gets more.
+    /// More of a resource becomes free on a host, or the host gets more.
     FreeOnHost {
         node: NodeName,
         key: &'static str,
-        /// How much more.
+        /// Additional amount.
         more: u64,
     },
-    /// More of a declared key comes free in the pool, or more is declared.
+    /// More of a declared resource becomes free in the pool, or more is declared.
     FreeInPool {
         key: ResourceKey,
-        /// How much more.
+        /// Additional amount.
         more: u64,
     },
-    /// A host that is closed takes work.
+    /// A host takes new work again.
     MakeSchedulable { node: NodeName },
-    /// The subject may use as much as this.
-    RaiseLimit {
-        key: ResourceKey,
-        /// The new limit.
-        to: u64,
-    },
-    /// As much as this is reserved for the subject.
+    /// The subject's limit is raised.
+    RaiseLimit { key: ResourceKey, to: u64 },
+    /// The subject's reserved share is raised.
     RaiseReserved {
         key: ResourceKey,
-        /// The new reservation.
+        /// New reserved amount.
         to: u64,
     },
-    /// The request asks for no more than this, on each host.
+    /// The request asks for less on each host.
     ReduceRequest { key: ResourceKey, to: u64 },
-    /// The request can be made to give way.
+    /// The request becomes preemptible.
     MakePreemptible,
 }
 
 impl Change {
-    /// How much more it takes.
+    /// The additional amount of the change.
     pub(crate) fn more(&mut self) -> Option<&mut u64> {
         match self {
             Self::FreeOnHost { more, .. } | Self::FreeInPool { more, .. } => Some(more),
@@ -58,7 +54,7 @@ impl Change {
         }
     }
 
-    /// Whether it differs from another only in how much more it takes.
+    /// Whether two changes differ only in their additional amount.
     fn is_like(&self, other: &Self) -> bool {
         let without_more = |change: &Self| {
             let mut change = change.clone();
@@ -70,7 +66,6 @@ impl Change {
         without_more(self) == without_more(other)
     }
 
-    /// Whether it changes only what is free.
     pub(crate) fn changes_only_resources(&self) -> bool {
         match self {
             Self::FreeOnHost { .. } | Self::FreeInPool { .. } | Self::MakeSchedulable { .. } => {
@@ -84,7 +79,7 @@ impl Change {
     }
 }
 
-/// Adds a change to others, one of which may be of the same.
+/// Adds a change to a list, merging it with one of the same kind.
 pub(crate) fn merge(changes: &mut Vec<Change>, mut change: Change) {
     let added = change.more().map_or(0, |more| *more);
     let same = changes.iter_mut().find(|known| known.is_like(&change));
@@ -95,7 +90,7 @@ pub(crate) fn merge(changes: &mut Vec<Change>, mut change: Change) {
 }
 
 impl DryRun {
-    /// Makes changes for a request and its pool. `None` if one cannot be made: then some may have been.
+    /// Applies changes for a request and its pool. `None` if one cannot be made; others may then have been applied.
     pub(crate) fn change(
         &mut self,
         step: &StepId,
@@ -145,7 +140,7 @@ impl DryRun {
     }
 }
 
-/// The request if it asked for so much of a key on each host.
+/// The request with another amount of a resource on each host.
 pub(crate) fn with_amount(request: &Request, key: &ResourceKey, to: u64) -> Request {
     let mut changed = request.clone();
     changed

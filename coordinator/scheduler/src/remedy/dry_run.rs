@@ -1,5 +1,5 @@
-//! A dry run: a copy of the scheduler, on which changes are made, the scheduler's own next moves are played, and all of
-//! that is taken back before the next changes are tried. One copy serves for all changes that are tried for a request.
+//! Tries changes on a copy of the scheduler: applies them, plays the scheduler's own decisions, and rolls everything
+//! back. One copy serves all changes that are tried for a request.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -15,31 +15,31 @@ use crate::model::pool::PoolTerms;
 use crate::model::request::{Request, Run};
 use crate::model::scheduler::Scheduler;
 
-/// More moves than one change gives rise to.
+/// More decisions than one change causes.
 const MAX_DECISIONS: usize = 256;
-/// No attempt has this number, for a step ends before it could get there.
+/// No attempt has this number, because a step ends before.
 const HYPOTHETICAL_ATTEMPT: u32 = u32::MAX;
 
-/// How a request would start.
+/// The start of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     AtOnce,
-    /// When so many runs, which are told to stop, are gone.
+    /// When this many runs have stopped.
     AfterStops(usize),
 }
 
-/// A scheduler on which something is tried.
+/// A scheduler on which changes are tried.
 #[derive(Debug)]
 pub(crate) struct DryRun {
     scheduler: Scheduler,
     original: OriginalState,
 }
 
-/// What was there of each thing that is changed, before its first change.
+/// Each changed thing as it was before its first change.
 #[derive(Debug, Default)]
 struct OriginalState {
     terms: BTreeMap<PoolName, PoolTerms>,
-    /// `None` where a subject had no policy of its own.
+    /// `None` if the subject had no policy of its own.
     policies: BTreeMap<(PoolName, Subject), Option<PolicySpec>>,
     hosts: BTreeMap<NodeName, Host>,
     requests: BTreeMap<StepId, Option<Request>>,
@@ -55,17 +55,17 @@ impl DryRun {
         }
     }
 
-    /// The scheduler as it is now.
+    /// The scheduler with the changes.
     pub(crate) fn scheduler(&self) -> &Scheduler {
         &self.scheduler
     }
 
-    /// Leaves a request out of all that is tried from here on.
+    /// Leaves a request out of everything from here on.
     pub(crate) fn withhold(&mut self, step: &StepId) {
         self.scheduler.dequeue(step);
     }
 
-    /// Takes everything back that was changed.
+    /// Rolls all changes back.
     pub(crate) fn roll_back(&mut self) {
         let original = core::mem::take(&mut self.original);
         let scheduler = &mut self.scheduler;
@@ -132,7 +132,7 @@ impl DryRun {
         self.scheduler.put_policy(pool, subject, policy);
     }
 
-    /// Changes what a host has, or whether it takes work.
+    /// Changes what a host has or whether it takes new work.
     pub(crate) fn change_host(&mut self, node: &NodeName, change: impl FnOnce(&mut Host)) {
         let Some(host) = self.scheduler.host(node) else {
             return;
@@ -147,9 +147,8 @@ impl DryRun {
         self.enqueue(request);
     }
 
-    /// Whether and how a request would start in a pool by the next moves there: they are played until it does, the runs that
-    /// are stopped for it going at once. Where another is to stop runs first, it would depend on when these are gone, and
-    /// nothing is said.
+    /// Whether and how a request would start in a pool: plays decisions until it does, with its victims gone at once.
+    /// `None` also if another request has to preempt first, because the time of that is not known.
     pub(crate) fn would_start(
         &mut self,
         step: &StepId,
@@ -192,14 +191,14 @@ impl DryRun {
         None
     }
 
-    /// Runs give back what they hold, and wait again: those that are frozen for what they gave back.
+    /// Ends runs and queues them again; frozen ones wait to be resumed.
     fn end_runs(&mut self, gone: &BTreeSet<AttemptId>, frozen: &BTreeSet<AttemptId>) {
         for id in gone {
             let Some(run) = self.scheduler.run(id).cloned() else {
                 continue;
             };
             self.note_run(id);
-            // What was frozen waits to be resumed no longer.
+            // A frozen run no longer waits to be resumed.
             self.dequeue(&id.step);
             if frozen.contains(id) || (run.is_freezing() && !run.stopping) {
                 self.scheduler.freeze(id, 0);
@@ -269,7 +268,7 @@ impl DryRun {
 
     fn nominate(&mut self, step: &StepId, nomination: Nomination) {
         self.note_nomination(step);
-        // It may take the place of this one.
+        // A nomination may replace the pool's soft one.
         let pool = self.scheduler.pool(&nomination.pool);
         if let Some(soft) = pool.and_then(|pool| pool.soft_nomination()).cloned() {
             self.note_nomination(&soft);
@@ -295,7 +294,7 @@ impl DryRun {
         noted.or_insert_with(|| nomination.cloned());
     }
 
-    /// Notes a run, and the promises that await its end.
+    /// Saves a run and the nominations that await its end.
     fn note_run(&mut self, id: &AttemptId) {
         let run = self.scheduler.run(id);
         let noted = self.original.runs.entry(id.clone());

@@ -1,5 +1,5 @@
-//! What a request lacks by each of the rules, as changes that would give it that. Whether they are enough is not judged
-//! here.
+//! Computes the changes that would give a request what it lacks under each rule. The dry run finds out whether they
+//! are enough.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -13,14 +13,14 @@ use crate::placement::request_in_pool::RequestInPool;
 use crate::remedy::change::{Change, with_amount};
 
 impl<'a> RequestInPool<'a> {
-    /// What could help, the smallest first; none of it tried.
+    /// Candidate changes, the smallest first; none is tried yet.
     pub(crate) fn proposals(&self) -> Vec<Vec<Change>> {
         let policy = self.missing_in_policy();
         let units = self.missing_resources();
         let both: Vec<Change> = policy.iter().chain(&units).cloned().collect();
         let mut proposals = Vec::from([policy, units, both, self.missing_in_share()]);
         if self.request.resumes.is_some() {
-            // What is frozen is as it is.
+            // A frozen run cannot ask for less.
             proposals.retain(|changes| !changes.is_empty());
             return proposals;
         }
@@ -32,7 +32,7 @@ impl<'a> RequestInPool<'a> {
         proposals
     }
 
-    /// What its subject's policy lacks.
+    /// Changes of its subject's policy that it lacks.
     fn missing_in_policy(&self) -> Vec<Change> {
         if self.request.preemptible {
             return self.limits(&BTreeMap::new());
@@ -40,7 +40,7 @@ impl<'a> RequestInPool<'a> {
         self.missing_in_share()
     }
 
-    /// What is reserved too little for it to be in share, and the limits that this would break.
+    /// Amounts that must be reserved for it to be in share, and the limits that must rise for that.
     fn missing_in_share(&self) -> Vec<Change> {
         let used = self.counted();
         let short = self.metered().filter_map(|(key, asked)| {
@@ -58,7 +58,7 @@ impl<'a> RequestInPool<'a> {
         changes
     }
 
-    /// Limits that it would break, or that would be below what is reserved then.
+    /// Limits that it would exceed, or that would be below the new reserved amounts.
     fn limits(&self, reserved: &BTreeMap<&str, u64>) -> Vec<Change> {
         let limits = self.metered().filter_map(|(key, asked)| {
             let limit = self.account.policy.as_ref()?.limit(key)?;
@@ -72,7 +72,7 @@ impl<'a> RequestInPool<'a> {
         limits.collect()
     }
 
-    /// What must come free or open for it to fit, on the hosts where that is least.
+    /// Resources that must become free or schedulable for it to fit, on the hosts where that is least.
     pub(crate) fn missing_resources(&self) -> Vec<Change> {
         let reserved = self.reserved_for_others();
         let reservations = match reserved.allows_backfill(self.request) {
@@ -122,7 +122,7 @@ impl<'a> RequestInPool<'a> {
         let taken = host.used_for(self.platform);
         let taken = taken.plus(reservations.unavailable_on(node, host, self.platform));
         let each = self.request.each;
-        // Of what it does not ask for, others may hold more than there is.
+        // Of a resource that it does not ask for, others may hold more than there is.
         let asked = each.iter().filter(|(_, asked)| *asked > 0);
         let missing = asked.filter_map(|(key, asked)| {
             let needed = asked.saturating_add(taken.get(key));
@@ -139,7 +139,7 @@ impl<'a> RequestInPool<'a> {
         })
     }
 
-    /// For each key that it asks for the most with which it would fit now.
+    /// For each resource, the largest amount with which it would fit now.
     fn smaller_requests(&self) -> impl Iterator<Item = Change> {
         let hosts = u64::from(self.request.hosts);
         let keys = self.request.demand.iter();
@@ -160,7 +160,7 @@ impl<'a> RequestInPool<'a> {
     }
 }
 
-/// What a host lacks: the least is the best.
+/// Missing resources of a host; the least is best.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct HostShortage<'a> {
     closed: bool,
@@ -187,7 +187,7 @@ impl HostShortage<'_> {
     }
 }
 
-/// The largest number from 1 to below `asked` for which `fits` holds; it holds for all below one for which it does.
+/// The largest number from 1 to below `asked` for which `fits` holds; `fits` must be monotonic.
 fn largest_fitting(asked: u64, fits: impl Fn(&u64) -> bool) -> Option<u64> {
     let (mut low, mut high) = (0, asked);
     while low + 1 < high {

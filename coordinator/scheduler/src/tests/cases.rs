@@ -1,4 +1,4 @@
-//! Lives that once went wrong, each as small as it was found; the judge looks on.
+//! Regression cases, each as small as it was found, under the eyes of the judge.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -26,7 +26,7 @@ fn units(pairs: &[(usize, u64)]) -> JudgedAmounts {
     units
 }
 
-/// One pool with hosts of so many GPUs, 4 cores and 8 MB.
+/// One pool with hosts of the given GPUs, 4 cores and 8 MB.
 fn harness(declared: &[(usize, u64)], gpus: &[u64], slow: bool) -> SchedulerHarness {
     let mut harness = SchedulerHarness::new(slow);
     harness.put_pool(&pool(0), declared, 0);
@@ -73,7 +73,7 @@ fn running(harness: &SchedulerHarness) -> Vec<StepId> {
     steps
 }
 
-/// What a step runs as is gone, or frozen, as it was told to be.
+/// Releases, or finishes freezing, what a step runs as.
 fn release(harness: &mut SchedulerHarness, step: &StepId) {
     let runs = harness.scheduler.runs().filter(|(id, _)| id.step == *step);
     let parts: Vec<_> = runs
@@ -85,9 +85,9 @@ fn release(harness: &mut SchedulerHarness, step: &StepId) {
     settle(harness);
 }
 
-/// Memory that no policy names does not count in a share, so two steps that ask for little else were both in share and
-/// took it from each other for ever. The law does not say so: by its letter each may reclaim what the other "holds more
-/// of than its reserved share".
+/// Memory that no policy names does not count in a share, so two steps that asked for little else were both in share
+/// and preempted each other forever. The published rules do not say so: by their letter each may reclaim what the
+/// other "holds more of than its reserved share".
 #[test]
 fn two_in_share_do_not_take_turns_at_what_does_not_count() {
     let mut harness = harness(&[], &[0], false);
@@ -99,7 +99,7 @@ fn two_in_share_do_not_take_turns_at_what_does_not_count() {
     assert_eq!(running(&harness), [first]);
 }
 
-/// The same, of a number of steps that the pool declares and no policy names.
+/// The same for a number of steps that the pool declares and no policy names.
 #[test]
 fn two_in_share_do_not_take_turns_at_the_last_step_of_a_pool() {
     let mut harness = harness(&[(STEP_RUN, 1)], &[1], false);
@@ -111,7 +111,7 @@ fn two_in_share_do_not_take_turns_at_the_last_step_of_a_pool() {
     assert_eq!(running(&harness), [first]);
 }
 
-/// Whoever names the key has a share of it and does reclaim it.
+/// A subject whose policy names the resource has a share of it and does reclaim it.
 #[test]
 fn a_share_of_steps_is_reclaimed_by_whom_it_is_reserved_for() {
     let mut harness = harness(&[(STEP_RUN, 1)], &[1], false);
@@ -123,8 +123,8 @@ fn a_share_of_steps_is_reclaimed_by_whom_it_is_reserved_for() {
     assert_eq!(running(&harness), [second]);
 }
 
-/// Counted off first, the small run used up its subject's excess and cured nothing, so the waiter waited though the large
-/// one alone would have been enough.
+/// Counted first, the small run used up its subject's excess without helping, so the waiter waited though the large
+/// run alone would have been enough.
 #[test]
 fn a_small_run_does_not_shield_the_large_one_that_is_enough() {
     let mut harness = harness(&[], &[4], false);
@@ -136,8 +136,8 @@ fn a_small_run_does_not_shield_the_large_one_that_is_enough() {
     assert_eq!(running(&harness), [small, waiter]);
 }
 
-/// A step of two pools was granted in the second on the turn of the first, past the head of the second, which had no
-/// promise yet: its victims, or its units, went to a step that never gives way.
+/// A step of two pools was granted in the second pool on the turn of the first, past the head of the second, which
+/// was not nominated yet: its resources went to a non-preemptible step.
 #[test]
 fn a_step_of_two_pools_does_not_go_round_the_head_of_the_other() {
     let mut harness = harness(&[], &[0], false);
@@ -156,8 +156,8 @@ fn a_step_of_two_pools_does_not_go_round_the_head_of_the_other() {
     assert_eq!(awaited, Some(Vec::from([first])));
 }
 
-/// A step was granted what was left of its subject's limit while another of the subject waited for its victims to go: they
-/// had gone in vain.
+/// A step was granted the rest of its subject's limit while another step of the subject waited for its victims: they
+/// were stopped in vain.
 #[test]
 fn nobody_takes_the_limit_of_a_waiter_whose_victims_go() {
     let mut harness = harness(&[], &[5], true);
@@ -183,7 +183,7 @@ fn nobody_takes_the_limit_of_a_waiter_whose_victims_go() {
     assert!(running(&harness).contains(&waiter), "{}", harness.history);
 }
 
-/// The other way round: what cannot be made to give way takes its own subject's run for the limit that is promised.
+/// The other way round: a non-preemptible request preempts a run of its own subject for the nominated limit.
 #[test]
 fn a_promised_limit_is_short_for_others_of_the_subject() {
     let mut harness = harness(&[], &[6], true);
@@ -210,8 +210,8 @@ fn a_promised_limit_is_short_for_others_of_the_subject() {
     assert_eq!(awaited, [&own], "{}", harness.history);
 }
 
-/// Host by host the run of the first host used up its subject's excess and none was left for the second, so the gang
-/// waited. Counted off as one set in the order of victims, the younger run goes first and the other straddles the line.
+/// Counted host by host, the run of the first host used up its subject's excess and none was left for the second, so
+/// the gang waited. Counted as one set in victim order, the younger run goes first and the other straddles the line.
 #[test]
 fn victims_for_a_gang_are_counted_off_as_one_set() {
     let mut harness = harness(&[], &[2, 2], false);
@@ -228,7 +228,7 @@ fn victims_for_a_gang_are_counted_off_as_one_set() {
     assert_eq!(running(&harness), [gang], "{}", harness.history);
 }
 
-/// A run that holds two hosts costs more than the run on either of two others, and less than both.
+/// A run on two hosts costs more than the run on either of two others, and less than both.
 #[test]
 fn one_run_on_both_hosts_of_a_gang_goes_rather_than_two() {
     let mut harness = harness(&[], &[2, 2, 2, 2], false);
@@ -248,8 +248,8 @@ fn one_run_on_both_hosts_of_a_gang_goes_rather_than_two() {
     assert_eq!(running(&harness).len(), 3, "{}", harness.history);
 }
 
-/// Cores alone are what the first holds more of than its share; another's loss gave enough of them, and GPUs were short
-/// still: the waiter waited though the first alone would have been enough of both.
+/// The subject of the first run holds an excess of cores only; another victim covered the cores while GPUs were still
+/// short: the waiter waited though the first run alone would have been enough of both.
 #[test]
 fn a_run_does_not_shield_one_that_is_short_of_more() {
     let mut harness = harness(&[], &[2], false);
@@ -268,9 +268,9 @@ fn a_run_does_not_shield_one_that_is_short_of_more() {
     assert_eq!(running(&harness), [small, waiter]);
 }
 
-/// Of two that are alike the first was promised a place in another pool; nobody looked at the second, so the pool had no
-/// head and a step that never gives way went past it.
-/// A run that nobody may take was looked at first, and the one that shielded another after it was never left out.
+/// Two requests are alike; the first was nominated in another pool and the second was overlooked, so the pool had no
+/// head and a non-preemptible step went past it. A run that may not be preempted was looked at first, and the
+/// obstacle found after it was never left out.
 #[test]
 fn who_is_in_the_way_of_one_is_left_out_though_another_is_spared_before() {
     let mut harness = harness(&[], &[3], false);
@@ -295,8 +295,8 @@ fn who_is_in_the_way_of_one_is_left_out_though_another_is_spared_before() {
         &mut harness,
         &submission("low", &[(GPU, 1), (MEM, 3)], false),
     );
-    // It takes the GPU of the one that freezes. Its subject holds two now, so the older of them may go for the waiter,
-    // with the memory of what is frozen.
+    // The new step takes the GPU of the run that freezes. Its subject then holds two GPUs, so its older run may be
+    // preempted for the waiter, with the memory of the frozen run.
     let next = submit(&mut harness, &submission("top", &[(GPU, 1)], true));
     assert_eq!(running(&harness), [stays, protection, waiter, next]);
 }
@@ -314,8 +314,8 @@ fn of_two_that_stand_in_the_way_the_one_that_is_not_needed_is_left_out() {
         &submission("top", &[(GPU, 1), (MEM, 1)], true),
     );
     let small = submit(&mut harness, &submission("top", &[(MEM, 2)], true));
-    // The small one goes first and is enough of the memory, of which alone the one with the GPU may go: without it the two
-    // others are enough of both.
+    // The small run goes first and covers the memory, which is all that the run with the GPU may be preempted for:
+    // without it the two others are enough of both.
     let waiter = submit(
         &mut harness,
         &submission("low", &[(GPU, 2), (MEM, 6)], false),
@@ -355,8 +355,8 @@ fn the_next_of_a_kind_leads_where_the_first_is_promised_elsewhere() {
     assert_eq!(promised(&second), Some(pool(0)), "{}", harness.history);
 }
 
-/// What could not be made to give way took nothing that the head awaited the end of, though the head needed none of the
-/// memory for which it would have taken it.
+/// A non-preemptible request took nothing of the runs that the head awaited, though the head did not need the memory
+/// for which it would have taken them.
 #[test]
 fn what_the_head_awaits_goes_for_one_who_takes_what_the_head_does_not_need() {
     let mut harness = harness(&[], &[2], false);
@@ -369,8 +369,8 @@ fn what_the_head_awaits_goes_for_one_who_takes_what_the_head_does_not_need() {
     assert_eq!(running(&harness), [stays, waiter]);
 }
 
-/// One that was frozen was promised its own GPU, which was free, against the end of a run on another; an earlier waiter was
-/// to have the free one, whichever it is. Its victims went first, and one GPU was too few for it: they had gone in vain.
+/// A frozen run was nominated on its own free GPU and awaited a run on another, while an earlier waiter needed any
+/// free GPU. Its victims went first, and one GPU was too few for it: they were stopped in vain.
 #[test]
 fn what_is_frozen_is_not_promised_a_free_gpu_that_an_earlier_waiter_needs() {
     let mut harness = harness(&[], &[3, 2], true);
@@ -398,8 +398,9 @@ fn what_is_frozen_is_not_promised_a_free_gpu_that_an_earlier_waiter_needs() {
     assert!(harness.scheduler.nomination(&frozen).is_none());
 }
 
-/// What a waiter awaits is promised to it as a whole: of a limit that a large victim fills up, the rest is nobody's before
-/// that is gone, and the next of the same subject takes a victim of its own.
+/// All resources of an awaited run are reserved for the waiter: if a large victim filled up a limit, the rest is free
+/// for no other request before the victim is gone, and the next request of the same subject preempts a victim of its
+/// own.
 #[test]
 fn the_rest_of_what_another_awaits_is_nobodys_before_it_is_gone() {
     let mut harness = harness(&[], &[0, 0], true);
@@ -414,8 +415,8 @@ fn the_rest_of_what_another_awaits_is_nobodys_before_it_is_gone() {
     assert_eq!(awaits(&second), Some(1), "{}", harness.history);
 }
 
-/// The next of the waiter's kind, which would be in share once the victim is gone, was overlooked, though one that asks for
-/// a little less would have been seen: two lives that are alike went different ways.
+/// The next request of the waiter's kind would be in share once the victim is gone but was overlooked, though a
+/// slightly smaller one would have been seen.
 #[test]
 fn the_next_of_the_waiters_kind_would_take_back_too() {
     let reservations = [(GPU, 1), (MEM, 7)];
@@ -437,8 +438,8 @@ fn the_next_of_the_waiters_kind_would_take_back_too() {
     }
 }
 
-/// Two small runs hold one reserved share with a larger one. A borrower of higher priority takes none of them, and not the
-/// one that came on top either, for that would not be enough.
+/// Two small runs and a larger one fill a reserved share. A borrower of higher priority preempts none of them, and not
+/// the run above the share either, because that would not be enough.
 #[test]
 fn a_borrower_takes_none_of_the_runs_that_fill_a_share() {
     let mut harness = harness(&[], &[3], false);
@@ -465,8 +466,8 @@ fn a_borrower_takes_none_of_the_runs_that_fill_a_share() {
     );
 }
 
-/// What ran on when its subject's policy was removed is of the lowest priority, as whatever is of priority 0: among these
-/// the latest submission goes first, and leaves a ground for taking the other. The law does not say so.
+/// A run whose subject lost its policy has the lowest priority, like any run of priority 0: among these the latest
+/// submission is preempted first. The published rules do not say so.
 #[test]
 fn what_runs_without_a_policy_is_of_the_lowest_priority() {
     let mut harness = harness(&[], &[4], false);
@@ -490,9 +491,9 @@ fn what_runs_without_a_policy_is_of_the_lowest_priority() {
     assert_eq!(running(&harness), [waiter], "{}", harness.history);
 }
 
-/// A gang ends host by host, and the gang that waits for both was no sooner promised than a small one had started on the
-/// first, was told to go when the second came free, and kept the gang waiting for as long as it took to stop. The law lets
-/// the small one start there, as backfill.
+/// A gang ends host by host. The gang that waits for both hosts was nominated when a small step started on the first
+/// host, was preempted when the second became free, and kept the gang waiting while it stopped. The published rules
+/// let the small step start there, as backfill.
 #[test]
 fn nothing_starts_on_what_a_head_is_about_to_start_on() {
     let mut harness = harness(&[], &[2, 2, 2], true);
@@ -520,8 +521,8 @@ fn nothing_starts_on_what_a_head_is_about_to_start_on() {
     assert!(harness.scheduler.request(&behind).is_some());
 }
 
-/// While the victims of the first of a kind went, the share for which they went was unused still: so the next of its kind
-/// took for it too, and the next, as many as there were victims.
+/// While the victims for the first of several alike requests were stopping, the share was still unused, so the next
+/// request preempted for it too, and so on.
 #[test]
 fn a_share_that_is_enough_for_one_is_taken_for_once() {
     let mut harness = harness(&[], &[3], true);
@@ -547,8 +548,8 @@ fn a_share_that_is_enough_for_one_is_taken_for_once() {
     );
 }
 
-/// Two requests are alike but for what was started around the second, which it may take back and the first may not. It
-/// waits: the first would be promised that place.
+/// Two requests are alike but for a backfill run of the second. It waits, because the first would be nominated on
+/// that place.
 #[test]
 fn one_that_may_take_back_waits_behind_the_first_of_its_kind() {
     let mut harness = harness(&[(GPU, 4)], &[5, 3, 2], false);

@@ -1,9 +1,9 @@
-//! What must hold after every move, and what once nothing more can be done.
+//! Properties that must hold after every decision, and once there is none left.
 
 use crate::HostResources;
 use crate::{Pool, Scheduler};
 
-/// Nothing is granted that is not there, and what is promised in share is kept.
+/// Nothing is granted that does not exist, and in-share nominations are kept.
 pub(super) fn check(scheduler: &Scheduler) {
     for (name, pool) in &scheduler.pools {
         check_hosts(scheduler, pool);
@@ -37,7 +37,7 @@ fn check_policies(pool: &Pool) {
     }
 }
 
-/// What must hold once nothing more can be done: nobody was stopped in vain.
+/// Properties that must hold once no decision is left: no run was stopped in vain.
 pub(super) fn check_settled(scheduler: &Scheduler) {
     for (step, nomination) in &scheduler.nominations {
         assert!(!nomination.firm, "{step} waits for nobody: {nomination:?}");

@@ -1,5 +1,5 @@
-//! A scheduler on trial: plays what happens to it, shows every move to the [`Judge`] before it takes effect, and asks once
-//! more when there is none left. Victims go at once or when they are told to, one host after the other.
+//! Test harness: plays events on a scheduler, shows every decision to the [`Judge`] before it takes effect, and asks
+//! once more when there is none left. Victims are gone at once, or host by host when the test says so.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -23,27 +23,27 @@ use crate::{
     demand,
 };
 
-/// No event of these needs as many.
+/// More decisions than any event of these tests needs.
 const MOVES: usize = 200;
 
-/// A scheduler, its judge and what else there is.
+/// A scheduler and its judge.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SchedulerHarness {
     pub(super) scheduler: Scheduler,
     pub(super) judge: Judge,
-    /// Whether victims take their time.
+    /// Whether victims take time to stop.
     slow: bool,
     submitted: u64,
     attempts: u32,
-    /// Runs that will not wait again when they are gone.
+    /// Runs that do not wait again after they ended.
     over: BTreeSet<AttemptId>,
-    /// Everybody who was let in, or back in, in order.
+    /// All granted or resumed steps, in order.
     pub(super) granted: Vec<StepId>,
-    /// Everything that was decided, to be compared.
+    /// All decisions as text, to compare runs of a test.
     pub(super) history: String,
 }
 
-/// Amounts by key, of those that are given.
+/// A table with the given amounts.
 pub(super) fn table(amounts: &[(usize, u64)]) -> ResourceTable {
     let amounts = amounts.iter();
     amounts
@@ -61,7 +61,7 @@ fn host_units(units: JudgedAmounts) -> HostResources {
     HostResources::from_amounts(&amounts(units)).with_steps(1 << 40)
 }
 
-/// What is submitted.
+/// A submission of a test.
 #[derive(Clone, Debug)]
 pub(super) struct Submission {
     pub(super) subject: Subject,
@@ -106,7 +106,7 @@ impl SchedulerHarness {
         self.judge.disturb();
     }
 
-    /// Binds a subject to a pool, where the pool can keep it; the rest is refused.
+    /// Sets a policy if the pool accepts it.
     pub(super) fn put_policy(
         &mut self,
         pool: &PoolName,
@@ -157,7 +157,7 @@ impl SchedulerHarness {
         self.put_host_of(node, pool, has, open, &[unnamed].into());
     }
 
-    /// The same, with the platforms of its GPUs; without any it is of `cpu`.
+    /// The same with platforms for its GPUs; a host without GPUs is of `cpu`.
     pub(super) fn put_host_of(
         &mut self,
         node: &NodeName,
@@ -184,7 +184,7 @@ impl SchedulerHarness {
         self.judge.disturb();
     }
 
-    /// A host takes work, or no more.
+    /// Sets whether a host takes new work.
     pub(super) fn open(&mut self, node: &NodeName, open: bool) {
         let JudgedHost {
             pool,
@@ -195,7 +195,7 @@ impl SchedulerHarness {
         self.put_host_of(node, &pool, has, open, &platforms);
     }
 
-    /// A host is lost, and all its runs with it: they wait again.
+    /// Loses a host with all its runs; they wait again.
     pub(super) fn lose_host(&mut self, node: &NodeName) {
         self.open(node, false);
         for id in self.scheduler.runs_on(node) {
@@ -203,7 +203,7 @@ impl SchedulerHarness {
         }
     }
 
-    /// Whether it waits now; what could never be granted does not.
+    /// Submits a step; `None` if it could never be granted.
     pub(super) fn submit(&mut self, submission: &Submission) -> Option<StepId> {
         self.submitted += 1;
         let each = {
@@ -232,7 +232,7 @@ impl SchedulerHarness {
         Some(ask.step)
     }
 
-    /// A step that waits is withdrawn.
+    /// Cancels a waiting step.
     pub(super) fn cancel(&mut self, step: &StepId) {
         let frozen_run = self
             .judge
@@ -246,7 +246,7 @@ impl SchedulerHarness {
         }
     }
 
-    /// What is frozen waits no longer when it goes.
+    /// A frozen run no longer waits once it is stopped.
     fn wait_no_longer(&mut self, id: &AttemptId) {
         if self
             .judge
@@ -259,14 +259,14 @@ impl SchedulerHarness {
         }
     }
 
-    /// A run is frozen at last, where it is to be; else it goes on being stopped.
+    /// Finishes freezing a run.
     fn freeze(&mut self, id: &AttemptId) {
         self.scheduler.freeze(id, 0);
         self.scheduler.await_resumption(id);
         self.judge.freeze(id);
     }
 
-    /// A run that is to be frozen cannot be: it is stopped.
+    /// Freezing failed: the run is stopped.
     pub(super) fn fail_freeze(&mut self, id: &AttemptId) {
         let backfill = self.judge.runs[id].backfill.clone();
         self.scheduler.thaw(id, &backfill);
@@ -286,7 +286,7 @@ impl SchedulerHarness {
         }
     }
 
-    /// A run holds nothing any more, on any host.
+    /// Releases everything that a run holds.
     fn end(&mut self, id: &AttemptId) {
         self.wait_no_longer(id);
         if self
@@ -303,7 +303,7 @@ impl SchedulerHarness {
         }
     }
 
-    /// A host is rid of a run; when the last is, it waits again where it was not over.
+    /// A host releases a run; after the last host the step waits again unless it is over.
     pub(super) fn release(&mut self, id: &AttemptId, node: &NodeName) {
         if self
             .judge
@@ -321,7 +321,7 @@ impl SchedulerHarness {
         }
     }
 
-    /// Makes changes for a request that waits, as they are supposed for an answer.
+    /// Applies the changes of a remedy.
     pub(super) fn change(&mut self, step: &StepId, pool: &PoolName, changes: &[Change]) {
         let mut dry_run = DryRun::new(&self.scheduler);
         dry_run.change(step, pool, changes).unwrap();
@@ -361,7 +361,7 @@ impl SchedulerHarness {
         self.judge.disturb();
     }
 
-    /// Lets time pass, with the moves that fall due meanwhile.
+    /// Lets time pass, with the decisions that fall due.
     pub(super) fn pass(&mut self, millis: u64) -> Result<(), RuleViolation> {
         let until = self.judge.now + millis;
         loop {
@@ -378,12 +378,12 @@ impl SchedulerHarness {
         Ok(())
     }
 
-    /// Makes every move that there is, each judged before, and has the rest judged.
+    /// Makes all decisions, each judged before it takes effect, and judges the final state.
     pub(super) fn settle(&mut self) -> Result<(), RuleViolation> {
         self.settle_with(|_| ())
     }
 
-    /// The same, and looks at the scheduler after each move.
+    /// The same, calling `look` after each decision.
     pub(super) fn settle_with(&mut self, look: impl Fn(&Scheduler)) -> Result<(), RuleViolation> {
         self.judge.happens();
         self.history.push_str("-- event\n");
@@ -485,7 +485,7 @@ impl SchedulerHarness {
         Ok(())
     }
 
-    /// The GPUs that a run is given: called by host and number.
+    /// GPU names of a run, from host and number.
     fn name_gpus(&self, hosts: &[NodeName], each: u64) -> BTreeMap<NodeName, BTreeSet<String>> {
         let named = hosts.iter().map(|node| {
             let has = self.judge.hosts[node].has[GPU];
@@ -508,7 +508,7 @@ impl SchedulerHarness {
         named.collect()
     }
 
-    /// The scheduler that the facts make, when it is told of them anew.
+    /// A scheduler rebuilt from the facts.
     pub(super) fn rebuilt(&self) -> Scheduler {
         let mut scheduler = Scheduler::default();
         for (name, pool) in &self.judge.pools {

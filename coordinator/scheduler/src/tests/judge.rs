@@ -1,11 +1,12 @@
-//! A slow and obvious judge of the scheduler, written from the published semantics alone: it is told of everything that
-//! happens, keeps facts of its own, and judges each [`Decision`] before it takes effect, and what holds once there is no
-//! more to do. It shares no code with what it judges, and walks over everything each time: it is for small schedulers.
+//! A slow and simple judge of the scheduler, written from the published rules alone: it keeps its own facts, judges
+//! each [`Decision`] before it takes effect, and checks what must hold when none is left. It shares no code with the
+//! scheduler and goes through everything each time, so it is for small tests.
 //!
-//! Each rule is a function named after it, with its sentence of the law; what breaks one is a [`RuleViolation`].
+//! Each rule is a function named after it, with the sentence of the published semantics; a broken rule is a
+//! [`RuleViolation`].
 //!
 //! ```text
-//! trial --(happens, moved)--> Judge facts --(grants, victims, promises)--> Breach: rule, step, numbers
+//! harness --(events, decisions)--> Judge facts --(grants, victims, nominations)--> RuleViolation: rule, step, numbers
 //! ```
 
 mod amounts;
@@ -28,19 +29,18 @@ use crate::{Decision, PlatformSet};
 pub(super) use amounts::{GPU, JudgedAmounts, KEYS, LIC, MCPU, MEM, SLOTS, STEP_RUN};
 pub(super) use frozen::{FreezePhase, FrozenRun};
 
-/// A rule is broken.
+/// A broken rule.
 #[derive(Clone, Debug)]
 pub(super) struct RuleViolation {
     pub(super) rule: &'static str,
     pub(super) what: String,
 }
 
-/// Whether a rule is kept.
 pub(super) type RuleResult = Result<(), RuleViolation>;
 
-/// A rule, and whether it is kept.
-fn rule(name: &'static str, reservations: bool, what: impl FnOnce() -> String) -> RuleResult {
-    if reservations {
+/// Checks one rule.
+fn rule(name: &'static str, holds: bool, what: impl FnOnce() -> String) -> RuleResult {
+    if holds {
         return Ok(());
     }
     Err(RuleViolation {
@@ -49,7 +49,7 @@ fn rule(name: &'static str, reservations: bool, what: impl FnOnce() -> String) -
     })
 }
 
-/// Whoever asks for units, waiting or running.
+/// A step that asks for resources, waiting or running.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct JudgedRequest {
     pub(super) step: StepId,
@@ -61,13 +61,13 @@ pub(super) struct JudgedRequest {
     pub(super) each: JudgedAmounts,
     pub(super) pool: Option<PoolName>,
     pub(super) suspends: bool,
-    /// The frozen run for whose units it waits.
+    /// The frozen run that it waits to resume.
     pub(super) frozen_run: Option<FrozenRun>,
     pub(super) platforms: Vec<PlatformName>,
 }
 
 impl JudgedRequest {
-    /// Whether every rule but that of places treats another as it treats this one.
+    /// Whether every rule but the queue order treats both alike.
     fn is_like(&self, other: &Self) -> bool {
         let but_for_its_place = Self {
             step: other.step.clone(),
@@ -98,7 +98,7 @@ pub(super) struct JudgedHost {
     pub(super) pool: PoolName,
     pub(super) has: JudgedAmounts,
     pub(super) schedulable: bool,
-    /// Every one that its GPUs are of.
+    /// All platforms of its GPUs.
     pub(super) platforms: PlatformSet,
 }
 
@@ -120,11 +120,11 @@ pub(super) struct JudgedNomination {
     pub(super) hosts: Vec<NodeName>,
     pub(super) awaits: BTreeSet<AttemptId>,
     pub(super) firm: bool,
-    /// Whether something other than the scheduler's own moves may have made it impossible since.
+    /// Whether something other than a decision may have made the nomination impossible.
     pub(super) disturbed: bool,
 }
 
-/// All that happened, as far as the rules ask.
+/// All facts that the rules need.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Judge {
     pub(super) now: u64,
@@ -133,12 +133,12 @@ pub(super) struct Judge {
     pub(super) waiting: BTreeMap<StepId, JudgedRequest>,
     pub(super) runs: BTreeMap<AttemptId, JudgedRun>,
     pub(super) nominations: BTreeMap<StepId, JudgedNomination>,
-    /// Who gave way to whom since something last came from outside.
+    /// Victims and the steps that they were preempted for, since the last external event.
     pub(super) gave_way: BTreeSet<(StepId, StepId)>,
 }
 
 impl Judge {
-    /// Judges a move by the facts before it.
+    /// Judges a decision by the facts before it.
     pub(super) fn judge(&self, next: &Decision) -> RuleResult {
         match next {
             Decision::Grant {
@@ -164,12 +164,12 @@ impl Judge {
         }
     }
 
-    /// Something came from outside: whoever gave way before may have to again.
+    /// An external event: steps that were preempted before may be preempted again.
     pub(super) fn happens(&mut self) {
         self.gave_way.clear();
     }
 
-    /// What hosts, pools and policies are changes: a promise may not be kept any more.
+    /// Hosts, pools or policies changed: nominations may no longer be possible.
     pub(super) fn disturb(&mut self) {
         for nomination in self.nominations.values_mut() {
             nomination.disturbed = true;
@@ -188,7 +188,7 @@ impl Judge {
 
     pub(super) fn nomination(&mut self, step: &StepId, nomination: JudgedNomination) {
         if !nomination.firm {
-            // One head of a pool.
+            // A pool has one head.
             self.nominations
                 .retain(|_, other| other.firm || other.pool != nomination.pool);
         }
@@ -199,14 +199,14 @@ impl Judge {
         let run = self.runs.get_mut(attempt).expect("what stops runs");
         run.stopping = true;
         if let Some(by) = by {
-            // Whoever gives way itself is in the queue anew: the queue is not the same for it, and its victims, kept
-            // frozen or back as backfill, may have to go for it again.
+            // A step that is preempted itself is queued anew: its former victims, frozen or running as backfill, may
+            // be preempted for it again.
             self.gave_way.retain(|(_, waiter)| *waiter != attempt.step);
             self.gave_way.insert((attempt.step.clone(), by.clone()));
         }
     }
 
-    /// Whether that was its last host.
+    /// Returns the request if that was its last host.
     pub(super) fn release(
         &mut self,
         attempt: &AttemptId,

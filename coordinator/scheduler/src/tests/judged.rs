@@ -1,4 +1,4 @@
-//! Random pools, policies, hosts and lives, every decision of which is judged.
+//! Random pools, policies, hosts and events; every decision is judged.
 
 use alloc::format;
 use alloc::string::String;
@@ -13,7 +13,7 @@ use super::judge::{
     FreezePhase, GPU, JudgedAmounts, LIC, MCPU, MEM, RuleViolation, SLOTS, STEP_RUN,
 };
 
-/// Amounts by key of pools and policies.
+/// Amounts by key.
 type KeyAmounts = Vec<(usize, u64)>;
 
 /// Priority, reserved and limit.
@@ -26,15 +26,15 @@ struct Scenario {
     hosts: Vec<(usize, JudgedAmounts)>,
     bindings: Vec<Option<PolicyTerms>>,
     events: Vec<ScenarioEvent>,
-    /// Of which platform each host is.
+    /// Platform of each host.
     kinds: Vec<usize>,
-    /// Which hosts are of both.
+    /// Hosts that are of both platforms.
     both: Vec<bool>,
-    /// Which platforms what is submitted with each event asks for.
+    /// Platforms that each submission asks for.
     requested_platforms: Vec<usize>,
 }
 
-/// What is asked for, by the numbers of [`platform`].
+/// Platform lists, by the numbers of [`platform`].
 const REQUESTED_PLATFORMS: [&[usize]; 5] = [&[], &[0], &[1], &[0, 1], &[1, 0]];
 
 fn platform(n: usize) -> PlatformName {
@@ -91,7 +91,7 @@ fn pool_terms() -> impl Strategy<Value = (KeyAmounts, u64)> {
     })
 }
 
-/// One that names GPUs, and now and then other keys, each with room above what is reserved or no limit.
+/// A policy that names GPUs and sometimes other resources, with or without limits.
 fn binding() -> impl Strategy<Value = PolicyTerms> {
     let gpus = (0u64..5, prop::option::weighted(0.4, 0u64..4));
     let named = |weight, largest_fitting| {
@@ -200,7 +200,7 @@ fn with_platforms(world: impl Strategy<Value = Scenario>) -> impl Strategy<Value
         1 => prop::collection::vec(any::<bool>(), 4),
     ];
     let platforms = (kinds, prop::collection::vec(requested_platforms, 40), both);
-    // Last, so that the seeds of before there were platforms make the worlds that they made.
+    // Drawn last, so that older seeds still make the same scenarios.
     (world, platforms).prop_map(|(world, (kinds, requested_platforms, both))| Scenario {
         kinds,
         requested_platforms,
@@ -238,7 +238,7 @@ fn world_of_one_platform() -> impl Strategy<Value = Scenario> {
         })
 }
 
-/// One that is short of GPUs and memory, whose subjects outrank each other, and where most give way frozen.
+/// A scenario short of GPUs and memory, with subjects of different priority and mostly suspendable steps.
 fn tight_world_of_one_platform() -> impl Strategy<Value = Scenario> {
     let host = (1u64..4, 4u64..10).prop_map(|(gpus, mem)| {
         (
@@ -300,7 +300,7 @@ fn tight_world_of_one_platform() -> impl Strategy<Value = Scenario> {
         })
 }
 
-/// One whose policies name memory, which a frozen run keeps.
+/// A scenario whose policies name memory, which a frozen run keeps.
 fn world_that_counts_memory() -> impl Strategy<Value = Scenario> {
     let share = (0u64..8, prop::option::of(0u64..6));
     let shares = prop::collection::vec(prop::option::weighted(0.6, share), 2 * SUBJECTS);
@@ -432,7 +432,7 @@ fn play(
     Ok(())
 }
 
-/// Plays a whole life; all that was decided in it, or what was wrong and when.
+/// Plays a scenario; returns its history, or what went wrong and when.
 fn run(world: &Scenario) -> Result<String, String> {
     let mut harness = set_up(world);
     for (n, event) in world.events.iter().enumerate() {
@@ -450,7 +450,7 @@ fn run(world: &Scenario) -> Result<String, String> {
     Ok(harness.history)
 }
 
-/// The same worlds at each build, so that a build says what a change did; others by hand.
+/// The same scenarios in each build, so that a failure shows what a change did; more by hand.
 fn config() -> ProptestConfig {
     let by_hand = std::env::var_os("SLUICE_MARKET_CASES").is_some();
     ProptestConfig {
@@ -465,10 +465,9 @@ fn config() -> ProptestConfig {
 }
 
 proptest! {
-    // Seeds of failures are kept beside the sources, and played first each time.
+    // Seeds of failures are stored beside the sources and played first.
     #![proptest_config(config())]
-    /// Whatever happens, every decision is lawful, what is promised of the rest holds, and the same life makes the same
-    /// decisions to the letter.
+    /// Every decision is lawful, the final state holds, and the same scenario leads to the same decisions.
     #[test]
     fn every_decision_is_lawful(world in world()) {
         let history = run(&world);
@@ -476,7 +475,7 @@ proptest! {
         prop_assert_eq!(&history, &run(&world));
     }
 
-    /// The same where many are frozen.
+    /// The same with many frozen runs.
     #[test]
     fn every_decision_is_lawful_where_many_are_frozen(world in tight_world()) {
         let history = run(&world);
@@ -484,7 +483,7 @@ proptest! {
         prop_assert_eq!(&history, &run(&world));
     }
 
-    /// The same where memory is reserved and limited too.
+    /// The same with memory reserved and limited.
     #[test]
     fn every_decision_is_lawful_where_memory_counts(world in world_that_counts_memory()) {
         let history = run(&world);

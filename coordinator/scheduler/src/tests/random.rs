@@ -1,5 +1,5 @@
-//! Random pools, policies and requests, and what must hold whatever they are. Victims wait again for free, so that two
-//! requests that could take each other's units for ever would be seen to.
+//! Random pools, policies and requests, and properties that must always hold. Victims wait again, so two requests
+//! that preempt each other forever would be noticed.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -103,7 +103,7 @@ pub(super) fn set_up(world: &RandomWorld) -> SchedulerHarness {
     for (n, (priority, reserved, above, licences)) in world.policies.iter().enumerate() {
         let limit = (*above > 0).then(|| (GPU, reserved + above));
         let reserved = [(GPU, *reserved), (LIC, *licences)];
-        // One that the pool cannot keep leaves its subject without.
+        // A rejected policy leaves its subject without one.
         harness.put_policy(&pool(), &subject(n), *priority, &reserved, limit.as_slice());
     }
     harness
@@ -126,7 +126,7 @@ pub(super) fn play(
         } => {
             let mut each = JudgedAmounts::default();
             (each[GPU], each[MCPU], each[LIC]) = (*gpus, 1000, *licences);
-            // One that could never run is no part of what follows.
+            // A step that could never run does not matter here.
             let _ = harness.submit(&Submission {
                 subject: self::subject(*subject),
                 each,
@@ -163,7 +163,8 @@ pub(super) fn settle(harness: &mut SchedulerHarness) {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
-    /// It settles after every event, over nobody's capacity, limit or reservation, and every victim's waiter starts.
+    /// The scheduler settles after every event, exceeds no capacity, limit or reserved share, and every preempting
+    /// request starts.
     #[test]
     fn it_settles_and_keeps_its_promises(world in world()) {
         let mut harness = set_up(&world);

@@ -1,4 +1,4 @@
-//! What is said of those that wait is true: the rule that is named holds, and what is said to let them start does.
+//! Explanations are true: the named rule blocks the request, and the remedies let it start.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use crate::placement::request_in_pool::RequestInPool;
 use crate::remedy::dry_run::DryRun;
 use crate::{BlockReason, Change, Remedy, Scheduler, Start};
 
-/// Whether a rule blocks a request as it is said to.
+/// Whether a rule blocks a request as reported.
 fn holds(scheduler: &Scheduler, step: &StepId, block: &BlockReason<'_>) -> bool {
     let request = scheduler.request(step).unwrap();
     let pool = scheduler.pool(&pool()).unwrap();
@@ -40,14 +40,14 @@ fn holds(scheduler: &Scheduler, step: &StepId, block: &BlockReason<'_>) -> bool 
     }
 }
 
-/// Those that go before a request and are promised nothing.
+/// Requests ahead of a request that are not nominated.
 fn ahead<'a>(scheduler: &'a Scheduler, step: &'a StepId) -> impl Iterator<Item = &'a StepId> {
     let order = scheduler.in_order(&pool()).into_iter();
     let ahead = order.take_while(move |id| *id != step);
     ahead.filter(|id| scheduler.nomination(id).is_none())
 }
 
-/// Whether a request starts once the changes are made, in all of the scheduler.
+/// Whether a request starts in the whole scheduler once the changes are made.
 fn starts(harness: &SchedulerHarness, step: &StepId, remedy: &Remedy, changes: &[Change]) -> bool {
     let mut harness = harness.clone();
     if remedy.after_others {
@@ -61,7 +61,7 @@ fn starts(harness: &SchedulerHarness, step: &StepId, remedy: &Remedy, changes: &
     harness.granted.contains(step)
 }
 
-/// The same change by one less.
+/// The same change, smaller by one.
 fn by_one_less(change: &Change) -> Option<Change> {
     let mut less = change.clone();
     match &mut less {
@@ -73,7 +73,7 @@ fn by_one_less(change: &Change) -> Option<Change> {
     Some(less)
 }
 
-/// What is less than these changes: one of them by one less where there is one, else all but one.
+/// Smaller sets of changes: one of them reduced by one, or all but one.
 fn smaller(changes: &[Change]) -> Vec<Vec<Change>> {
     if let [only] = changes {
         return by_one_less(only)
@@ -92,8 +92,7 @@ fn smaller(changes: &[Change]) -> Vec<Vec<Change>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases() / 3, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every request that waits is blocked by a rule that holds; what would let it start does, in the whole scheduler.
-    /// Where those before it are said to be left out, they are.
+    /// Every waiting request is blocked by a rule that holds, and its remedies work in the whole scheduler.
     #[test]
     fn what_blocks_holds_and_what_would_help_helps(world in world()) {
         let mut harness = set_up(&world);
@@ -112,7 +111,7 @@ proptest! {
         }
     }
 
-    /// Where changes let a request start at once, none can be left out, and one alone does not do it by one less.
+    /// If changes let a request start at once, none can be left out and a single one cannot be smaller.
     #[test]
     fn no_change_is_needless_or_larger_than_it_must_be(world in world()) {
         let mut harness = set_up(&world);
@@ -138,7 +137,7 @@ proptest! {
         }
     }
 
-    /// A dry run leaves nothing behind, whatever is changed and whoever starts or is stopped for it.
+    /// A dry run leaves nothing behind.
     #[test]
     fn a_dry_run_is_taken_back(world in world()) {
         let mut harness = set_up(&world);

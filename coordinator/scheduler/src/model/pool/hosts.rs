@@ -1,4 +1,4 @@
-//! The hosts of a pool: how one comes, changes and goes, with all that is counted of it.
+//! Adds, changes and removes the hosts of a pool, with all sums and indexes.
 
 use sluice_common::id::NodeName;
 
@@ -11,7 +11,7 @@ impl Pool {
         self.hosts.keys()
     }
 
-    /// Adds a host, or changes it; what is granted on it stays granted.
+    /// Adds a host, or changes it; grants on it stay.
     pub(crate) fn put_host(&mut self, node: &NodeName, host: Host) {
         self.detected = self.detected.plus(host.capacity);
         self.count_host(&host);
@@ -39,7 +39,6 @@ impl Pool {
         Some(host)
     }
 
-    /// Changes a host in place.
     pub(crate) fn change_host(&mut self, node: &NodeName, change: impl FnOnce(&mut Host)) {
         if let Some(mut host) = self.remove_host(node) {
             change(&mut host);

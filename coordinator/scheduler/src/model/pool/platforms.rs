@@ -1,4 +1,4 @@
-//! The hosts of a pool by platform, and which of them a request may be on.
+//! The hosts of a pool by platform, and which of them a request may run on.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use crate::model::pool::Pool;
 use crate::model::request::Request;
 
 impl Pool {
-    /// The hosts of a view.
+    /// The hosts that match a platform filter.
     pub(crate) fn host_index(&self, platform: PlatformFilter<'_>) -> &HostIndex {
         match platform {
             None => &self.all,
@@ -20,12 +20,12 @@ impl Pool {
         }
     }
 
-    /// The platforms that its hosts are of.
+    /// The platforms of its hosts.
     pub fn platforms(&self) -> impl Iterator<Item = &PlatformName> {
         self.by_platform.keys()
     }
 
-    /// The platforms that a request may be on here, the one that it likes best first; none of them: any.
+    /// The platforms that a request may run on here, most preferred first; empty means any.
     pub fn wanted<'a>(&'a self, request: &'a Request) -> &'a [PlatformName] {
         match request.takes_default {
             true => self.terms().default_platform.as_slice(),
@@ -40,8 +40,8 @@ impl Pool {
         wanted.any(|it| awaited.contains(it) && !self.has(it))
     }
 
-    /// The hosts that could hold a request were they empty, on the platforms that it asks for: those first that it likes
-    /// best, and of these the tightest. A host of several platforms comes once for each.
+    /// Hosts that could hold a request if they were empty, of the platforms that it asks for: most preferred platform
+    /// first, then the tightest. A host of several platforms is listed once for each.
     pub fn hosts_that_fit<'a>(
         &'a self,
         request: &'a Request,
@@ -57,8 +57,8 @@ impl Pool {
         large.map(|(node, _)| node)
     }
 
-    /// The host that comes closest to holding a request if it were empty, of the platform that the request likes best: the
-    /// first key that is missing, what is asked and what the host has.
+    /// The host of the preferred platform that comes closest to holding a request when empty: the first missing
+    /// resource, the amount asked and the amount the host has.
     pub fn closest(&self, request: &Request) -> Option<(&NodeName, &'static str, u64, u64)> {
         let platform = self.wanted(request).first();
         let known = &self.host_index(platform).by_capacity;
@@ -67,22 +67,22 @@ impl Pool {
         Some((node, key, asked, has))
     }
 
-    /// Whether a host of it is of a platform.
+    /// Whether one of its hosts is of a platform.
     pub fn has(&self, platform: &PlatformName) -> bool {
         self.by_platform.contains_key(platform)
     }
 
-    /// The views of a request, the one that it likes best first.
+    /// The platforms to try for a request, most preferred first.
     pub(crate) fn platforms_of<'a>(&'a self, request: &'a Request) -> Vec<PlatformFilter<'a>> {
         if request.resumes.is_some() {
-            // What was frozen has its own host and its own GPUs, whatever these are.
+            // A frozen run resumes on its own host and GPUs, whatever their platform.
             return Vec::from([None]);
         }
         let wanted = self.wanted(request);
         if !wanted.is_empty() {
             return wanted.iter().map(Some).collect();
         }
-        // A gang that takes any is on hosts of one all the same.
+        // A gang that accepts any platform still runs on hosts of one.
         let several = self.by_platform.len() > 1 && request.hosts > 1;
         match several {
             true => self.platforms_in_order(request.each.gpus() == 0),
@@ -90,7 +90,7 @@ impl Pool {
         }
     }
 
-    /// Each platform of the pool; for who needs no GPUs that of hosts without any first.
+    /// Each platform of the pool; for requests without GPUs, the platform of hosts without GPUs comes first.
     fn platforms_in_order(&self, without_gpus: bool) -> Vec<PlatformFilter<'_>> {
         let mut names: Vec<&PlatformName> = self.by_platform.keys().collect();
         if without_gpus {
@@ -101,7 +101,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Hosts of the pool, called `name`, that are large enough for a request and do not let it in, each with why.
+    /// Hosts of the pool called `name` that are large enough for a request but do not admit it, each with the reason.
     pub fn denying_hosts<'a>(
         &'a self,
         name: &PoolName,

@@ -1,4 +1,4 @@
-//! Policies that a pool cannot keep.
+//! Checks that the policies of a pool fit together.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -12,37 +12,37 @@ use sluice_common::pool::PolicySpec;
 use crate::model::pool::Pool;
 use crate::model::resources::HOST_KEYS;
 
-/// Why a policy is refused.
+/// Why a policy is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// The pool does not count this key.
+    /// The pool does not know this resource.
     #[error("the pool has no `{key}`{}", suggestion(key))]
     UnknownKey { key: ResourceKey },
     /// More is reserved than the subject may use.
     #[error("reserved.{key} is {reserved} and limit.{key} is {limit}: reserve at most the limit")]
     ReservedAboveLimit {
         key: ResourceKey,
-        /// What is reserved.
+        /// Amount that the policy reserves.
         reserved: u64,
         limit: u64,
     },
-    /// Together with the other policies it would reserve more than is declared.
+    /// All policies together would reserve more than the pool declares.
     #[error(
         "reserved.{key} is {reserved}, others have reserved {others} and the pool declares {declared}: at most {} is left",
         declared.saturating_sub(*others)
     )]
     Oversold {
         key: ResourceKey,
-        /// What it reserves.
+        /// Amount that this policy reserves.
         reserved: u64,
-        /// What others reserve.
+        /// Amount that the other policies reserve.
         others: u64,
-        /// What there is.
+        /// Declared amount.
         declared: u64,
     },
 }
 
-/// What a key may have been meant for that hosts count.
+/// The resource that a misspelled key may mean.
 fn suggestion(key: &ResourceKey) -> String {
     let known = match key.as_str() {
         "cpu" | "cpus" | "cpu_count" => Some("mcpu"),
@@ -54,20 +54,20 @@ fn suggestion(key: &ResourceKey) -> String {
 }
 
 impl Pool {
-    /// Whether a policy for `subject` could be kept beside the others.
+    /// Checks a policy for `subject` against the others.
     ///
     /// # Errors
-    /// The first key for which it could not.
+    /// The first resource that does not fit.
     pub fn check_policy(&self, subject: &Subject, policy: &PolicySpec) -> Result<(), PolicyError> {
         self.check_policy_against(policy, |key| {
             u128::from(self.reserved_by_others(subject, key))
         })
     }
 
-    /// Whether all policies can be kept. Those of `first` are blamed before others.
+    /// Checks all policies. Those of `first` are blamed before others.
     ///
     /// # Errors
-    /// The first subject whose policy cannot, and the first key for which it cannot.
+    /// The first subject whose policy does not fit, and the first resource.
     pub fn check_policies(&self, first: &[&Subject]) -> Result<(), (&Subject, PolicyError)> {
         let sums = self.total_reserved();
         let named: BTreeSet<&Subject> = first.iter().copied().collect();
@@ -88,8 +88,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether more is reserved of a key than there is: since hosts or GPUs are gone, or because nothing is declared that
-    /// it would be held to.
+    /// Whether more of a resource is reserved than there is: because hosts or GPUs are gone, or because nothing is
+    /// declared to check against.
     pub fn is_overcommitted(&self) -> bool {
         self.total_reserved().into_iter().any(|(key, sum)| {
             let key = key.as_str();
@@ -143,7 +143,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether policies may name a key.
+    /// Whether policies may name a resource.
     fn counts(&self, key: &str) -> bool {
         HOST_KEYS.contains(&key) || self.declared(key).is_some()
     }

@@ -1,5 +1,5 @@
-//! What a pool keeps count of beside its accounts: when its runs began, how many more its hosts may hold, and what is
-//! free. Kept in step with each run and host, so that nobody walks them to know.
+//! Counters of a pool besides its accounts: start times of its runs, how many more runs its hosts may hold, and what
+//! is free. Updated with each run and host.
 
 use alloc::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::model::pool::Pool;
 use crate::model::resources::{HOST_KEYS, HostResources};
 
 impl Pool {
-    /// What could be granted now of the keys that hosts count, added up over the hosts that take work; and of declared
-    /// keys no more than is left of what is declared.
+    /// Resources that could be granted now: the free resources of schedulable hosts, and of declared resources no
+    /// more than is left of the declared amount.
     pub fn free(&self) -> Amounts {
         let open = self.hosts.values().filter(|host| host.schedulable);
         let sum = open.fold(HostResources::default(), |sum, host| sum.plus(host.free()));
@@ -30,7 +30,7 @@ impl Pool {
         free
     }
 
-    /// Whether any of its hosts may hold as many runs as one may, once all have started that are promised a place.
+    /// Whether, once all nominated requests have started, some host may be at its maximum number of steps.
     pub(crate) fn may_be_short_of_steps(&self) -> bool {
         let promised =
             self.firm_nominations.len() as u64 + u64::from(self.soft_nomination.is_some());
@@ -52,7 +52,7 @@ impl Pool {
         }
     }
 
-    /// A run began at another time than was thought.
+    /// Corrects the start time of a run.
     pub(crate) fn move_start(&mut self, attempt: &AttemptId, before: Time, at: Time) {
         self.unindex_start(attempt, before);
         self.index_start(attempt, at);
@@ -69,7 +69,7 @@ impl Pool {
     }
 }
 
-/// Counts one less; what is counted no more is left out.
+/// Decrements a counter and removes it at 0.
 fn drop_one(counts: &mut BTreeMap<u64, usize>, of: u64) {
     if let Some(count) = counts.get_mut(&of) {
         *count -= 1;

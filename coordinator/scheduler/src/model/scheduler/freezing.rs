@@ -1,4 +1,4 @@
-//! Runs that are frozen, or on their way to be, and what waits for what they give back.
+//! Freezes and resumes runs.
 
 use alloc::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use crate::model::request::Run;
 use crate::model::scheduler::Scheduler;
 
 impl Scheduler {
-    /// A run is to be frozen: all but its memory comes back by itself. Until it has, room for what will be moved from its
-    /// GPUs is taken.
+    /// Starts to freeze a run: it will release all but its memory. Until then `room_mb` more memory is held for what
+    /// is moved from its GPUs.
     pub fn suspend(&mut self, attempt: &AttemptId, room_mb: u64) {
         if let Some(mut run) = self.detach_run(attempt) {
             run.frozen = Some(FreezeState::freezing(&run.request, room_mb));
@@ -18,7 +18,7 @@ impl Scheduler {
         }
     }
 
-    /// A run is frozen: it keeps its memory, and what was moved from its GPUs.
+    /// Marks a run as frozen: it keeps its memory and what was moved from its GPUs.
     pub fn freeze(&mut self, attempt: &AttemptId, moved_mb: u64) {
         let Some(mut run) = self.detach_run(attempt) else {
             return;
@@ -29,7 +29,7 @@ impl Scheduler {
         self.stop_awaiting(attempt);
     }
 
-    /// What others waited for of a run has come.
+    /// The awaited resources of a run are free.
     pub fn stop_awaiting(&mut self, attempt: &AttemptId) {
         for waiter in self.awaiting.remove(attempt).into_iter().flatten() {
             if let Some(nomination) = self.nominations.get_mut(&waiter) {
@@ -38,7 +38,7 @@ impl Scheduler {
         }
     }
 
-    /// A run holds again all that it asks for; `backfill` are the waiters around which that was granted.
+    /// Resumes a run with all that it asks for; `backfill` are the waiting requests that it goes past.
     pub fn thaw(&mut self, attempt: &AttemptId, backfill: &BTreeSet<StepId>) {
         if let Some(mut run) = self.detach_run(attempt) {
             run.frozen = None;
@@ -47,7 +47,7 @@ impl Scheduler {
         }
     }
 
-    /// A frozen run begins to wait for what it gave back.
+    /// Queues a frozen run to be resumed.
     pub fn await_resumption(&mut self, attempt: &AttemptId) {
         let request = self.runs.get(attempt).and_then(|r| r.resumption(attempt));
         if let Some(request) = request {
@@ -55,7 +55,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes a run out of every account, to be held again otherwise.
+    /// Takes a run out of all accounts, to be held again with other resources.
     pub fn detach_run(&mut self, attempt: &AttemptId) -> Option<Run> {
         let run = self.runs.remove(attempt)?;
         for node in &run.holding {

@@ -1,6 +1,6 @@
 //! Amounts by key, as plain numbers.
 
-/// The keys of these schedulers; the first four are those that hosts report.
+/// The keys of these tests; the first four are reported by hosts.
 pub(in crate::tests) const KEYS: [&str; 7] = [
     "gpu",
     "mcpu",
@@ -17,10 +17,10 @@ pub(in crate::tests) const STEP_RUN: usize = 4;
 pub(in crate::tests) const LIC: usize = 5;
 pub(in crate::tests) const SLOTS: usize = 6;
 
-/// How many of [`KEYS`] hosts report.
+/// Number of [`KEYS`] that hosts report.
 pub(super) const OF_HOSTS: usize = 4;
 
-/// How much of each of [`KEYS`].
+/// Amount of each of [`KEYS`].
 pub(in crate::tests) type JudgedAmounts = [u64; 7];
 
 pub(super) fn plus(a: JudgedAmounts, b: JudgedAmounts) -> JudgedAmounts {

@@ -1,5 +1,5 @@
-//! The one set of victims to which their order leads. `victims.rs` says of any set whether it is lawful; this file says
-//! which one a waiter comes to by counting off on given hosts, and whether it could keep that.
+//! The one set of victims that victim order leads to. `victims.rs` judges any set; this file computes which one a
+//! request arrives at on given hosts, and whether it could keep it.
 
 use sluice_common::id::AttemptId;
 
@@ -8,7 +8,7 @@ use super::facts::RemovedRuns;
 use super::victims::JudgedPreemption;
 
 impl<'a> JudgedPreemption<'a> {
-    /// The same, of other victims, and of them alone.
+    /// The same for other victims only.
     fn of<'b>(&self, victims: &'b RemovedRuns) -> JudgedPreemption<'b>
     where
         'a: 'b,

@@ -1,4 +1,4 @@
-//! What the rules ask of the facts: who uses what, what is free for whom, and whether a request fits.
+//! Facts that the rules need: use, free resources, and whether a request fits.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -9,19 +9,19 @@ use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Sub
 use super::amounts::{GPU, JudgedAmounts, OF_HOSTS, STEP_RUN, less, plus};
 use super::{Judge, JudgedPolicy, JudgedRequest, JudgedRun};
 
-/// Runs that are thought away.
+/// Runs that count as gone.
 pub(super) type RemovedRuns = BTreeSet<AttemptId>;
 
-/// What is kept free for others.
+/// Resources reserved for others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct JudgedReservations {
     pub(super) hosts: BTreeMap<NodeName, JudgedAmounts>,
     pub(super) pool: JudgedAmounts,
-    /// GPUs that frozen runs are promised.
+    /// GPUs reserved for frozen runs.
     pub(super) gpus: BTreeSet<String>,
 }
 
-/// What is left of a run in its pool where it may be among those that are thought away.
+/// Resources that a run still holds of its pool, depending on whether it counts as gone.
 fn left(id: &AttemptId, run: &JudgedRun, gone: &RemovedRuns) -> JudgedAmounts {
     match gone.contains(id) {
         true => run.left(),
@@ -72,7 +72,7 @@ impl Judge {
         self.runs.iter().filter(move |(_, run)| run.pool == *pool)
     }
 
-    /// What is granted of a pool, with `gone` thought away.
+    /// Resources granted of a pool without `gone`.
     pub(super) fn used(&self, pool: &PoolName, gone: &RemovedRuns) -> JudgedAmounts {
         let runs = self.runs_of(pool);
         runs.fold(JudgedAmounts::default(), |sum, (id, run)| {
@@ -80,7 +80,7 @@ impl Judge {
         })
     }
 
-    /// What a subject uses of a pool, with `gone` thought away.
+    /// Use of a pool by a subject without `gone`.
     pub(super) fn used_by(
         &self,
         pool: &PoolName,
@@ -94,7 +94,7 @@ impl Judge {
         })
     }
 
-    /// The part of that which cannot be made to give way.
+    /// The non-preemptible part of that.
     pub(super) fn firm_use(&self, pool: &PoolName, subject: &Subject) -> JudgedAmounts {
         let own = self
             .runs_of(pool)
@@ -105,7 +105,7 @@ impl Judge {
         })
     }
 
-    /// What is free on a host, with `gone` thought away.
+    /// Free resources of a host without `gone`.
     pub(super) fn free_on(&self, node: &NodeName, gone: &RemovedRuns) -> JudgedAmounts {
         let there = self
             .runs
@@ -136,7 +136,7 @@ impl Judge {
         let Some(policy) = self.policy(pool, &ask.subject) else {
             return false;
         };
-        // Of what is unused, what another of the subject is promised is not there for it.
+        // Shares nominated to others of the subject are not available.
         let (used, firm) = self.use_with_promises(pool, ask, gone);
         let used = if ask.preemptible { used } else { firm };
         let asked = ask.total();
@@ -161,8 +161,8 @@ impl Judge {
         bound.cloned().collect()
     }
 
-    /// What a promise keeps: "the free units there and in the pool's other keys that it needs beyond what those runs
-    /// hold": of a head that does not make them go, those that do not go for another either.
+    /// Resources that a nomination keeps: "the free units there and in the pool's other keys that it needs beyond
+    /// what those runs hold". For a head that preempts nothing, runs that another nomination awaits do not count.
     pub(super) fn keep(
         &self,
         reservations: &mut JudgedReservations,
@@ -210,7 +210,7 @@ impl Judge {
         reservations
     }
 
-    /// The head of a pool that is promised units and goes before a request.
+    /// The nominated head of a pool that goes before a request.
     pub(super) fn head_before(&self, pool: &PoolName, ask: &JudgedRequest) -> Option<&StepId> {
         let soft =
             |nomination: &super::JudgedNomination| !nomination.firm && nomination.pool == *pool;
@@ -223,7 +223,7 @@ impl Judge {
         before.then_some(head)
     }
 
-    /// What is promised to others that go before a request, with `gone` thought away: firmly, and to the head.
+    /// Reservations for requests that go before this one: firm nominations, and that of the head.
     pub(super) fn promised(
         &self,
         pool: &PoolName,
@@ -237,8 +237,7 @@ impl Judge {
         reservations
     }
 
-    /// What a request may not touch: what is firmly promised, and if it cannot be made to give way, what the head before
-    /// it is promised.
+    /// Resources that a request may not take: firm reservations, and if it is not preemptible also those of the head.
     pub(super) fn forbidden(
         &self,
         pool: &PoolName,
@@ -261,7 +260,7 @@ impl Judge {
         !awaits.is_empty() && awaited.all(|run| run.stopping)
     }
 
-    /// Whether a request could hold its units on `hosts` with `gone` thought away and `reservations` untouched.
+    /// Whether a request fits on `hosts` without `gone` and beyond `reservations`.
     pub(super) fn fits(
         &self,
         pool: &PoolName,
@@ -343,7 +342,7 @@ impl Judge {
             && (ask.preemptible || self.is_in_share_without(pool, ask, gone))
     }
 
-    /// The keys of which a subject would hold more than its limit.
+    /// Resources of which a subject would exceed its limit.
     pub(super) fn keys_over_limit(
         &self,
         pool: &PoolName,
@@ -371,7 +370,7 @@ impl Judge {
             .collect()
     }
 
-    /// Every choice of as many distinct open hosts of a pool as a request needs that could hold it when empty.
+    /// All choices of distinct schedulable hosts of a pool that could hold a request when empty.
     pub(super) fn choices(&self, pool: &PoolName, ask: &JudgedRequest) -> Vec<Vec<NodeName>> {
         let own = self.own_choice(pool, ask);
         let hosts = self.hosts.iter().filter(|(node, host)| {
@@ -400,7 +399,7 @@ impl Judge {
         one || !matters
     }
 
-    /// Whether a request could start now, on what is free.
+    /// Whether a request could start now on free resources.
     pub(super) fn could_start(&self, pool: &PoolName, ask: &JudgedRequest) -> bool {
         self.could_start_without(pool, ask, &RemovedRuns::new())
     }
@@ -451,7 +450,7 @@ impl Judge {
         reserved && self.over_limit_beside_promises(pool, ask, gone).is_empty()
     }
 
-    /// The keys of which its subject would be over its limit, with what others of the subject are firmly promised.
+    /// The resources of which its subject would exceed its limit, with firm nominations of the subject.
     pub(super) fn over_limit_beside_promises(
         &self,
         pool: &PoolName,
@@ -462,8 +461,7 @@ impl Judge {
         self.over_limit_on(pool, ask, used)
     }
 
-    /// What its subject will use, and the part of it that cannot be made to give way, when those of it that are firmly
-    /// promised a place have started.
+    /// Use of its subject, in all and non-preemptible, when its firmly nominated requests have started.
     fn use_with_promises(
         &self,
         pool: &PoolName,
@@ -484,7 +482,7 @@ impl Judge {
                 let back = own.fold(JudgedAmounts::default(), |sum, run| {
                     plus(sum, less(run.total(), run.left()))
                 });
-                // What those hold that it does not need is free for nobody before they are gone.
+                // Resources of awaited runs beyond the need are free for no other before the runs are gone.
                 used = plus(used, less(other.total(), back));
                 if !other.preemptible {
                     firm = plus(firm, other.total());

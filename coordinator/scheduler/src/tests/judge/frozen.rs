@@ -1,4 +1,4 @@
-//! Runs that are frozen instead of stopped: what they keep, what they give back, and for what they wait.
+//! Frozen runs: what they keep, what they release, and what they wait for.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -20,7 +20,7 @@ pub(in crate::tests) struct FrozenRun {
     pub(in crate::tests) reservations: JudgedAmounts,
 }
 
-/// How a run stands with being frozen.
+/// Progress of freezing a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::tests) enum FreezePhase {
     #[default]
@@ -51,7 +51,7 @@ impl JudgedRun {
         }
     }
 
-    /// What it still holds when it has gone as far as it was told to.
+    /// Resources that the run still holds when it has done what it was told.
     pub(super) fn left(&self) -> JudgedAmounts {
         match self.freeze_phase {
             FreezePhase::Coming => memory(self.ask.each),
@@ -59,7 +59,7 @@ impl JudgedRun {
         }
     }
 
-    /// A gang is not frozen, nor what is frozen or goes already.
+    /// Gangs, frozen runs and stopping runs are not frozen.
     fn may_be_frozen(&self) -> bool {
         self.ask.suspends
             && self.ask.nodes == 1
@@ -74,7 +74,7 @@ impl JudgedRun {
 }
 
 impl Judge {
-    /// Those of a request's own GPUs that others hold, with `gone` thought away, or are promised.
+    /// The request's own GPUs that others hold, without `gone`, or that are reserved.
     pub(super) fn own_gpus_taken(
         &self,
         node: &NodeName,
@@ -91,7 +91,7 @@ impl Judge {
             || !reservations.gpus.is_disjoint(&frozen_run.gpus)
     }
 
-    /// How many of a request's own GPUs the runs that it awaits do not hold.
+    /// Number of the request's own GPUs that the awaited runs do not hold.
     pub(super) fn own_gpus_kept(&self, frozen_run: &FrozenRun, awaits: &RemovedRuns) -> u64 {
         let runs = || awaits.iter().filter_map(|id| self.runs.get(id));
         let coming = |gpu: &&String| {
@@ -101,7 +101,7 @@ impl Judge {
         frozen_run.gpus.iter().filter(|gpu| !coming(gpu)).count() as u64
     }
 
-    /// Nobody is given a GPU that another holds, and what is resumed has its own.
+    /// No GPU is granted twice, and a resumed run gets its own.
     pub(in crate::tests) fn judge_gpus(&self, id: &AttemptId, run: &JudgedRun) -> RuleResult {
         for (node, gpus) in &run.gpus {
             let whole = gpus.len() as u64 == run.ask.each[GPU];
@@ -209,7 +209,7 @@ impl Judge {
             .freeze_phase = FreezePhase::Coming;
     }
 
-    /// It could not be frozen: it is stopped.
+    /// Freezing failed: the run is stopped.
     pub(in crate::tests) fn fail_freeze(&mut self, attempt: &AttemptId) {
         self.runs
             .get_mut(attempt)
@@ -217,7 +217,7 @@ impl Judge {
             .freeze_phase = FreezePhase::No;
     }
 
-    /// It is frozen, and waits.
+    /// The run is frozen and waits to be resumed.
     pub(in crate::tests) fn freeze(&mut self, attempt: &AttemptId) -> JudgedRequest {
         let run = self.runs.get_mut(attempt).expect("what is frozen runs");
         run.freeze_phase = FreezePhase::Done;
@@ -231,7 +231,7 @@ impl Judge {
         ask
     }
 
-    /// It holds again all that it asks for.
+    /// The run holds everything again.
     pub(in crate::tests) fn thaw(&mut self, attempt: &AttemptId, backfill: BTreeSet<StepId>) {
         self.leave_queue(&attempt.step);
         let run = self
@@ -249,7 +249,7 @@ impl Judge {
             && nomination.is_some_and(|nomination| nomination.firm)
     }
 
-    /// A host of which a request waits for nothing but its own place.
+    /// The only host that a resumption can use.
     pub(super) fn own_choice(
         &self,
         pool: &PoolName,

@@ -1,4 +1,4 @@
-//! Whether a grant, or a promise to the head, is lawful.
+//! Whether a grant or a nomination of the head is lawful.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -41,7 +41,7 @@ impl Judge {
             .get(step)
             .is_some_and(|nomination| nomination.firm)
         {
-            // Its turn was when its victims were told to go.
+            // The step had its turn when its victims were stopped.
             return Ok(());
         }
         self.the_head_is_nominated(ask, pool)?;
@@ -70,8 +70,8 @@ impl Judge {
         let mut known = hosts.iter().filter_map(|node| self.hosts.get(node));
         let ours = known.all(|host| host.pool == *pool && host.schedulable);
         let known = hosts.iter().all(|node| self.hosts.contains_key(node));
-        let reservations = whole && ours && known && self.is_of_asked_platform(ask, hosts);
-        rule("gang_is_on_distinct_hosts", reservations, || {
+        let holds = whole && ours && known && self.is_of_asked_platform(ask, hosts);
+        rule("gang_is_on_distinct_hosts", holds, || {
             format!(
                 "{} asks for {} of {pool}, gets {hosts:?}",
                 ask.step, ask.nodes
@@ -150,15 +150,11 @@ impl Judge {
         ask: &JudgedRequest,
         pool: &PoolName,
     ) -> RuleResult {
-        let reservations = ask.preemptible || self.is_in_share(pool, ask);
-        rule(
-            "non_preemptible_stays_inside_reserved",
-            reservations,
-            || {
-                let used = self.firm_use(pool, &ask.subject);
-                format!("{}: {:?} on {used:?}", ask.step, ask.total())
-            },
-        )
+        let holds = ask.preemptible || self.is_in_share(pool, ask);
+        rule("non_preemptible_stays_inside_reserved", holds, || {
+            let used = self.firm_use(pool, &ask.subject);
+            format!("{}: {:?} on {used:?}", ask.step, ask.total())
+        })
     }
 
     /// "It holds no units, nobody else can take them": nor what is left of its subject's limit and share.
@@ -201,7 +197,7 @@ impl Judge {
         })
     }
 
-    /// Whether a request would take of what a head before it is promised.
+    /// Whether a request would take resources of the nominated head before it.
     fn touches(
         &self,
         head: &StepId,
@@ -226,7 +222,7 @@ impl Judge {
         let name = "backfill_is_preemptible_and_marked";
         let promised = self.nominations.get(&ask.step);
         if !ask.preemptible && promised.is_some_and(|nomination| nomination.firm) {
-            // It went before the head when its victims were told to go; that they have may have changed the order.
+            // The step went before the head when its victims were stopped; their end may have changed the order.
             return Ok(());
         }
         let head = self.head_before(pool, ask);
@@ -245,7 +241,7 @@ impl Judge {
         rule(name, marked, || format!("{} passes {passed:?}", ask.step))
     }
 
-    /// Of its own subject, ahead of it, and waiting only for the limit.
+    /// Requests of its own subject ahead of it that wait only for the limit.
     fn limited_ahead(&self, ask: &JudgedRequest, pool: &PoolName) -> Vec<&JudgedRequest> {
         let mut ahead = self.ahead_of(pool, ask);
         ahead.retain(|other| {
@@ -261,7 +257,7 @@ impl Judge {
         ahead
     }
 
-    /// A run is backfill to those around whom it was granted, and to nobody else.
+    /// A run is marked as backfill to exactly those that it went past.
     fn marks_have_a_reason(
         &self,
         ask: &JudgedRequest,
@@ -283,7 +279,7 @@ impl Judge {
         })
     }
 
-    /// Who goes before it in order, and could start on what is free, is granted first.
+    /// A request that goes before it and could start on free resources is granted first.
     fn nobody_ahead_could_start(&self, ask: &JudgedRequest, pool: &PoolName) -> RuleResult {
         let ahead = self.ahead_of(pool, ask);
         let mut others = ahead.into_iter();
@@ -293,7 +289,7 @@ impl Judge {
         })
     }
 
-    /// Whether a request could start in a pool, and in none of its pools that are tried before that.
+    /// Whether a request could start in a pool, and in none that is tried before.
     pub(super) fn would_start_in(&self, pool: &PoolName, ask: &JudgedRequest) -> bool {
         let mut before = self.tried_before(pool, ask).into_iter();
         self.could_start(pool, ask) && !before.any(|other| self.could_start(&other, ask))
@@ -361,7 +357,7 @@ impl Judge {
         })
     }
 
-    /// Whether a request is one that can be a pool's head.
+    /// Whether a request can be the head of a pool.
     pub(super) fn is_head_of(&self, pool: &PoolName, ask: &JudgedRequest) -> bool {
         let elsewhere = self.nominations.get(&ask.step);
         !self.waits_for_its_own(pool, ask)
@@ -376,7 +372,7 @@ impl Judge {
         let mut heads = ahead
             .into_iter()
             .filter(|other| self.is_head_of(pool, other));
-        // One that starts in another of its pools as soon as that has its turn is no head that "cannot be granted".
+        // A request that starts in another of its pools is no head that "cannot be granted".
         let starts = |head: &JudgedRequest| {
             let mut pools = self
                 .pools_of(head)
@@ -394,7 +390,7 @@ impl Judge {
         })
     }
 
-    /// Whether it could, if all that runs ended.
+    /// Whether it could start if all runs ended.
     fn could_ever_start(&self, pool: &PoolName, ask: &JudgedRequest) -> bool {
         let all: RemovedRuns = self.runs.keys().cloned().collect();
         let reservations = self.firm_promises(pool, ask, &all);
@@ -434,9 +430,8 @@ impl Judge {
         rule("only_promises_are_withdrawn", nomination.is_some(), || {
             format!("{step} has none")
         })?;
-        let reservations =
-            nomination.is_none_or(|nomination| !nomination.firm || nomination.disturbed);
-        rule("no_preemption_in_vain", reservations, || {
+        let holds = nomination.is_none_or(|nomination| !nomination.firm || nomination.disturbed);
+        rule("no_preemption_in_vain", holds, || {
             format!("{step} loses {nomination:?} though nothing came from outside")
         })
     }

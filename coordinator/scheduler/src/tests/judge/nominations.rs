@@ -1,4 +1,4 @@
-//! What holds once nothing more can be done: the promises at the end of the semantics.
+//! Properties that must hold once no decision is left.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -10,7 +10,7 @@ use super::facts::{JudgedReservations, RemovedRuns};
 use super::{Judge, JudgedNomination, JudgedRequest, RuleResult, rule};
 
 impl Judge {
-    /// Judges what is left when there is no move any more.
+    /// Judges the final state.
     pub(in crate::tests) fn judge_rest(&self) -> RuleResult {
         self.no_host_is_overfull()?;
         self.victims_go_for_somebody()?;
@@ -53,7 +53,7 @@ impl Judge {
         })
     }
 
-    /// A pool has one head.
+    /// A pool has one nominated head.
     fn one_head_is_promised_units(&self) -> RuleResult {
         let mut heads: BTreeMap<&PoolName, usize> = BTreeMap::new();
         for nomination in self
@@ -63,10 +63,8 @@ impl Judge {
         {
             *heads.entry(&nomination.pool).or_default() += 1;
         }
-        let reservations = heads.values().all(|heads| *heads == 1);
-        rule("one_head_is_promised_units", reservations, || {
-            format!("{heads:?}")
-        })
+        let holds = heads.values().all(|heads| *heads == 1);
+        rule("one_head_is_promised_units", holds, || format!("{heads:?}"))
     }
 
     /// "The head never starves and hosts never idle."
@@ -84,7 +82,7 @@ impl Judge {
         ask: &JudgedRequest,
         pool: &PoolName,
     ) -> RuleResult {
-        // In whichever of its pools: what comes free by itself in one may spare a run in another.
+        // In any of its pools: what is being released in one may make a preemption in another unnecessary.
         let pools = self.pools_of(ask);
         let under_way = pools
             .iter()
@@ -119,7 +117,7 @@ impl Judge {
         self.nominations.get(&ask.step).is_some_and(|it| it.firm)
     }
 
-    /// What is promised to in-share requests that go before it.
+    /// Reservations for in-share requests that go before it.
     fn promised_in_share(
         &self,
         pool: &PoolName,
@@ -130,7 +128,7 @@ impl Judge {
         let head = self.head_before(pool, ask);
         if let Some(head) = head.filter(|head| self.is_in_share(pool, &self.waiting[*head])) {
             self.keep(&mut reservations, head, gone);
-            // Those of the runs that it awaits are among its units.
+            // Resources of the awaited runs count too.
             let nomination = &self.nominations[head];
             if !gone.is_disjoint(&nomination.awaits) {
                 let all = self.hosts.keys().map(|node| (node.clone(), [1 << 40; 7]));
@@ -140,7 +138,7 @@ impl Judge {
         reservations
     }
 
-    /// A promise that the scheduler made, for the facts.
+    /// A nomination of the scheduler, as a fact.
     pub(in crate::tests) fn promise_of(nomination: &crate::Nomination) -> JudgedNomination {
         JudgedNomination {
             pool: nomination.pool.clone(),

@@ -1,4 +1,4 @@
-//! Who goes before whom.
+//! Queue order.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -44,7 +44,7 @@ impl Judge {
         self.rank(pool, one) < self.rank(pool, other)
     }
 
-    /// Who waits for a pool and goes before a request, in order.
+    /// Requests that wait for a pool and go before a request, in order.
     pub(super) fn ahead_of<'a>(
         &'a self,
         pool: &PoolName,

@@ -12,19 +12,19 @@ use super::facts::{JudgedReservations, RemovedRuns};
 use super::{Judge, JudgedRequest, JudgedRun, RuleResult, rule};
 use crate::Nomination;
 
-/// A preemption to be judged.
+/// A preemption to judge.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JudgedPreemption<'a> {
     pub(super) ask: &'a JudgedRequest,
     pub(super) pool: &'a PoolName,
     pub(super) hosts: &'a [NodeName],
     pub(super) victims: &'a RemovedRuns,
-    /// All that it awaits: the victims, and what goes anyhow.
+    /// All awaited runs: victims, and runs that are being released anyhow.
     pub(super) awaits: &'a RemovedRuns,
     pub(super) keeps: ReservationsOf,
 }
 
-/// What must stay free for others while some runs are gone.
+/// Reservations of others without some runs.
 pub(super) type ReservationsOf =
     fn(&Judge, &PoolName, &JudgedRequest, &RemovedRuns) -> JudgedReservations;
 
@@ -53,7 +53,7 @@ impl Judge {
         self.waiter_is_not_promised_twice(preemption)?;
         self.nobody_is_evicted_twice_for_the_same_waiter(preemption)?;
         self.no_preemption_when_it_would_fit_without(preemption)?;
-        // Without what the head is promised, or else with it.
+        // Without the resources of the head, or else with them.
         let whole = |preemption| {
             self.is_lawful(preemption)?;
             self.what_may_be_frozen_is(preemption, frozen)
@@ -69,7 +69,7 @@ impl Judge {
         self.nobody_ahead_could_start_or_preempt(preemption)
     }
 
-    /// All rules about a set of victims and the hosts for which it is taken.
+    /// All rules about a set of victims and its hosts.
     pub(super) fn is_lawful(&self, preemption: JudgedPreemption<'_>) -> RuleResult {
         self.victims_are_preemptible_runs_of_the_pool(preemption)?;
         self.preemption_cures_the_shortage(preemption)?;
@@ -89,8 +89,8 @@ impl Judge {
         } = preemption;
         let mut others = awaits.difference(victims);
         let stays = others.find(|id| self.runs.get(*id).is_none_or(|run| !run.stopping));
-        let reservations = stays.is_none() && victims.is_subset(awaits);
-        rule("awaited_runs_go", reservations, || {
+        let holds = stays.is_none() && victims.is_subset(awaits);
+        rule("awaited_runs_go", holds, || {
             format!("{}: {stays:?} of {awaits:?}", ask.step)
         })
     }
@@ -98,8 +98,8 @@ impl Judge {
     /// "It does not move elsewhere meanwhile, and victims are not revoked."
     fn waiter_is_not_promised_twice(&self, preemption: JudgedPreemption<'_>) -> RuleResult {
         let nomination = self.nominations.get(&preemption.ask.step);
-        let reservations = nomination.is_none_or(|nomination| !nomination.firm);
-        rule("waiter_is_not_promised_twice", reservations, || {
+        let holds = nomination.is_none_or(|nomination| !nomination.firm);
+        rule("waiter_is_not_promised_twice", holds, || {
             format!("{nomination:?}")
         })
     }
@@ -207,7 +207,7 @@ impl Judge {
         })
     }
 
-    /// The keys of which the request is short where those `counted` so far give way, and that a run uses there.
+    /// The resources that the request is short of after the `counted` victims, and that a run uses there.
     fn short_keys_of(
         &self,
         preemption: JudgedPreemption<'_>,
@@ -224,13 +224,13 @@ impl Judge {
         } = preemption;
         let anyhow = awaits.difference(victims).chain(counted);
         let anyhow: RemovedRuns = anyhow.cloned().collect();
-        // What it takes of what a head awaits is the head's first.
+        // Resources of awaited runs go to their head first.
         let reservations = &keeps(self, pool, ask, awaits);
         let mut short: BTreeSet<usize> = self
             .short_in_pool(pool, ask, &anyhow, reservations)
             .collect();
         if run.ask.subject == ask.subject {
-            // What another of the subject is promised of the limit is as good as used.
+            // Limits nominated to others of the subject count as used.
             short.extend(self.over_limit_beside_promises(pool, ask, &anyhow));
         }
         short.retain(|key| run.total()[*key] > 0);
@@ -267,7 +267,7 @@ impl Judge {
             0 => run.ask.each[MCPU] / 1000,
             gpus => gpus,
         };
-        // What is younger than a second has lost nothing.
+        // A run younger than a second has lost nothing.
         units * run.ask.nodes * ((self.now - run.start_time) / 1000)
     }
 
@@ -283,7 +283,7 @@ impl Judge {
     fn every_victim_has_a_ground(&self, preemption: JudgedPreemption<'_>) -> RuleResult {
         let mut order: Vec<&AttemptId> = preemption.victims.iter().collect();
         order.sort_by_cached_key(|id| self.victim_order(preemption, id));
-        // What goes anyhow is nobody's to lose any more.
+        // Runs that are being released anyhow have nothing to lose.
         let releasing = self.runs.iter().filter(|(_, run)| run.stopping);
         let mut gone: RemovedRuns = releasing.map(|(id, _)| id.clone()).collect();
         for id in order {
@@ -399,12 +399,10 @@ impl Judge {
         let mut without = gone.clone();
         without.insert(id.clone());
         let again = self.is_in_share_without(pool, &self.runs[id].ask, &without);
-        let reservations = !self.is_in_share(pool, ask) || excess.iter().any(counts) || !again;
-        rule(
-            "in_share_goes_only_for_keys_that_count",
-            reservations,
-            || format!("{id} for {}, which is short of {excess:?}", ask.step),
-        )
+        let holds = !self.is_in_share(pool, ask) || excess.iter().any(counts) || !again;
+        rule("in_share_goes_only_for_keys_that_count", holds, || {
+            format!("{id} for {}, which is short of {excess:?}", ask.step)
+        })
     }
 
     /// "A waiter that must borrow (take-back included) may take a set only if, once it is gone, no run in it and no
@@ -437,7 +435,7 @@ impl Judge {
         });
         let mut judged = theirs.iter().copied().chain(queued);
         let back = judged.find(|other| {
-            // What the waiter will use of the same share, it does not take back from itself.
+            // The waiter does not reclaim its own use of the same share.
             let own = other.preemptible && other.subject == ask.subject;
             let mut once_it_runs = (*other).clone();
             if own {
@@ -487,14 +485,14 @@ impl Judge {
             && self.some_victims_help(pool, ask).is_some()
     }
 
-    /// Some set of victims, of at most four, that a request may take to start.
+    /// A set of at most four victims that lets a request start.
     pub(super) fn some_victims_help(
         &self,
         pool: &PoolName,
         ask: &JudgedRequest,
     ) -> Option<(Vec<NodeName>, RemovedRuns)> {
         let promised = self.nominations.get(&ask.step);
-        // What is coming free by itself is waited for.
+        // Resources that are being released are waited for.
         let under_way = self.runs_of(pool).any(|(_, run)| run.stopping);
         if under_way || promised.is_some_and(|nomination| nomination.firm) {
             return None;
@@ -523,8 +521,8 @@ impl Judge {
             .all(shares);
         let borrows = !self.is_in_share(pool, ask);
         for hosts in self.choices(pool, ask) {
-            // Where the set to which the order of victims leads would be taken back, "nobody is touched", though another
-            // might stay: so it is of keys that do not count in a share, for one who must borrow.
+            // If the set that victim order leads to would be reclaimed, "nobody is touched", even if another set
+            // might stay. This matters for a borrower and keys that do not count in a share.
             let counted = hosts.iter().all(|node| {
                 let mut short = self.short_on(node, ask, &nobody, &reservations);
                 short.all(|key| self.is_metered(pool, key))
@@ -599,8 +597,7 @@ impl Judge {
         self.every_victim_has_a_ground(with_own).is_err()
     }
 
-    /// Whether anything at all could make a run give way to a request; most could not, and their sets need not be
-    /// judged.
+    /// Whether any rule could make a run a victim of a request; most cannot, and their sets need not be judged.
     fn could_be_a_victim(&self, pool: &PoolName, ask: &JudgedRequest, id: &AttemptId) -> bool {
         let run = &self.runs[id];
         let higher = self.priority(pool, &ask.subject) > self.priority(pool, &run.ask.subject);
@@ -611,7 +608,7 @@ impl Judge {
     }
 }
 
-/// Every set of one to four of them.
+/// All sets of one to four of them.
 fn sets_of(ids: &[&AttemptId]) -> Vec<RemovedRuns> {
     let mut sets: Vec<RemovedRuns> = Vec::from([RemovedRuns::new()]);
     for id in ids {
