@@ -12,6 +12,7 @@ const MACHINE_CONTEXT: &str = "/etc/sluice/context.json";
 
 /// The content of a context file. Unknown fields are passed over: a newer `dev` may have written it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ContextFile {
     /// Address of the HTTP API, such as `127.0.0.1:7070`, or `https://coord-1:7070` where it speaks TLS.
     pub(crate) http: String,

@@ -4,6 +4,8 @@
 mod answer;
 mod mistake;
 mod place;
+#[cfg(test)]
+mod reference;
 
 use std::fmt::Display;
 use std::io::Read;

@@ -34,6 +34,7 @@ const MODELS: [(&str, &str, u64); 4] = [
 
 /// A host as a document declares it. A key that is left out is without end on it, but for GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct HostRequest {
     /// Unique in the cluster.

@@ -8,71 +8,7 @@ use serde_json::{Value, json};
 use sluice_tests::{Dev, DevOptions, Ran};
 
 /// One of each kind, with every field of its document.
-const DOCUMENTS: &str = r#"
-kind: template
-name: base
-description: "what all share"
-env: {A: "x: y", B: ""}
-wrapper: [nice, --]
-workdir: /tmp
-limits: {processes: 100, nofile: 4096}
-hooks: {before: [{name: in, command: ["true"]}]}
-resources: {memory: 1GiB}
-allowed_mounts: []
-privileged_allowed: false
----
-kind: validation
-name: small
-description: "no giants"
-assertions:
-- {assert: nodes <= 2, message: "at most two hosts", when: 'work == "notebook"'}
----
-kind: pool
-name: full
-description: "everything: said"
-capacity: {gpu: 4, mcpu: 2500, seats: 2}
-min_runtime: 5m
-require: [kill]
-maintenance: "new racks\nuntil noon"
-defaults: {timeout: 4h, retries: 1}
-max: {timeout: 12h, queue_timeout: 1h, grace_period: 2m, retries: 3}
-on_preempt_allowed: [requeue, suspend]
-validations: [small]
-default_platform: big
-unmatched_platform: wait
-platforms:
-- name: big
-  description: large ones
-  selector: {gpu_memory: ">=40GB", labels: "zone=a"}
-  override: {env: {C: d}}
-  validations: [small]
-- {name: old, selector: {gpu_model: "a100, v100"}}
-templates: [base]
----
-kind: policy
-pool: full
-subject: prod
-priority: 10
-reserved: {gpu: 1}
-limit: {gpu: 2, seats: 1}
----
-kind: cluster
-default_pool: {cpu: default, gpu: full}
-subjects: {prod: {pool: full}}
----
-kind: role
-name: looker
-description: looks
-rules: [{effect: allow, verbs: [get], resources: [steps]}]
----
-kind: binding
-name: lookers
-description: "who: looks"
-roles: [looker]
-pools: ["f*"]
-subjects: [prod]
-members: [{certificate: ann}]
-"#;
+const DOCUMENTS: &str = include_str!("../../../packaging/examples/every-key/terms.yaml");
 
 /// Each kind that is applied, the name of one and how `apply` calls it.
 const KINDS: [(&str, &str, &str); 8] = [
