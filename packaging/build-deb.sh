@@ -62,6 +62,8 @@ page sluice-agent sluice-supervisor "start, watch and stop the steps of a host"
 page sluice-agent sluice-helper "do for the supervisor what needs no root"
 lay sluice 755 "$binaries/sluice" usr/bin
 lay sluice 644 "$repo"/docs/*.md usr/share/doc/sluice
+lay sluice 644 "$repo"/docs/reference/*.md usr/share/doc/sluice/reference
+lay sluice 644 "$repo"/docs/dev/*.md usr/share/doc/sluice/dev
 lay sluice 644 "$repo"/docs/pictures/*.svg usr/share/doc/sluice/pictures
 mkdir -p "$src/root/sluice/usr/share/doc/sluice"
 cp -r "$repo/packaging/examples" "$src/root/sluice/usr/share/doc/sluice/examples"

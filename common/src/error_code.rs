@@ -1,5 +1,5 @@
 //! The codes of errors that the HTTP API answers with: a closed list, each with its status and its meaning. The
-//! coordinator answers with them, `docs/http.md` and the API's own description show them, tests compare the three.
+//! coordinator answers with them, `docs/troubleshooting.md` and the API's own description show them, tests compare the three.
 
 use core::fmt;
 

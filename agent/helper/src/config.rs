@@ -524,14 +524,17 @@ mod tests {
 
     #[test]
     fn what_the_docs_show_is_understood() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/host.md");
-        let text = fs::read_to_string(path).unwrap();
-        let shown: Vec<&str> = text.split("```toml\n").skip(1).collect();
-        assert!(!shown.is_empty());
-        for block in shown {
-            let block = block.split("```").next().unwrap();
-            parse(block).unwrap();
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let mut shown = 0;
+        for page in fs::read_dir(docs).unwrap() {
+            let text = fs::read_to_string(page.unwrap().path()).unwrap_or_default();
+            for block in text.split("```toml\n").skip(1) {
+                let block = block.split("```").next().unwrap();
+                parse(block).unwrap_or_else(|e| panic!("{e:?}: {block}"));
+                shown += 1;
+            }
         }
+        assert!(shown >= 5, "{shown}");
     }
 
     #[test]

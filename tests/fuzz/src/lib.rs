@@ -3,7 +3,7 @@
 //! decoder must hold beyond that it does not panic, and lie beside the decoders, which are private to their crates.
 //!
 //! In a build as any other this is blind mutation of the kept corpora. Where the crates were compiled by
-//! `tests/fuzz/instrument`, what takes a new way through the code is kept and mutated on. `docs/fuzzing.md` tells how.
+//! `tests/fuzz/instrument`, what takes a new way through the code is kept and mutated on. `docs/dev/fuzzing.md` tells how.
 
 mod allocation;
 mod chance;

@@ -8,32 +8,58 @@ use super::root;
 
 /// Every page of the documentation.
 fn pages() -> Vec<PathBuf> {
-    let found = fs::read_dir(root().join("docs")).unwrap();
-    let paths = found.map(|entry| entry.unwrap().path());
+    let folders = ["docs", "docs/dev", "docs/reference"];
+    let found = folders.map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    let paths = found.into_iter().flatten();
+    let paths = paths.map(|entry| entry.unwrap().path());
     paths
         .filter(|path| path.extension().is_some_and(|it| it == "md"))
         .collect()
 }
 
-/// The files that a page of Markdown links to; addresses of the web and places within the page are none.
-fn links(page: &Path) -> Vec<PathBuf> {
+/// The files that a page of Markdown links to, each with the heading that is meant; addresses of the web are none.
+fn links(page: &Path) -> Vec<(PathBuf, Option<String>)> {
     let text = fs::read_to_string(page).unwrap();
     let folder = page.parent().unwrap();
     let targets = text.split("](").skip(1);
     let targets = targets.filter_map(|rest| rest.split(')').next());
-    let targets = targets.filter_map(|target| target.split('#').next());
-    targets
-        .filter(|target| !target.is_empty() && !target.contains("://"))
-        .map(|target| folder.join(target))
-        .collect()
+    let targets = targets.filter(|target| !target.contains("://") && !target.contains(' '));
+    let link = |target: &str| {
+        let (file, heading) = match target.split_once('#') {
+            Some((file, heading)) => (file, Some(heading.to_owned())),
+            None => (target, None),
+        };
+        let path = match file {
+            "" => page.to_owned(),
+            file => folder.join(file),
+        };
+        (path, heading)
+    };
+    targets.map(link).collect()
+}
+
+/// The headings of a page, as links name them.
+fn headings(page: &Path) -> Vec<String> {
+    let text = fs::read_to_string(page).unwrap();
+    let lines = text.lines().filter(|line| line.starts_with('#'));
+    let named = |line: &str| {
+        let words = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = words.chars();
+        let kept = kept.filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.collect::<String>().replace(' ', "-")
+    };
+    lines.map(named).collect()
 }
 
 #[test]
 fn what_pages_link_to_is_there() {
     let own = ["README.md", "ARCHITECTURE.md"].map(|name| root().join(name));
     for page in pages().iter().chain(&own) {
-        for link in links(page) {
+        for (link, heading) in links(page) {
             assert!(link.exists(), "{}: {}", page.display(), link.display());
+            let Some(heading) = heading else { continue };
+            let found = headings(&link).contains(&heading);
+            assert!(found, "{}: {}#{heading}", page.display(), link.display());
         }
     }
 }
@@ -41,9 +67,43 @@ fn what_pages_link_to_is_there() {
 #[test]
 fn the_index_of_the_documentation_has_every_page() {
     let index = root().join("docs/README.md");
-    let linked = links(&index);
+    let linked: Vec<PathBuf> = links(&index).into_iter().map(|(path, _)| path).collect();
     for page in pages().iter().filter(|page| **page != index) {
         assert!(linked.contains(page), "{} is in no list", page.display());
+    }
+}
+
+/// What may stand behind the fence of a block, and so what becomes of it; `docs/dev/testing.md` has the table.
+const BLOCKS: [&str; 8] = [
+    "console",
+    "json",
+    "sh",
+    "sh follow",
+    "sh installed",
+    "text",
+    "toml",
+    "yaml",
+];
+
+#[test]
+fn each_block_says_what_becomes_of_it() {
+    for page in pages().into_iter().chain([root().join("README.md")]) {
+        let text = fs::read_to_string(&page).unwrap();
+        for block in text.split("```json\n").skip(1) {
+            let block = block.split("```").next().unwrap_or_default();
+            let read = serde_json::from_str::<serde_json::Value>(block);
+            assert!(read.is_ok(), "{}: {read:?}", page.display());
+        }
+        let fences = text.lines().map(str::trim_start);
+        let fences = fences.filter_map(|line| line.strip_prefix("```"));
+        for info in fences.step_by(2) {
+            let is_file = info.starts_with("yaml ");
+            assert!(
+                BLOCKS.contains(&info) || is_file,
+                "{}: nobody knows what becomes of a block `{info}`",
+                page.display()
+            );
+        }
     }
 }
 

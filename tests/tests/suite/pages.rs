@@ -1,0 +1,301 @@
+//! The pages of the documentation, run as a reader would: each trial that a page starts, each command in a block of
+//! `console`, and each YAML document. What a command prints must be what the page shows. `SLUICE_PAGES=write` writes what
+//! is printed into the pages.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use sluice_tests::{Dev, DevOptions, binaries};
+
+/// Pages whose blocks of `console` a test of their own runs, because they need no cluster or a stopped one.
+const RUN_ELSEWHERE: [&str; 2] = ["docs/replay.md", "docs/simulate.md"];
+
+const NO_TRIAL: &str = "what a page runs comes after the block that starts its trial";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// A piece of a page.
+#[derive(Debug)]
+enum Piece {
+    /// Text, and blocks that are not run.
+    Text(String),
+    /// The command that starts a trial: its files.
+    Trial(Vec<PathBuf>),
+    /// What `sluice dev` says when it is ready.
+    Banner(String),
+    /// A file that later commands read: its name and its content.
+    File(String, String),
+    /// A command, and what it prints.
+    Command(String, String),
+}
+
+/// The page as its pieces. A block that is a file has the file's name behind its language.
+fn pieces(page: &str) -> Vec<Piece> {
+    let mut found = Vec::new();
+    for (index, part) in page.split("```").enumerate() {
+        if index % 2 == 0 {
+            found.push(Piece::Text(part.to_owned()));
+            continue;
+        }
+        let (info, block) = part.split_once('\n').expect("a fence ends its line");
+        found.push(Piece::Text(format!("```{info}\n")));
+        match (info, info.split_once(' ')) {
+            ("console", _) => found.extend(commands(block)),
+            ("sh", _) if trial(block).is_some() => {
+                found.push(Piece::Trial(trial(block).unwrap_or_default()));
+                found.push(Piece::Text(block.to_owned()));
+            }
+            ("text", _) if block.starts_with("Sluice is ready on this machine.") => {
+                found.push(Piece::Banner(block.to_owned()));
+                found.push(Piece::Text(block.to_owned()));
+            }
+            (_, Some(("yaml", name))) => {
+                found.push(Piece::File(name.to_owned(), block.to_owned()));
+                found.push(Piece::Text(block.to_owned()));
+            }
+            _ => found.push(Piece::Text(block.to_owned())),
+        }
+        found.push(Piece::Text("```".to_owned()));
+    }
+    found
+}
+
+/// The files of the trial that a block starts, if it starts one.
+fn trial(block: &str) -> Option<Vec<PathBuf>> {
+    let line = block.strip_suffix('\n')?;
+    if line == "packaging/dev.sh" {
+        return Some(Vec::new());
+    }
+    let words = line.strip_prefix("sluice dev ")?.split(' ');
+    let files = words.filter(|word| *word != "--file");
+    Some(files.map(|file| root().join(file)).collect())
+}
+
+fn commands(block: &str) -> Vec<Piece> {
+    let mut found = Vec::new();
+    for line in block.lines() {
+        match (line.strip_prefix("$ "), found.last_mut()) {
+            (Some(command), _) => found.push(Piece::Command(command.to_owned(), String::new())),
+            (None, Some(Piece::Command(_, shown))) => {
+                shown.push_str(line);
+                shown.push('\n');
+            }
+            (None, _) => panic!("a block of `console` begins with `$ `: {line}"),
+        }
+    }
+    found
+}
+
+/// A trial that runs, and what its commands are compared by.
+struct Trial {
+    dev: Dev,
+    /// The name of this machine, and that of the machine which the page shows.
+    names: Option<(String, String)>,
+}
+
+impl Trial {
+    fn start(files: Vec<PathBuf>) -> Self {
+        let dev = Dev::with(DevOptions {
+            files,
+            ..DevOptions::default()
+        });
+        std::os::unix::fs::symlink(root().join("packaging"), dev.folder().join("packaging"))
+            .unwrap();
+        Self { dev, names: None }
+    }
+
+    /// What a command prints: first on its standard output, then on its standard error.
+    fn printed(&self, command: &str) -> String {
+        let path = std::env::var("PATH").unwrap();
+        let mut shell = Command::new("bash");
+        shell
+            .args(["-c", command])
+            .env("PATH", format!("{}:{path}", binaries().display()))
+            .env("SLUICE_CONTEXT", &self.dev.context)
+            .current_dir(self.dev.folder())
+            .stdin(Stdio::null());
+        let output = shell.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        text(&output.stdout) + &text(&output.stderr)
+    }
+
+    /// Compares a banner by its labels, since what it tells is of one machine, and notes the names of both.
+    fn compare_banner(&mut self, shown: &str) {
+        let log = self.dev.log();
+        let printed = log.split_once("\nSluice is ready").unwrap().1;
+        let printed = format!("Sluice is ready{printed}");
+        let label = |line: &str| line.split_whitespace().next().map(str::to_owned);
+        let labels = |text: &str| -> BTreeSet<String> {
+            let lines = text.lines().filter(|line| line.starts_with("  "));
+            lines.filter_map(label).collect()
+        };
+        let always = ["agents", "api", "cpu", "data", "gpus", "memory", "node"];
+        for word in always {
+            assert!(labels(&printed).contains(word), "{word}: {printed}");
+            assert!(labels(shown).contains(word), "{word}: {shown}");
+        }
+        let last = |text: &str, begin: &str| {
+            let line = text.lines().find(|line| line.starts_with(begin));
+            let line = line.unwrap_or_else(|| panic!("{begin}: {text}"));
+            line.split(" run -- ").nth(1).map(str::to_owned)
+        };
+        for begin in [
+            "Sluice is ready on this machine.",
+            "Try it:",
+            "Stop it: Ctrl-C",
+        ] {
+            assert_eq!(last(&printed, begin), last(shown, begin));
+        }
+        let node = |text: &str| {
+            let line = text.lines().find(|line| line.starts_with("  node "));
+            let word = line.and_then(|line| line.split_whitespace().nth(1));
+            word.expect("a banner names its node").to_owned()
+        };
+        self.names = Some((node(&printed), node(shown)));
+    }
+
+    /// Stops it. The hooks of its steps have then removed what they made in `/tmp`.
+    fn end(self) {
+        let log = fs::read_to_string(self.dev.data().join("logs/coordinator.log")).unwrap();
+        let id = log.split("cluster=").nth(1).unwrap();
+        let cluster = id.split_whitespace().next().unwrap();
+        let scratch = format!("scratch-{cluster}");
+        self.dev.stop();
+        let mut left = fs::read_dir("/tmp")
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name());
+        let left = left.find(|name| name.to_string_lossy().starts_with(&scratch));
+        assert_eq!(left, None);
+    }
+}
+
+/// The words of each line, without what changes from one run to the next: ages, times, and with them the widths of columns.
+fn settled(text: &str, names: Option<&(String, String)>) -> Vec<String> {
+    let settle = |word: &str| -> String {
+        let ends = |c: char| c.is_ascii_punctuation();
+        let bare = word.trim_matches(ends);
+        let digits = bare.strip_suffix('s').unwrap_or_default();
+        let is_age =
+            (1..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let is_digits = |c: char| c.is_ascii_digit() || "-:.TZ".contains(c);
+        let is_time = bare.contains(['-', ':']) && bare.len() >= 5 && bare.chars().all(is_digits);
+        match names {
+            _ if is_age => word.replace(bare, "AGE"),
+            _ if is_time => word.replace(bare, "TIME"),
+            Some((real, shown)) if bare == real => word.replace(bare, shown),
+            _ => word.to_owned(),
+        }
+    };
+    let line = |line: &str| line.split_whitespace().map(settle).collect::<Vec<_>>();
+    text.lines().map(|it| line(it).join(" ")).collect()
+}
+
+/// Runs a page; the number of commands on it.
+fn run(name: &str) -> usize {
+    let path = root().join(name);
+    let text = fs::read_to_string(&path).unwrap();
+    let write = std::env::var("SLUICE_PAGES").is_ok_and(|word| word == "write");
+    let (mut trial, mut written, mut commands) = (None::<Trial>, String::new(), 0);
+    for piece in pieces(&text) {
+        match piece {
+            Piece::Text(text) => written.push_str(&text),
+            Piece::Trial(files) => {
+                trial.take().into_iter().for_each(Trial::end);
+                trial = Some(Trial::start(files));
+            }
+            Piece::Banner(shown) => trial.as_mut().expect(NO_TRIAL).compare_banner(&shown),
+            Piece::File(file, content) => {
+                let trial = trial.as_ref().expect(NO_TRIAL);
+                fs::write(trial.dev.folder().join(file), content).unwrap();
+            }
+            Piece::Command(command, shown) => {
+                commands += 1;
+                let trial = trial.as_ref().expect(NO_TRIAL);
+                let printed = trial.printed(&command);
+                if !write {
+                    let names = trial.names.as_ref();
+                    let (printed, shown) = (settled(&printed, names), settled(&shown, None));
+                    assert_eq!(printed, shown, "{name}: $ {command}");
+                }
+                written.push_str(&format!("$ {command}\n{printed}"));
+            }
+        }
+    }
+    trial.into_iter().for_each(Trial::end);
+    if write && written != text {
+        fs::write(path, written).unwrap();
+    }
+    commands
+}
+
+#[test]
+fn the_readme_shows_what_is_printed() {
+    assert!(run("README.md") > 5);
+}
+
+#[test]
+fn the_guide_shows_what_is_printed() {
+    assert!(run("docs/guide.md") > 30);
+}
+
+#[test]
+fn the_page_on_access_shows_what_is_printed() {
+    assert!(run("docs/access.md") >= 3);
+}
+
+#[test]
+fn the_examples_of_policies_show_what_is_printed() {
+    assert!(run("docs/policies.md") > 30);
+}
+
+/// Every page, by its path from the root.
+fn pages() -> Vec<String> {
+    let listed = Command::new("git")
+        .args(["ls-files", "README.md", "docs/*.md"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    listed.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn every_page_with_commands_and_what_they_print_is_run() {
+    let source = include_str!("pages.rs");
+    for page in pages() {
+        let text = fs::read_to_string(root().join(&page)).unwrap();
+        let run =
+            RUN_ELSEWHERE.contains(&page.as_str()) || source.contains(&format!("run(\"{page}\")"));
+        assert!(
+            run || !text.contains("```console"),
+            "{page} is run by no test"
+        );
+    }
+}
+
+#[test]
+fn applying_the_examples_again_changes_nothing() {
+    for example in ["four-pools", "mixed-pool"] {
+        let folder = root().join("packaging/examples").join(example);
+        let dev = Dev::with(DevOptions {
+            files: vec![folder.join("hosts.yaml")],
+            ..DevOptions::default()
+        });
+        let pools = folder.join("pools.yaml");
+        let apply =
+            |more: &[&str]| dev.ok(&[&["apply", "-f", pools.to_str().unwrap()], more].concat());
+        let first = apply(&[]);
+        assert!(
+            first.lines().any(|line| line.contains(" created: ")),
+            "{first}"
+        );
+        for again in [apply(&["--dry-run"]), apply(&[])] {
+            let changed = again.lines().find(|line| !line.contains(" unchanged"));
+            assert_eq!(changed, None, "{example}: {again}");
+        }
+    }
+}
