@@ -72,6 +72,16 @@ struct Entry {
     text: Vec<String>,
     /// Each key with what stands behind it.
     keys: Vec<(String, String)>,
+    /// Whether the keys are set, and not only shown in comments.
+    is_set: bool,
+}
+
+impl Entry {
+    /// Whether what stands behind the keys is what holds unless they are set.
+    fn shows_defaults(&self, section: &str) -> bool {
+        let text = self.text.join(" ");
+        !self.is_set && !text.ends_with("An example:") && !section.ends_with("are examples.")
+    }
 }
 
 /// A line that sets a key, or shows how.
@@ -100,6 +110,7 @@ fn entries(text: &str) -> Vec<Entry> {
         } else if let Some((key, value)) = key_of(bare) {
             let (value, remark) = value.split_once(" # ").unwrap_or((&value, ""));
             last.section.clone_from(&section);
+            last.is_set = !line.starts_with('#');
             last.keys.push((key, value.trim().to_owned()));
             last.text
                 .extend((!remark.is_empty()).then(|| remark.to_owned()));
@@ -200,10 +211,11 @@ fn page(daemon: &Daemon) -> String {
     let entries = entries(&fs::read_to_string(root().join(&file)).unwrap());
     check_keys(daemon, &entries);
     let defaults = defaults(daemon);
-    let (name, about) = (daemon.name, daemon.about);
-    let mut text =
-        format!("# {name}.toml\n\n{about} This page is made of `{file}` and of the program.\n");
-    let mut section = None;
+    let mut text = format!(
+        "# {}.toml\n\n{} This page is made of `{file}` and of the program.\n",
+        daemon.name, daemon.about
+    );
+    let (mut section, mut about) = (None, String::new());
     for entry in &entries[1..] {
         if section != Some(&entry.section) {
             match entry.section.as_str() {
@@ -212,7 +224,8 @@ fn page(daemon: &Daemon) -> String {
             }
             section = Some(&entry.section);
             if entry.keys.is_empty() {
-                write!(text, "\n{}\n", entry.text.join(" ")).unwrap();
+                about = entry.text.join(" ");
+                write!(text, "\n{about}\n").unwrap();
             }
             text.push_str("\n| key | default | example | meaning |\n|---|---|---|---|\n");
         }
@@ -220,16 +233,14 @@ fn page(daemon: &Daemon) -> String {
             continue;
         }
         let prefix = if entry.section.is_empty() { "" } else { "." };
-        let default = |key: &str| defaults.get(&format!("{}{prefix}{key}", entry.section));
-        let column = |cell: &dyn Fn(&(String, String)) -> String| {
-            entry.keys.iter().map(cell).collect::<Vec<_>>().join("<br>")
+        let printed = |key: &str| defaults.get(&format!("{}{prefix}{key}", entry.section));
+        let shown_too = entry.shows_defaults(&about);
+        let [(key, shown)] = &entry.keys[..] else {
+            panic!("{file}: one comment for each key: {:?}", entry.keys);
         };
-        let keys = column(&|(key, _)| format!("`{key}`"));
-        let all = column(&|(key, _)| default(key).map_or("-".to_owned(), |it| format!("`{it}`")));
-        let examples = column(&|(key, shown)| match default(key) {
-            Some(default) if default == shown => "-".to_owned(),
-            _ => format!("`{shown}`"),
-        });
+        let default = printed(key).or(shown_too.then_some(shown));
+        let example = (default != Some(shown)).then_some(shown);
+        let cell = |it: Option<&String>| it.map_or("-".to_owned(), |it| format!("`{it}`"));
         let text_of = entry.text.join(" ").replace('|', "\\|");
         let meaning = text_of.trim_end_matches("An example:").trim_end();
         assert!(
@@ -237,7 +248,8 @@ fn page(daemon: &Daemon) -> String {
             "{file}: {:?} without a comment",
             entry.keys
         );
-        writeln!(text, "| {keys} | {all} | {examples} | {meaning} |").unwrap();
+        let (default, example) = (cell(default), cell(example));
+        writeln!(text, "| `{key}` | {default} | {example} | {meaning} |").unwrap();
     }
     text
 }
