@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
-use sluice_common::access::{BindingTerms, RoleTerms};
-use sluice_common::beside::{Beside, ByName, InPool, OfSubject};
-use sluice_common::cluster::ClusterTerms;
-use sluice_common::platform::terms::PlatformSpec;
+use sluice_common::access::{BindingSpec, RoleSpec};
+use sluice_common::cluster::ClusterSpec;
+use sluice_common::document::{ClusterObjectId, PolicyId, PoolObjectId, SpecDocument};
+use sluice_common::platform::spec::PlatformSpec;
 use sluice_common::pool::{PolicySpec, PoolSpec};
 
 use super::*;
@@ -51,42 +51,42 @@ fn kinds() -> Vec<Kind> {
             "step.yaml",
             "A command with what it needs: `sluice submit -f`. `kind: training`, `inference`, `notebook` and `compute` are steps with that `work` ([short forms](../cli.md#short-forms)).",
         ),
-        kind::<Beside<ByName, PoolSpec>>(
+        kind::<SpecDocument<ClusterObjectId, PoolSpec>>(
             "pool",
             terms,
             "Hosts that are shared by one set of rules: `sluice apply -f`.",
         ),
-        kind::<Beside<OfSubject, PolicySpec>>(
+        kind::<SpecDocument<PolicyId, PolicySpec>>(
             "policy",
             terms,
             "What a subject may use of a pool: `sluice apply -f`. [Policies](../policies.md) has an example for each rule.",
         ),
-        kind::<Beside<InPool, PlatformSpec>>(
+        kind::<SpecDocument<PoolObjectId, PlatformSpec>>(
             "platform",
             terms,
             "Hardware of a pool by name: `sluice apply -f`. [Templates](../templates.md#platforms) says what `override` does.",
         ),
-        kind::<Beside<ByName, Template>>(
+        kind::<SpecDocument<ClusterObjectId, Template>>(
             "template",
             terms,
             "What is laid under the steps of the pools that name it: `sluice apply -f`. See [templates](../templates.md).",
         ),
-        kind::<Beside<ByName, ValidationTerms>>(
+        kind::<SpecDocument<ClusterObjectId, ValidationSpec>>(
             "validation",
             terms,
             "What a step must keep to be let into the pools that name it: `sluice apply -f`. See [validation](../validation.md).",
         ),
-        kind::<ClusterTerms>(
+        kind::<ClusterSpec>(
             "cluster",
             terms,
             "Where steps go that name no pool: `sluice apply -f`. There is one such document.",
         ),
-        kind::<Beside<ByName, RoleTerms>>(
+        kind::<SpecDocument<ClusterObjectId, RoleSpec>>(
             "role",
             terms,
             "What its holders may do: `sluice apply -f`. [Access](../access.md) lists verbs and resources.",
         ),
-        kind::<Beside<ByName, BindingTerms>>(
+        kind::<SpecDocument<ClusterObjectId, BindingSpec>>(
             "binding",
             terms,
             "Who has which roles: `sluice apply -f`. See [access](../access.md).",

@@ -1,10 +1,13 @@
 //! The API's description, judged by programs that are not ours: a validator, the schemas held against real answers, and
 //! a client that a generator made of it. And the words about it in `docs/http.md`.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use serde_json::Value;
 use sluice_common::error_code::ErrorCode;
 use sluice_common::reason::ReasonCode;
 use sluice_tests::{Dev, DevOptions, binaries, python_with};
@@ -74,52 +77,78 @@ fn a_generated_client_drives_the_api() {
     assert_eq!(said, "OK\n");
 }
 
+/// The page on the API.
 const PAGE: &str = include_str!("../../../docs/http.md");
-const TROUBLE: &str = include_str!("../../../docs/troubleshooting.md");
+/// Each way in which the rules reject a step, with its sentence.
+const REJECTIONS: &str = include_str!("../../rejections/steps.json");
 
-/// The rows of the tables below some headings of the page on troubleshooting, without those that head them.
-fn rows(headings: &[&str]) -> Vec<Vec<&'static str>> {
-    let section = |heading: &&str| {
-        let (_, below) = TROUBLE.split_once(&format!("\n## {heading}\n")).unwrap();
-        below.split("\n## ").next().unwrap()
-    };
-    let lines = headings.iter().map(section).flat_map(str::lines);
-    let rows = lines.filter(|line| line.starts_with("| `"));
-    let cells = |row: &'static str| row.trim_matches('|').split(" | ").map(str::trim).collect();
-    rows.map(cells).collect()
+/// The section of the page on troubleshooting that has the error codes.
+const ERRORS: &str = "A call is refused";
+/// The one that has the reasons of rejected steps, with a sentence for each.
+const REJECTED: &str = "A step was rejected";
+const REASONS: [&str; 4] = [
+    "A step waits",
+    REJECTED,
+    "A step ended",
+    "A step was stopped or is queued again",
+];
+
+fn troubleshooting() -> PathBuf {
+    folder().join("../../docs/troubleshooting.md")
+}
+
+/// A row of the page as the code has it: everything but what to do, which is the page's own.
+fn row(section: &str, line: &str) -> Option<String> {
+    let cells: Vec<&str> = line.strip_prefix("| `")?.split(" | ").collect();
+    let code = cells[0].trim_end_matches('`');
+    let to_do = cells.last()?.trim_end_matches('|').trim();
+    assert!(cells.len() > 2 && !to_do.is_empty(), "{line}");
+    if section == ERRORS {
+        let code = ErrorCode::ALL.iter().find(|it| it.as_str() == code)?;
+        let (status, meaning) = (code.status(), code.meaning());
+        return Some(format!("| `{code}` | {status} | {meaning} | {to_do} |"));
+    }
+    let code = ReasonCode::ALL.iter().find(|it| it.as_str() == code)?;
+    let meaning = code.meaning();
+    if section != REJECTED {
+        return Some(format!("| `{code}` | {meaning} | {to_do} |"));
+    }
+    let cases: Vec<Value> = serde_json::from_str(REJECTIONS).unwrap();
+    let case = cases.iter().find(|case| case["code"] == code.as_str());
+    let said = case.and_then(|case| case["message"].as_str());
+    let said = said.map_or("-".to_owned(), |it| it.replace('|', "\\|"));
+    Some(format!("| `{code}` | {meaning} | {said} | {to_do} |"))
 }
 
 #[test]
-fn the_page_on_troubleshooting_has_every_error_code_and_what_to_do() {
-    let rows = rows(&["A call is refused"]);
-    let expected = ErrorCode::ALL.iter().map(|code| {
-        let status = code.status().to_string();
-        vec![format!("`{code}`"), status, code.meaning().to_owned()]
-    });
-    let found = rows.iter().map(|row| row[..3].to_vec());
-    assert_eq!(found.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
-    let lost = rows.iter().find(|row| row.len() != 4 || row[3].is_empty());
-    assert_eq!(lost, None, "an error without a way out");
-}
-
-#[test]
-fn the_page_on_troubleshooting_has_every_reason_code_and_what_to_do() {
-    let mut rows = rows(&[
-        "A step waits",
-        "A step was rejected",
-        "A step ended",
-        "A step was stopped or is queued again",
-    ]);
-    let lost = rows.iter().find(|row| row.len() != 3 || row[2].is_empty());
-    assert_eq!(lost, None, "a reason without what to do");
-    let expected = ReasonCode::ALL
-        .iter()
-        .map(|code| vec![format!("`{code}`"), code.meaning().to_owned()]);
-    let mut expected: Vec<Vec<String>> = expected.collect();
-    rows.iter_mut().for_each(|row| row.truncate(2));
-    rows.sort();
-    expected.sort();
-    assert_eq!(rows, expected);
+fn the_page_on_troubleshooting_has_every_code_and_what_to_do() {
+    let text = fs::read_to_string(troubleshooting()).unwrap();
+    let (mut section, mut made) = ("", String::new());
+    let (mut errors, mut reasons) = (BTreeSet::new(), BTreeSet::new());
+    for line in text.lines() {
+        section = line.strip_prefix("## ").unwrap_or(section);
+        let known = section == ERRORS || REASONS.contains(&section);
+        let row = known.then(|| row(section, line)).flatten();
+        made.push_str(row.as_deref().unwrap_or(line));
+        made.push('\n');
+        let code = row.and_then(|row| Some(row.split('`').nth(1)?.to_owned()));
+        let found = if section == ERRORS {
+            &mut errors
+        } else {
+            &mut reasons
+        };
+        found.extend(code);
+    }
+    let all = ErrorCode::ALL.iter().map(ToString::to_string);
+    assert_eq!(errors, all.collect::<BTreeSet<_>>());
+    let all = ReasonCode::ALL.iter().map(ToString::to_string);
+    assert_eq!(reasons, all.collect::<BTreeSet<_>>());
+    if std::env::var("SLUICE_PAGES").is_ok_and(|word| word == "write") {
+        fs::write(troubleshooting(), made).unwrap();
+        return;
+    }
+    let old = text.lines().zip(made.lines()).find(|(old, new)| old != new);
+    assert_eq!(old, None, "renew the page by SLUICE_PAGES=write");
 }
 
 /// The fenced blocks of the page in order, each with what its fence says.

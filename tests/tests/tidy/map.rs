@@ -51,14 +51,16 @@ fn expand(word: &str) -> Vec<String> {
 
 #[test]
 fn architecture_names_places_that_exist_and_every_crate() {
-    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let read = |page: &str| fs::read_to_string(root().join(page)).unwrap();
+    let text = read("ARCHITECTURE.md");
+    let pages = text.clone() + &read("docs/dev/adding.md");
     let places = places();
     let is_there = |word: &str| {
         let word = word.trim_end_matches('/');
         let end = format!("/{word}");
         places.iter().any(|it| it == word || it.ends_with(&end))
     };
-    let named: Vec<String> = quoted(&text)
+    let named: Vec<String> = quoted(&pages)
         .filter(|it| is_place(it))
         .flat_map(expand)
         .collect();
@@ -66,7 +68,7 @@ fn architecture_names_places_that_exist_and_every_crate() {
     let missing: Vec<&String> = named.iter().filter(|it| !is_there(it)).collect();
     assert!(
         missing.is_empty(),
-        "ARCHITECTURE.md names what is not there: {missing:#?}"
+        "ARCHITECTURE.md or docs/dev/adding.md names what is not there: {missing:#?}"
     );
     for krate in crates() {
         let source = Path::new(&krate.files[0].path);
