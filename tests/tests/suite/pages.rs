@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use sluice_tests::{Dev, DevOptions, binaries};
+use tempfile::TempDir;
 
 /// Pages whose blocks of `console` a test of their own runs, because they need no cluster or a stopped one.
 const RUN_ELSEWHERE: [&str; 2] = ["docs/replay.md", "docs/simulate.md"];
 
-const NO_TRIAL: &str = "what a page runs comes after the block that starts its trial";
+/// The address of a trial's API as pages show it.
+const SHOWN_API: &str = "127.0.0.1:40433";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -53,7 +55,7 @@ fn pieces(page: &str) -> Vec<Piece> {
                 found.push(Piece::Banner(block.to_owned()));
                 found.push(Piece::Text(block.to_owned()));
             }
-            (_, Some(("yaml", name))) => {
+            (_, Some(("yaml" | "toml", name))) => {
                 found.push(Piece::File(name.to_owned(), block.to_owned()));
                 found.push(Piece::Text(block.to_owned()));
             }
@@ -90,11 +92,26 @@ fn commands(block: &str) -> Vec<Piece> {
     found
 }
 
-/// A trial that runs, and what its commands are compared by.
+/// Where commands run, and what they are compared by.
 struct Trial {
-    dev: Dev,
+    /// The cluster, on pages that start one.
+    dev: Option<Dev>,
+    folder: TempDir,
     /// The name of this machine, and that of the machine which the page shows.
     names: Option<(String, String)>,
+}
+
+impl Default for Trial {
+    fn default() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let examples = root().join("packaging");
+        std::os::unix::fs::symlink(examples, folder.path().join("packaging")).unwrap();
+        Self {
+            dev: None,
+            folder,
+            names: None,
+        }
+    }
 }
 
 impl Trial {
@@ -103,9 +120,10 @@ impl Trial {
             files,
             ..DevOptions::default()
         });
-        std::os::unix::fs::symlink(root().join("packaging"), dev.folder().join("packaging"))
-            .unwrap();
-        Self { dev, names: None }
+        Self {
+            dev: Some(dev),
+            ..Self::default()
+        }
     }
 
     /// What a command prints: first on its standard output, then on its standard error.
@@ -113,19 +131,23 @@ impl Trial {
         let path = std::env::var("PATH").unwrap();
         let mut shell = Command::new("bash");
         shell
-            .args(["-c", command])
             .env("PATH", format!("{}:{path}", binaries().display()))
-            .env("SLUICE_CONTEXT", &self.dev.context)
-            .current_dir(self.dev.folder())
+            .env("HOME", self.folder.path())
+            .current_dir(self.folder.path())
             .stdin(Stdio::null());
-        let output = shell.output().unwrap();
+        let mut command = command.to_owned();
+        if let Some(dev) = &self.dev {
+            shell.env("SLUICE_CONTEXT", &dev.context);
+            command = command.replace(SHOWN_API, &dev.http);
+        }
+        let output = shell.args(["-c", &command]).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         text(&output.stdout) + &text(&output.stderr)
     }
 
     /// Compares a banner by its labels, since what it tells is of one machine, and notes the names of both.
     fn compare_banner(&mut self, shown: &str) {
-        let log = self.dev.log();
+        let log = self.dev.as_ref().map(Dev::log).unwrap_or_default();
         let printed = log.split_once("\nSluice is ready").unwrap().1;
         let printed = format!("Sluice is ready{printed}");
         let label = |line: &str| line.split_whitespace().next().map(str::to_owned);
@@ -160,17 +182,24 @@ impl Trial {
 
     /// Stops it. The hooks of its steps have then removed what they made in `/tmp`.
     fn end(self) {
-        let log = fs::read_to_string(self.dev.data().join("logs/coordinator.log")).unwrap();
+        let Some(dev) = self.dev else { return };
+        let log = fs::read_to_string(dev.data().join("logs/coordinator.log")).unwrap();
         let id = log.split("cluster=").nth(1).unwrap();
         let cluster = id.split_whitespace().next().unwrap();
         let scratch = format!("scratch-{cluster}");
-        self.dev.stop();
+        dev.stop();
         let mut left = fs::read_dir("/tmp")
             .unwrap()
             .map(|entry| entry.unwrap().file_name());
         let left = left.find(|name| name.to_string_lossy().starts_with(&scratch));
         assert_eq!(left, None);
     }
+}
+
+/// Whether a word is drawn at random: an id in hexadecimal digits, or a secret.
+fn is_drawn(word: &str) -> bool {
+    let is_id = word.len() >= 10 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_id || word.starts_with("sluice-join-") || word.starts_with("sluice-api-")
 }
 
 /// The words of each line, without what changes from one run to the next: ages, times, and with them the widths of columns.
@@ -186,6 +215,7 @@ fn settled(text: &str, names: Option<&(String, String)>) -> Vec<String> {
         match names {
             _ if is_age => word.replace(bare, "AGE"),
             _ if is_time => word.replace(bare, "TIME"),
+            _ if is_drawn(bare) => word.replace(bare, "DRAWN"),
             Some((real, shown)) if bare == real => word.replace(bare, shown),
             _ => word.to_owned(),
         }
@@ -207,14 +237,14 @@ fn run(name: &str) -> usize {
                 trial.take().into_iter().for_each(Trial::end);
                 trial = Some(Trial::start(files));
             }
-            Piece::Banner(shown) => trial.as_mut().expect(NO_TRIAL).compare_banner(&shown),
+            Piece::Banner(shown) => trial.get_or_insert_default().compare_banner(&shown),
             Piece::File(file, content) => {
-                let trial = trial.as_ref().expect(NO_TRIAL);
-                fs::write(trial.dev.folder().join(file), content).unwrap();
+                let trial = trial.get_or_insert_default();
+                fs::write(trial.folder.path().join(file), content).unwrap();
             }
             Piece::Command(command, shown) => {
                 commands += 1;
-                let trial = trial.as_ref().expect(NO_TRIAL);
+                let trial = trial.get_or_insert_default();
                 let printed = trial.printed(&command);
                 let names = trial.names.as_ref();
                 let same = settled(&printed, names) == settled(&shown, None);
@@ -252,6 +282,12 @@ fn the_page_on_access_shows_what_is_printed() {
 #[test]
 fn the_example_of_suspending_shows_what_is_printed() {
     assert!(run("docs/suspend.md") > 5);
+}
+
+#[test]
+fn the_pages_on_joining_and_operations_show_what_is_printed() {
+    assert!(run("docs/join.md") >= 2);
+    assert!(run("docs/operations.md") >= 3);
 }
 
 #[test]

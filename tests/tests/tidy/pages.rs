@@ -97,7 +97,7 @@ fn each_block_says_what_becomes_of_it() {
         let fences = text.lines().map(str::trim_start);
         let fences = fences.filter_map(|line| line.strip_prefix("```"));
         for info in fences.step_by(2) {
-            let is_file = info.starts_with("yaml ");
+            let is_file = info.starts_with("yaml ") || info.starts_with("toml ");
             assert!(
                 BLOCKS.contains(&info) || is_file,
                 "{}: nobody knows what becomes of a block `{info}`",
