@@ -108,6 +108,19 @@ fn each_block_says_what_becomes_of_it() {
 }
 
 #[test]
+fn the_variables_that_the_page_on_tests_names_are_read() {
+    let page = fs::read_to_string(root().join("docs/dev/testing.md")).unwrap();
+    let words = page.split('`').skip(1).step_by(2);
+    let names = words.filter_map(|word| word.split('=').next());
+    for name in names.filter(|name| name.starts_with("SLUICE_")) {
+        let mut grep = Command::new("git");
+        grep.args(["grep", "-qwF", name, "--", "*.rs", "*.sh"]);
+        let found = grep.current_dir(root()).status().unwrap();
+        assert!(found.success(), "no test reads {name}");
+    }
+}
+
+#[test]
 fn pictures_are_what_their_texts_say() {
     let mut draw = Command::new("python3");
     let draw = draw.arg("-B").arg(root().join("docs/pictures/draw.py"));
