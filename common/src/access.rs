@@ -1,8 +1,8 @@
-//! Who may do what, in words: verbs and resources, rules made of them, roles made of rules, and what gives a role to
-//! somebody. `access/evaluate.rs` is what they mean, `access/builtin.rs` the roles that are always there.
+//! Access control vocabulary: verbs and resources, rules, roles, and the members that roles are given to.
+//! `access/evaluate.rs` decides queries, `access/builtin.rs` defines the built-in roles.
 //!
-//! The coordinator's edge asks for each call; its core keeps roles, bindings and tokens. Who a caller is, and what a
-//! token or a certificate proves, is the edge's business.
+//! The coordinator's HTTP layer queries it for each call; its core stores roles, bindings and tokens. Authentication
+//! (who a caller is, what a token or a certificate proves) is the HTTP layer's.
 
 mod builtin;
 mod evaluate;
@@ -24,7 +24,7 @@ use crate::time::Time;
 pub use builtin::{BUILT_IN_ROLES, built_in_role, is_reserved, pool_roles};
 pub use evaluate::{AccessQuery, Decision, Scope, decide};
 
-/// A word that is none of those that there are.
+/// Error for a word that is not in a closed list, with a suggestion.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is no {kind}: {hint}", word.escape_debug())]
 pub struct UnknownKeyword {
@@ -57,10 +57,10 @@ macro_rules! keywords {
         }
 
         impl $type {
-            /// Every one that there is.
+            /// All values, in order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
-            /// As it is written.
+            /// The name as the API writes it.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)*
@@ -99,92 +99,92 @@ macro_rules! keywords {
 }
 
 keywords!(
-    /// What is done to something.
+    /// Actions that a caller may perform on a resource.
     Verb, "verb" {
-        /// See one.
+        /// Read one object.
         Get = "get",
-        /// See those that there are.
+        /// List all objects of a kind.
         List = "list",
-        /// Make one; of steps: submit it.
+        /// Create an object; for steps, submit.
         Create = "create",
-        /// Change what it is.
+        /// Change an object.
         Update = "update",
-        /// Delete it, or take it back.
+        /// Delete an object or revoke a token.
         Delete = "delete",
-        /// End a step.
+        /// Cancel a step.
         Cancel = "cancel",
-        /// Freeze a step.
+        /// Suspend a step.
         Suspend = "suspend",
-        /// Let a step go on.
+        /// Resume a step.
         Resume = "resume",
-        /// Have a step start anew.
+        /// Stop a step and queue it again.
         Requeue = "requeue",
         /// Close a node to new work.
         Cordon = "cordon",
         /// Open a node to new work.
         Uncordon = "uncordon",
-        /// Empty a node.
+        /// Close a node and empty it of steps.
         Drain = "drain",
         /// Set labels of a node.
         Label = "label",
         /// Move a node to another pool.
         Move = "move",
-        /// End the access of a node.
+        /// Revoke the access of a node.
         Revoke = "revoke",
     }
 );
 
 keywords!(
-    /// To what something is done.
+    /// Kinds of objects that access is controlled for.
     Resource, "resource" {
-        /// What was submitted, and why it is where it is.
+        /// Steps and their explanations.
         Steps = "steps",
-        /// What steps wrote.
+        /// Output of steps.
         StepLogs = "steps/logs",
-        /// Programs beside steps.
+        /// Programs run inside a step's attempt (`exec`).
         StepExec = "steps/exec",
-        /// The values of the variables that steps are given.
+        /// Values of steps' environment variables.
         StepEnv = "steps/env",
-        /// Pools and their terms.
+        /// Pools and their specs.
         Pools = "pools",
-        /// Who may use a pool, and how.
+        /// Policies of subjects in pools.
         Policies = "policies",
-        /// Hosts.
+        /// Nodes (hosts with an agent).
         Nodes = "nodes",
-        /// The terms of the cluster as a whole.
+        /// Settings of the cluster as a whole.
         Cluster = "cluster",
-        /// What happened; each event is also judged by what it is about.
+        /// The event stream. Access to each event is also checked against the object that it is about.
         Events = "events",
-        /// Who did what: a kind of event.
+        /// Audit events: who did what.
         Audit = "audit",
-        /// Roles.
+        /// Roles and their rules.
         Roles = "roles",
-        /// Who has which role.
+        /// Bindings of members to roles.
         Bindings = "bindings",
-        /// Tokens by which programs call.
+        /// Tokens for calling the API.
         ApiTokens = "api-tokens",
-        /// Tokens by which hosts join.
+        /// Tokens for joining hosts.
         JoinTokens = "join-tokens",
-        /// Kinds of hardware.
+        /// Platforms (kinds of hardware).
         Platforms = "platforms",
-        /// Templates of steps.
+        /// Templates for steps.
         Templates = "templates",
-        /// Rules that what is submitted must keep.
+        /// Validation rules for submitted steps.
         Validations = "validations",
     }
 );
 
-/// A word, or `*` for all of them.
+/// A keyword, or `*` for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OneOrAll<T> {
-    /// Any.
+    /// Every keyword (`*`).
     All,
-    /// This one.
+    /// Only this keyword.
     One(T),
 }
 
 impl<T: PartialEq> OneOrAll<T> {
-    /// Whether it takes this one.
+    /// Whether `word` is covered.
     pub fn matches(&self, word: &T) -> bool {
         match self {
             OneOrAll::All => true,
@@ -232,7 +232,7 @@ impl<T> schemars::JsonSchema for OneOrAll<T> {
     }
 }
 
-/// A name, in which each `*` stands for any text, also for none.
+/// A name pattern in which each `*` stands for any text, including none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(with = "String"))]
@@ -240,7 +240,7 @@ impl<T> schemars::JsonSchema for OneOrAll<T> {
 pub struct NamePattern(String);
 
 impl NamePattern {
-    /// Whether it takes this name.
+    /// Whether the pattern matches `name`.
     pub fn matches(&self, name: &str) -> bool {
         let mut parts = self.0.split('*');
         let first = parts.next().unwrap_or("");
@@ -260,12 +260,12 @@ impl NamePattern {
         rest.ends_with(last)
     }
 
-    /// Whether it takes every name.
+    /// Whether the pattern matches every name.
     pub fn matches_all(&self) -> bool {
         self.0.bytes().all(|b| b == b'*')
     }
 
-    /// As it was written.
+    /// The pattern as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -305,73 +305,73 @@ impl fmt::Display for NamePattern {
     }
 }
 
-/// What a rule does.
+/// Effect of an access rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// It gives a right.
+    /// The rule grants the right.
     Allow,
-    /// It takes a right away, whatever else gives it.
+    /// The rule denies the right, overriding every rule that allows it.
     Deny,
 }
 
-/// A rule of a role. An empty list of pools or subjects is any.
+/// One rule of a role. An empty list of pools or subjects means all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AccessRule {
-    /// Whether it gives or takes.
+    /// Whether the rule allows or denies.
     pub effect: Effect,
-    /// What may be done, such as `get` or `cancel`; `*` is everything.
+    /// Actions, such as `get` or `cancel`; `*` is every action.
     pub verbs: Vec<OneOrAll<Verb>>,
-    /// To what, such as `steps` or `steps/logs`; `*` is everything.
+    /// Kinds of objects, such as `steps` or `steps/logs`; `*` is every kind.
     pub resources: Vec<OneOrAll<Resource>>,
-    /// In which pools; patterns such as `train-*`.
+    /// Pools that the rule applies to; patterns such as `train-*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<NamePattern>,
-    /// Of which subjects; patterns such as `prod-*`.
+    /// Subjects that the rule applies to; patterns such as `prod-*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subjects: Vec<NamePattern>,
 }
 
-/// What a role is.
+/// Spec of a role.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "RoleTerms"))]
 #[serde(deny_unknown_fields, default)]
 pub struct RoleSpec {
-    /// For people.
+    /// Free text for people.
     pub description: String,
-    /// Its rules. Their order does not matter: one that denies wins.
+    /// Rules in any order: a rule that denies overrides every rule that allows.
     pub rules: Vec<AccessRule>,
 }
 
-/// A role, perhaps for some pools and subjects alone.
+/// A role, optionally limited to some pools and subjects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RoleGrant {
-    /// Which role.
+    /// Name of the role.
     pub role: RoleName,
-    /// For these pools alone; for any where it is empty.
+    /// Limits the role to these pools. Empty means every pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<NamePattern>,
-    /// For these subjects alone; for any where it is empty.
+    /// Limits the role to these subjects. Empty means every subject.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subjects: Vec<NamePattern>,
 }
 
-/// Somebody to whom roles are given.
+/// A caller, or set of callers, that roles are given to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Member {
-    /// Whoever shows the API token of this name.
+    /// Callers that present the API token of this name.
     Token(TokenName),
-    /// Whoever shows a certificate of this user.
+    /// Callers that present a certificate of this user.
     Certificate(String),
-    /// Whoever shows an issuer's token with these claims, each with this value or with it among several.
+    /// Callers that present an issuer's token with all these claims. A claim that is a list must contain the value.
     Claims(BTreeMap<String, String>),
 }
 
@@ -388,28 +388,28 @@ impl fmt::Display for Member {
     }
 }
 
-/// What a binding is: roles, and to whom they are given.
+/// Spec of a binding: roles and the members that get them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "BindingTerms"))]
 #[serde(deny_unknown_fields, default)]
 pub struct BindingSpec {
-    /// For people.
+    /// Free text for people.
     pub description: String,
-    /// The roles.
+    /// Roles that the members get.
     pub roles: Vec<RoleName>,
-    /// For these pools alone; for any where it is empty.
+    /// Limits the roles to these pools. Empty means every pool.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<NamePattern>,
-    /// For these subjects alone; for any where it is empty.
+    /// Limits the roles to these subjects. Empty means every subject.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subjects: Vec<NamePattern>,
-    /// To whom they are given.
+    /// Members that get the roles.
     pub members: Vec<Member>,
 }
 
 impl BindingSpec {
-    /// What it gives to each of its members.
+    /// The grants that each member gets from this binding.
     pub fn grants(&self) -> impl Iterator<Item = RoleGrant> {
         self.roles.iter().map(|role| RoleGrant {
             role: role.clone(),
@@ -419,19 +419,19 @@ impl BindingSpec {
     }
 }
 
-/// The SHA-256 of a token, in hex. The token itself is kept nowhere.
+/// SHA-256 of a token in hex. The token itself is not stored.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct TokenDigest(String);
 
 impl TokenDigest {
-    /// Of these bytes, which a hash function made.
+    /// Formats a SHA-256 hash.
     pub fn from_hash(hash: &[u8; 32]) -> Self {
         Self(crate::hex::encode(hash))
     }
 
-    /// In place of one that is not told.
+    /// Placeholder for a digest that is not shown.
     pub fn hidden() -> Self {
         Self(crate::environment::HIDDEN.to_string())
     }
@@ -443,7 +443,7 @@ impl fmt::Debug for TokenDigest {
     }
 }
 
-/// An API token, without its secret.
+/// A stored API token, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -451,39 +451,39 @@ impl fmt::Debug for TokenDigest {
     schemars(rename = "KeptApiToken")
 )]
 pub struct ApiToken {
-    /// By which it is known again.
+    /// Digest that identifies the token.
     pub digest: TokenDigest,
-    /// What it may do, beside what bindings give it.
+    /// Roles of the token itself; bindings may add more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<RoleGrant>,
-    /// The user who submits what is submitted with it; `None` if it is nobody's, such as a program's.
+    /// User recorded as submitter of what is submitted with the token; `None` for tokens of programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<UserName>,
-    /// Who had it made.
+    /// The caller who created the token.
     pub created_by: String,
-    /// From when on it is worth nothing; never where `None`.
+    /// Time when the token expires; `None` if never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Time>,
 }
 
-/// Who did what from where, or was refused.
+/// Audit record of one call, allowed or refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AuditEntry {
-    /// Who, such as `token/ci`, `certificate/alice` or `nobody`.
+    /// The caller, such as `token/ci`, `certificate/alice` or `nobody`.
     pub who: String,
-    /// From which address.
+    /// Network address of the caller.
     pub from: String,
-    /// What was done.
+    /// Action of the call.
     pub verb: Verb,
-    /// To what.
+    /// Kind of object that the call addressed.
     pub resource: Resource,
-    /// Which, where it has a name.
+    /// Name of the object, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whether it was allowed. What became of it then is told by other events.
+    /// Whether the call was allowed. Its outcome is in other events.
     pub allowed: bool,
-    /// The code of the refusal, where it was refused.
+    /// Error code of a refused call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Amounts of resources: how much of which key. Integers only, so that sums are exact and every machine agrees.
+//! Amounts of resources by key. Amounts are integers, so that sums are exact and identical on every machine.
 
 use core::fmt;
 
@@ -10,35 +10,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::nearest::nearest;
 
-/// Bytes in a unit of [`MEMORY_MB`] and [`STORAGE_MB`].
+/// Bytes per unit of [`MEMORY_MB`] and [`STORAGE_MB`].
 pub const BYTES_PER_MEGABYTE: u64 = 1_000_000;
 
 /// Longest resource key, in bytes.
 const MAX_KEY_BYTES: usize = 63;
 
-/// The name of a resource, counted in integers of the unit that the key implies.
+/// Name of a resource. The key implies the unit of its amounts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(with = "String"))]
 #[serde(try_from = "String", into = "String")]
 pub struct ResourceKey(String);
 
-/// Whole GPUs (or MIG instances).
+/// Resource key: whole GPUs or MIG instances.
 pub const GPU: &str = "gpu";
-/// Thousandths of a core.
+/// Resource key: thousandths of a CPU core.
 pub const MCPU: &str = "mcpu";
-/// Host memory in units of 10^6 bytes.
+/// Resource key: host memory in units of 10^6 bytes.
 pub const MEMORY_MB: &str = "memory_mb";
-/// Disk space in units of 10^6 bytes.
+/// Resource key: disk space in units of 10^6 bytes.
 pub const STORAGE_MB: &str = "storage_mb";
-/// One for every running step.
+/// Resource key: 1 for every running step.
 pub const STEP_RUN: &str = "step_run";
 
 impl ResourceKey {
     /// Checks a key: 1 to 63 lower-case letters, digits, `_`, `-`, `.` and `/`, beginning with a letter.
     ///
     /// # Errors
-    /// Where the text breaks that rule.
+    /// If the text breaks that rule.
     pub fn new(text: impl Into<String>) -> Result<Self, ResourceKeyError> {
         let text = text.into();
         let mut bytes = text.bytes();
@@ -85,34 +85,34 @@ impl core::borrow::Borrow<str> for ResourceKey {
     }
 }
 
-/// Why a text is no resource key.
+/// Error for a text that is not a resource key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a resource key: use 1 to 63 lower-case letters, digits, `_`, `-`, `.` and `/`, beginning with a letter"
 )]
 pub struct ResourceKeyError {
-    /// What was written, escaped.
+    /// The rejected text, escaped.
     pub text: String,
 }
 
-/// How much of each key. A key that is absent counts as zero; zeros are not kept.
+/// Amounts by resource key. An absent key counts as zero; zeros are not stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Amounts(BTreeMap<ResourceKey, u64>);
 
 impl Amounts {
-    /// Nothing of anything.
+    /// Creates an empty set of amounts.
     pub const fn new() -> Self {
         Self(BTreeMap::new())
     }
 
-    /// How much of `key`.
+    /// The amount of `key`, 0 if absent.
     pub fn get(&self, key: &str) -> u64 {
         self.0.get(key).copied().unwrap_or(0)
     }
 
-    /// Sets how much of `key`.
+    /// Sets the amount of `key`.
     pub fn set(&mut self, key: ResourceKey, amount: u64) {
         if amount == 0 {
             self.0.remove(&key);
@@ -124,7 +124,7 @@ impl Amounts {
     /// Sets one of the keys that this module names.
     ///
     /// # Panics
-    /// Where `key` is not well-formed, which a constant of this module never is.
+    /// If `key` is not well-formed, which a constant of this module never is.
     pub fn with(mut self, key: &'static str, amount: u64) -> Self {
         self.set(
             ResourceKey::new(key).expect("a constant key is well-formed"),
@@ -133,17 +133,17 @@ impl Amounts {
         self
     }
 
-    /// The keys with an amount above zero, in order of their names.
+    /// Keys and amounts above zero, in order of the keys.
     pub fn iter(&self) -> impl Iterator<Item = (&ResourceKey, u64)> {
         self.0.iter().map(|(key, amount)| (key, *amount))
     }
 
-    /// Whether there is nothing of anything.
+    /// Whether every amount is zero.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds `other`, key by key; saturates at the top.
+    /// Adds `other` key by key, saturating.
     pub fn add(&mut self, other: &Amounts) {
         for (key, amount) in other.iter() {
             let sum = self.get(key.as_str()).saturating_add(amount);
@@ -151,7 +151,7 @@ impl Amounts {
         }
     }
 
-    /// What is left when `other` is taken away: nothing of a key of which there is less.
+    /// Subtracts `other` key by key, saturating at zero.
     #[must_use]
     pub fn saturating_sub(&self, other: &Amounts) -> Amounts {
         let left = |(key, amount): (&ResourceKey, u64)| {
@@ -161,10 +161,10 @@ impl Amounts {
         self.iter().map(left).collect()
     }
 
-    /// Takes `other` away, key by key.
+    /// Subtracts `other` key by key.
     ///
     /// # Panics
-    /// Where more is taken than there is: a caller that accounts for units never does.
+    /// If an amount would fall below zero, which is a defect of the caller's accounting.
     pub fn subtract(&mut self, other: &Amounts) {
         for (key, amount) in other.iter() {
             let rest = self
@@ -187,24 +187,24 @@ impl FromIterator<(ResourceKey, u64)> for Amounts {
     }
 }
 
-/// Why a text is no amount of memory.
+/// Error for a text that is not an amount of memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
-    /// It is not a whole number followed by a unit.
+    /// The text is not a whole number followed by a unit.
     #[error(
         "`{text}` is not an amount of memory: write a whole number and one of {UNIT_LIST}{}",
         hint(suggestion)
     )]
     Malformed {
-        /// What was written, escaped.
+        /// The rejected text, escaped.
         text: String,
         /// The spelling that was probably meant.
         suggestion: Option<String>,
     },
-    /// It is more than 2^63 bytes.
+    /// The amount is more than 2^63 bytes.
     #[error("`{text}` is more memory than can be counted: the most is 9223 PB")]
     TooMuch {
-        /// What was written.
+        /// The rejected text.
         text: String,
     },
 }
@@ -217,7 +217,7 @@ fn hint(suggestion: &Option<String>) -> String {
 
 const UNIT_LIST: &str = "B, KB, KiB, MB, MiB, GB, GiB, TB, TiB, PB, PiB";
 
-/// Powers of 1000 and of 1024, largest first, so that the exact one is found first when bytes are written back.
+/// Units of 1000 and of 1024, largest first, so that [`format_memory`] finds the largest exact one.
 const MEMORY_UNITS: [(&str, u64); 11] = [
     ("PiB", 1 << 50),
     ("PB", 1_000_000_000_000_000),
@@ -232,11 +232,11 @@ const MEMORY_UNITS: [(&str, u64); 11] = [
     ("B", 1),
 ];
 
-/// Bytes in a text such as `16GiB`. One spelling for each amount: what other tools would guess at is refused with the
-/// right spelling.
+/// Parses a text such as `16GiB` into bytes. Each amount has one spelling: variants that other tools accept are
+/// rejected with the right spelling.
 ///
 /// # Errors
-/// Where the text is not a whole number directly followed by a unit, or counts more than 2^63 bytes.
+/// If the text is not a whole number directly followed by a unit, or counts more than 2^63 bytes.
 pub fn parse_memory(text: &str) -> Result<u64, MemoryError> {
     let split = text
         .find(|c: char| !c.is_ascii_digit())
@@ -260,7 +260,7 @@ pub fn parse_memory(text: &str) -> Result<u64, MemoryError> {
         })
 }
 
-/// Bytes as the text that [`parse_memory`] reads back, in the largest unit that divides them.
+/// Formats bytes in the largest unit that divides them; [`parse_memory`] reads the result back.
 pub fn format_memory(bytes: u64) -> String {
     if bytes == 0 {
         return "0B".to_owned();
@@ -272,17 +272,17 @@ pub fn format_memory(bytes: u64) -> String {
     format!("{}{unit}", bytes / scale)
 }
 
-/// Bytes in units of 10^6, rounded up: what a request for them counts as.
+/// Bytes in units of 10^6, rounded up, for requests.
 pub const fn megabytes_up(bytes: u64) -> u64 {
     bytes.div_ceil(BYTES_PER_MEGABYTE)
 }
 
-/// Bytes in units of 10^6, rounded down: what a host that has them may give.
+/// Bytes in units of 10^6, rounded down, for capacities.
 pub const fn megabytes_down(bytes: u64) -> u64 {
     bytes / BYTES_PER_MEGABYTE
 }
 
-/// What was probably meant by `8 GB`, `8gb`, `16Gi`, `1.5GB` or `8`.
+/// Suggests a valid spelling for `8 GB`, `8gb`, `16Gi`, `1.5GB` or `8`.
 fn suggest(text: &str) -> Option<String> {
     let dense: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     let split = dense.find(|c: char| !c.is_ascii_digit() && c != '.')?;
@@ -302,7 +302,7 @@ fn suggest(text: &str) -> Option<String> {
     fraction_in_smaller_unit(whole, fraction, unit, scale)
 }
 
-/// `1.5GB` is `1500MB`: the same amount, a whole number of the next smaller unit of the same family.
+/// Converts a fraction to the next smaller unit: `1.5GB` is `1500MB`.
 fn fraction_in_smaller_unit(whole: &str, fraction: &str, unit: &str, scale: u64) -> Option<String> {
     let binary = unit.contains('i');
     let step = if binary { 1024 } else { 1000 };

@@ -1,5 +1,5 @@
-//! What the HTTP API answers: shared by the coordinator, which writes it, and the command line, which reads it.
-//! Readers ignore fields that they do not know, so that an older command line works with a newer coordinator.
+//! Bodies of the HTTP API: the coordinator writes them and the CLI reads them. Readers ignore unknown fields, so an
+//! older CLI works with a newer coordinator.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -22,7 +22,7 @@ use crate::template::{LayeredList, Mount};
 use crate::time::{Span, Time};
 use crate::usage::Usage;
 
-/// The header in which the coordinator tells its clock with an answer of `/readyz`, as a timestamp.
+/// HTTP header of `/readyz` that carries the coordinator's clock as an RFC 3339 timestamp.
 pub const CLOCK_HEADER: &str = "sluice-clock";
 
 mod access;
@@ -69,13 +69,13 @@ pub use replay::{ChangeView, ChangesView, ReplayView};
 pub use template::{EffectiveSpecView, TemplateView};
 pub use validation::ValidationView;
 
-/// A time of the cores as the API writes it, RFC 3339 in UTC.
+/// Converts a time to the API's form, RFC 3339 in UTC.
 pub fn timestamp(time: Time) -> Timestamp {
     let millis = i64::try_from(time.unix_millis()).unwrap_or(i64::MAX);
     Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX)
 }
 
-/// A step.
+/// A step as the API returns it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -83,120 +83,120 @@ pub fn timestamp(time: Time) -> Timestamp {
     schemars(rename = "Step")
 )]
 pub struct StepView {
-    /// Unique in the cluster.
+    /// Step id, unique in the cluster.
     pub id: String,
-    /// For people.
+    /// Display name; need not be unique.
     pub name: String,
-    /// On whose behalf.
+    /// The subject on whose behalf the step was submitted.
     pub subject: String,
-    /// The user whom the coordinator had authenticated when it was submitted; absent if the caller was no user.
+    /// The authenticated user who submitted the step; absent if the caller was not a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitted_by: Option<String>,
-    /// The pool that holds it, or the one that it asked for.
+    /// The pool that granted resources to the step, or else the pool that it asked for.
     pub pool: Option<String>,
-    /// The kind of hardware that it asked for.
+    /// The platforms that the step asked for.
     pub platform: Option<String>,
-    /// Where it is in its life.
+    /// Current state of the step.
     pub state: StepState,
-    /// Why.
+    /// Reason for the current state.
     pub reason: Reason,
-    /// As written.
+    /// Requested resources as written in the request.
     pub resources: ResourceSettings,
-    /// As counted, on each host.
+    /// Requested resources per host in units of the resource keys.
     pub request: Amounts,
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Its own variables.
+    /// Environment variables of the step itself.
     pub env: Environment,
-    /// Absolute path on the host.
+    /// Working directory: an absolute path on the host.
     pub workdir: Option<String>,
-    /// On how many hosts.
+    /// Number of hosts that the step needs.
     pub nodes: u32,
-    /// Order among its subject's own steps.
+    /// Order among the steps of the same subject; higher goes first.
     pub priority: i64,
-    /// Where it runs or ran last.
+    /// Hosts and GPUs of the current or the last attempt.
     pub placements: Vec<PlacementView>,
     /// Number of the latest attempt; 0 before the first.
     pub attempt: u32,
     /// Every attempt, oldest first.
     pub attempts: Vec<AttemptInfo>,
-    /// How the latest attempt ended.
+    /// Exit of the latest attempt.
     pub exit: Option<ExitView>,
-    /// When it was accepted.
+    /// Time when the step was accepted.
     pub submitted_at: Timestamp,
-    /// When units were granted to the latest attempt.
+    /// Time when the latest attempt was granted its resources.
     pub allocated_at: Option<Timestamp>,
-    /// When the latest attempt's process started.
+    /// Time when the process of the latest attempt started.
     pub started_at: Option<Timestamp>,
-    /// When it came to a terminal state.
+    /// Time when the step reached a terminal state.
     pub finished_at: Option<Timestamp>,
-    /// How often it may be tried again after a failure of its own.
+    /// Number of retries after failures of its own.
     pub retries: u32,
-    /// Whether giving way to others and losing hosts leave its retries alone.
+    /// If true, preemptions and lost hosts do not count against `retries`.
     #[serde(default)]
     pub free_preemptions: bool,
-    /// How long it may run, such as `2h`.
+    /// Longest run time, such as `2h`.
     pub timeout: Option<String>,
-    /// Between the stop signal and the kill, such as `30s`.
+    /// Time between the stop signal and the kill, such as `30s`.
     pub grace_period: String,
-    /// What happens when it must give way.
+    /// Action taken if the step is preempted.
     pub on_preempt: OnPreempt,
-    /// The step that it gave way to last.
+    /// The step that preempted this one most recently.
     pub preempted_by: Option<String>,
-    /// Whether it may be made to give way.
+    /// Whether the step may be preempted.
     #[serde(default = "yes")]
     pub preemptible: bool,
-    /// The class that it was given.
+    /// Priority class given in the request.
     #[serde(default)]
     pub priority_class: Option<PriorityClass>,
-    /// What kind of work it does.
+    /// Kind of work given in the request.
     #[serde(default)]
     pub work: Option<WorkKind>,
-    /// How long it may be frozen before it is stopped and waits to start anew, where it says so itself.
+    /// Longest time suspended before the step is stopped and queued again; absent if the request does not set it.
     #[serde(default)]
     pub suspend_timeout: Option<String>,
-    /// Whether somebody suspended it: then it goes on only when somebody resumes it.
+    /// Whether a user suspended the step; it then stays suspended until a user resumes it.
     #[serde(default)]
     pub held: bool,
-    /// How long it may wait for its units before it fails, such as `10m`.
+    /// Longest time in the queue before the step fails, such as `10m`.
     #[serde(default)]
     pub queue_timeout: Option<String>,
-    /// Pools whose rules did not let it in when it was submitted.
+    /// Pools whose rules excluded the step when it was submitted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barred: Vec<String>,
-    /// Words of its submitter's own.
+    /// Labels set by the submitter.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// How it has the processors that it takes.
+    /// Mode in which the step gets its CPU cores.
     #[serde(default)]
     pub cpu_mode: CpuMode,
-    /// What it is to mount, as it says itself.
+    /// Mounts that the step itself asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mounts: Option<LayeredList<Mount>>,
-    /// Whether it asks to do what root may.
+    /// Whether the step asks for root privileges (`privileged`).
     #[serde(default)]
     pub privileged: bool,
-    /// Whether it asks for the host's network.
+    /// Whether the step asks for the host's network.
     #[serde(default)]
     pub host_network: bool,
-    /// What it is with all that lies under it, and where each value came from; lists leave it out.
+    /// The step's spec with all templates and defaults applied, and the origin of each value; omitted from lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<EffectiveSpecView>,
-    /// The one pool that it asked for.
+    /// The only pool that the request allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_pool: Option<String>,
-    /// Whether it waits rather than being rejected while no host could hold it.
+    /// Whether the step waits, instead of being rejected, while no host could hold it.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub allow_pending: bool,
-    /// Settings that it did not say itself, so that its pool may.
+    /// Settings that the request leaves to the pool.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unset: BTreeSet<Setting>,
-    /// Amounts that it asks for and that nothing keeps it to on its hosts, a sentence each; lists leave them out.
+    /// Requested amounts that no host enforces, one sentence each; omitted from lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// What steps are that older coordinators tell of.
+/// Default of `preemptible` for answers of older coordinators.
 fn yes() -> bool {
     true
 }
@@ -209,15 +209,15 @@ fn yes() -> bool {
     schemars(rename = "Placement")
 )]
 pub struct PlacementView {
-    /// The host.
+    /// Name of the host.
     pub node: String,
-    /// UUIDs of the GPUs.
+    /// UUIDs of the GPUs granted there.
     pub gpus: Vec<String>,
-    /// Place among the hosts of a gang, from 0.
+    /// Rank of the host in the gang, starting at 0.
     pub rank: u32,
 }
 
-/// One execution of a step.
+/// One attempt to run a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -225,26 +225,26 @@ pub struct PlacementView {
     schemars(rename = "Attempt")
 )]
 pub struct AttemptInfo {
-    /// From 1.
+    /// Attempt number, starting at 1.
     pub number: u32,
-    /// Where.
+    /// Hosts and GPUs of the attempt.
     pub placements: Vec<PlacementView>,
-    /// When units were granted.
+    /// Time when the attempt was granted its resources.
     pub allocated_at: Timestamp,
-    /// When its process started.
+    /// Time when its process started.
     pub started_at: Option<Timestamp>,
-    /// When its process ended.
+    /// Time when its process ended.
     pub ended_at: Option<Timestamp>,
-    /// When its units were free again.
+    /// Time when its resources were free again.
     pub released_at: Option<Timestamp>,
-    /// How it ended.
+    /// Exit code, signal or message of the attempt.
     pub exit: Option<ExitView>,
-    /// What it has used, on all hosts together, once it has ended.
+    /// Resources used on all hosts together; absent until the attempt has ended.
     #[serde(default)]
     pub usage: Option<Usage>,
 }
 
-/// A node.
+/// A node as the API returns it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -252,58 +252,59 @@ pub struct AttemptInfo {
     schemars(rename = "Node")
 )]
 pub struct NodeView {
-    /// Unique in the cluster.
+    /// Node name, unique in the cluster.
     pub name: String,
-    /// The pool that it is in.
+    /// The pool of the node.
     pub pool: String,
-    /// The pool that its config names, or else its certificate, where it is in another. It changes nothing.
+    /// The pool in the node's config, or else in its certificate, if it differs from `pool`. Informative only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_of_config: Option<String>,
-    /// How it stands.
+    /// Current state of the node.
     pub state: NodeState,
-    /// Why its supervisor does not answer and what to do there, while it is `unsupervised`.
+    /// Why the supervisor does not answer and what to do on the host; present while the state is `unsupervised`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsupervised: Option<String>,
-    /// Why and how it is closed to new work, where an admin closed it.
+    /// Present if an admin cordoned or drained the node.
     #[serde(default)]
     pub cordon: Option<CordonView>,
-    /// Those of its config, and over them those that an admin set.
+    /// Labels from the node's config, overridden by those that an admin set.
     pub labels: BTreeMap<String, String>,
-    /// Version of its agent.
+    /// Version of the node's agent.
     pub version: String,
-    /// What it has, in units of the resource keys.
+    /// Capacity in units of the resource keys.
     pub capacity: Amounts,
-    /// What is granted on it.
+    /// Resources granted on the node.
     pub used: Amounts,
-    /// Steps that hold units on it.
+    /// Steps that hold resources on the node.
     pub steps: Vec<String>,
-    /// What its agent found.
+    /// Hardware and software detected by the agent.
     pub inventory: HostView,
-    /// When it joined first.
+    /// Time when the node first joined.
     pub joined_at: Timestamp,
-    /// When it was heard last.
+    /// Time of the last message from the node.
     pub heard_at: Option<Timestamp>,
-    /// Whether it is forgotten as soon as it is lost; it is kept where it is heard again before.
+    /// Whether the node is deleted as soon as it is lost; cancelled if the node reconnects first.
     #[serde(default)]
     pub leaving: bool,
-    /// Capabilities that its pool requires and it does not have. While there are any it gets no new work.
+    /// Capabilities that the pool requires and the node lacks. The node gets no new work while any are missing.
     #[serde(default)]
     pub lacks: BTreeSet<Capability>,
-    /// Its GPUs that are granted to nobody, and why.
+    /// GPUs that are not granted, with the reasons.
     #[serde(default)]
     pub unfit_gpus: Vec<UnfitGpuView>,
-    /// What was detected, as labels below `sluice/`: once for each kind of its GPUs, once where it has none.
+    /// Detected facts as labels below `sluice/`: one set for each distinct kind of GPU, or one set if the node has no
+    /// GPU.
     #[serde(default)]
     pub facts: Vec<BTreeMap<String, String>>,
-    /// The platforms of its pool that it is of.
+    /// Platforms of the pool that the node belongs to.
     #[serde(default)]
     pub platforms: BTreeSet<String>,
-    /// Labels of its config that do not count, as it has them: an admin set them otherwise, or took them away.
+    /// Labels of the node's config that an admin overrode or removed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels_of_config: BTreeMap<String, String>,
 }
 
-/// A pool.
+/// A pool as the API returns it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -311,63 +312,62 @@ pub struct NodeView {
     schemars(rename = "Pool")
 )]
 pub struct PoolView {
-    /// Unique in the cluster.
+    /// Pool name, unique in the cluster.
     pub name: String,
-    /// What an admin decided, but what is told here under another name or in another form: `capacity`, `platforms` and
-    /// `unmatched_platform`.
+    /// The pool's spec. `capacity`, `platforms` and `unmatched_platform` are returned in the fields below instead.
     #[serde(flatten)]
     pub spec: PoolSpec,
-    /// Nodes that joined it.
+    /// Number of nodes in the pool.
     pub nodes: u64,
-    /// Those of them that take work now.
+    /// Number of nodes that take work now.
     pub nodes_ready: u64,
-    /// What there is: what its nodes have, added up, and no more than is declared.
+    /// Capacity of the pool: the nodes' capacities added up, capped by what is declared.
     pub capacity: Amounts,
-    /// What its nodes have, added up.
+    /// Capacities of the nodes added up.
     #[serde(default)]
     pub detected: Amounts,
-    /// What is granted.
+    /// Resources granted in the pool.
     pub used: Amounts,
-    /// What could be granted now, on nodes that take work; whether a step finds it on one of them is another question.
+    /// Resources free on nodes that take work. A step may still not fit on any single node.
     #[serde(default)]
     pub free: Amounts,
-    /// The part of what is granted that is within what is kept for whoever holds it, of keys that count.
+    /// The part of `used` that lies within the holders' reserved shares, for keys that count in shares.
     #[serde(default)]
     pub in_share: Amounts,
-    /// The part that is beyond.
+    /// The part of `used` beyond the holders' reserved shares.
     #[serde(default)]
     pub borrowed: Amounts,
-    /// What the steps that wait ask for.
+    /// Resources requested by queued steps.
     #[serde(default)]
     pub asked: Amounts,
-    /// Capacity by key, where it is declared; for keys that nodes report it caps what they have.
+    /// Declared capacity by key; caps what nodes report for that key.
     #[serde(default)]
     pub declared: BTreeMap<ResourceKey, u64>,
-    /// Its hosts and GPUs by platform.
+    /// Hosts and GPUs by platform.
     #[serde(default)]
     pub platforms: BTreeMap<String, PlatformUse>,
-    /// Steps that wait for it.
+    /// Number of queued steps.
     pub queued: u64,
-    /// Steps that hold units of it.
+    /// Number of steps that hold resources.
     pub running: u64,
-    /// Whether more is reserved of a key than its nodes have: since nodes have gone, or GPUs.
+    /// Whether more of some key is reserved than the nodes have, because nodes or GPUs have gone.
     #[serde(default)]
     pub overcommitted: bool,
-    /// Whether it takes work: `online`, `offline` while none of its nodes is heard, or `maintenance`.
+    /// Whether the pool takes work: `online`, `offline` (no node connected), `maintenance` or `recovering`.
     #[serde(default)]
     pub status: PoolStatus,
-    /// What becomes of a request for a platform that it declares and of which it has no host.
+    /// Action taken on a request for a declared platform without hosts.
     #[serde(default)]
     pub unmatched_platform: UnmatchedPlatform,
-    /// The platforms that it declares, as they are written.
+    /// Declared platforms as written.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub declared_platforms: Vec<NamedPlatform>,
-    /// Counted up with every change of its terms; `ETag` and `If-Match` say the same.
+    /// Version of the pool's spec, incremented by every change; also in `ETag` and `If-Match`.
     #[serde(default)]
     pub version: u64,
 }
 
-/// The binding of a subject to a pool, with what the subject uses there.
+/// The policy of a subject in a pool, with the subject's usage there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -375,33 +375,33 @@ pub struct PoolView {
     schemars(rename = "Policy")
 )]
 pub struct PolicyView {
-    /// The pool.
+    /// Name of the pool.
     pub pool: String,
-    /// Who.
+    /// The subject that the policy applies to.
     pub subject: String,
-    /// On which terms.
+    /// Priority, reserved share and limit.
     #[serde(flatten)]
     pub spec: PolicySpec,
-    /// What it uses.
+    /// Resources that the subject uses.
     pub used: Amounts,
-    /// The part of it that is within what is kept for it. Amounts of keys that do not count are left out.
+    /// The part of `used` within the reserved share, for keys that count in shares.
     #[serde(default)]
     pub in_share: Amounts,
-    /// The part of it that is beyond.
+    /// The part of `used` beyond the reserved share.
     #[serde(default)]
     pub borrowed: Amounts,
-    /// Its steps that wait for the pool.
+    /// Number of the subject's queued steps.
     #[serde(default)]
     pub queued: u64,
-    /// Its steps that hold units of the pool.
+    /// Number of the subject's steps that hold resources.
     #[serde(default)]
     pub running: u64,
-    /// Counted up with every change; `ETag` and `If-Match` say the same.
+    /// Version of the policy, incremented by every change; also in `ETag` and `If-Match`.
     #[serde(default)]
     pub version: u64,
 }
 
-/// A length of time as the API writes it.
+/// Formats a length of time as the API writes it, such as `1h30m`.
 pub fn duration(span: Span) -> String {
     alloc::string::ToString::to_string(&span)
 }

@@ -1,29 +1,29 @@
-//! What lies in the directory of an attempt on its host, beside its output, and by which variables a step finds it. The
-//! supervisor makes it, the step and the agent look there.
+//! Layout of an attempt's directory on its host, and the environment variables that tell a step its paths. The
+//! supervisor creates the files; the step and the agent read them.
 
-/// The variable that names the file which appears when the step is being stopped.
+/// Environment variable with the path of the stop notice.
 pub const NOTICE_VARIABLE: &str = "SLUICE_NOTICE_FILE";
 
-/// That file: JSON with `reason` and `deadline`.
+/// Stop notice, created when the step is being stopped: JSON with `reason` and `deadline`.
 pub const NOTICE_FILE: &str = "notice";
 
-/// The variable that names the file whose change tells of a checkpoint.
+/// Environment variable with the path of the checkpoint marker.
 pub const CHECKPOINT_VARIABLE: &str = "SLUICE_CHECKPOINT_FILE";
 
-/// A directory that is the step's to write to, whatever its working directory is.
+/// Directory that is always writable for the step, whatever its working directory.
 pub const STEP_DIR: &str = "step";
 
-/// The file in it whose change tells of a checkpoint; absent until the step makes it.
+/// Checkpoint marker in [`STEP_DIR`]: the step touches the file when it has saved its work. Absent until then.
 pub const CHECKPOINT_FILE: &str = "checkpoint";
 
-/// Where a step works that names no directory.
+/// Default working directory of a step.
 pub const OWN_WORKDIR: &str = "work";
 
-/// The file that holds a step's variables, where a wrapper runs before it: the wrapper has an environment of its own.
+/// File with the step's environment variables, for wrappers, which have an environment of their own.
 pub const ENV_FILE: &str = "env";
 
-/// The directory of a program that runs beside the attempt, where its streams are: by this and its number.
+/// Prefix of the directories with the streams of `exec` programs; their number follows.
 pub const EXEC_DIR_PREFIX: &str = "exec-";
 
-/// Its streams, in the order of their descriptors.
+/// Streams of an `exec` program, ordered by file descriptor.
 pub const EXEC_STREAMS: [&str; 3] = ["stdin", "stdout", "stderr"];

@@ -1,4 +1,4 @@
-//! Terms of the cluster as a whole: where steps go that name no pool.
+//! Settings of the cluster: default pools for steps that name no pool.
 
 use alloc::collections::BTreeMap;
 
@@ -6,59 +6,59 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{PoolName, Subject};
 
-/// Terms of the cluster. The default sends nothing anywhere.
+/// Settings of the cluster. By default there are no default pools.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "ClusterTerms"))]
 #[serde(deny_unknown_fields, default)]
 pub struct ClusterSpec {
-    /// Where steps go that name no pool.
+    /// Pools of steps that name no pool.
     #[serde(skip_serializing_if = "DefaultPool::is_empty")]
     pub default_pool: DefaultPool,
-    /// Where those of a subject go instead.
+    /// Per-subject overrides of `default_pool`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub subjects: BTreeMap<Subject, SubjectSpec>,
 }
 
-/// The pools of steps that name none.
+/// Default pools by whether a step requests GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct DefaultPool {
-    /// Of those that ask for no GPU.
+    /// Pool of steps that request no GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<PoolName>,
-    /// Of those that ask for some.
+    /// Pool of steps that request GPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<PoolName>,
 }
 
 impl DefaultPool {
-    /// Whether it names none.
+    /// Whether no pool is set.
     pub fn is_empty(&self) -> bool {
         self.cpu.is_none() && self.gpu.is_none()
     }
 }
 
-/// What holds for a subject in every pool.
+/// Settings of one subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "SubjectTerms"))]
 #[serde(deny_unknown_fields)]
 pub struct SubjectSpec {
-    /// The pool of its steps that name none, whatever they ask for.
+    /// Pool of the subject's steps that name no pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
-    /// Of those that ask for no GPU, before `pool`.
+    /// Pool of those that request no GPU; overrides `pool`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<PoolName>,
-    /// Of those that ask for some, before `pool`.
+    /// Pool of those that request GPUs; overrides `pool`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<PoolName>,
 }
 
 impl SubjectSpec {
-    /// The pool of its steps that name none, of those that ask for GPUs or of the others.
+    /// The subject's default pool for steps with or without GPUs.
     pub fn pool_of(&self, gpus: bool) -> Option<&PoolName> {
         let own = if gpus { &self.gpu } else { &self.cpu };
         own.as_ref().or(self.pool.as_ref())
@@ -66,12 +66,12 @@ impl SubjectSpec {
 }
 
 impl ClusterSpec {
-    /// Whether they say nothing.
+    /// Whether nothing is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The pools that they name, each with the field that does.
+    /// Pools that are referenced, each with the field that does.
     pub fn pools(&self) -> impl Iterator<Item = (&'static str, &PoolName)> {
         let DefaultPool { cpu, gpu } = &self.default_pool;
         let cpu = cpu.iter().map(|pool| ("default_pool.cpu", pool));
@@ -82,8 +82,7 @@ impl ClusterSpec {
         cpu.chain(gpu).chain(subjects)
     }
 
-    /// The pool of a subject's steps that name none, of those that ask for GPUs or of the others: its own before that of
-    /// all.
+    /// The default pool of a subject's steps with or without GPUs: its own before the cluster's.
     pub fn pool_of(&self, subject: &Subject, gpus: bool) -> Option<&PoolName> {
         let own = self.subjects.get(subject);
         let of_all = if gpus {

@@ -1,5 +1,5 @@
-//! What the configs of the daemons have in common: the words for what is wrong in one, and what one that was read anew
-//! changes. Which keys there are, and which of them may change while a daemon runs, is each daemon's to say.
+//! Helpers shared by the daemons' config files: messages for parse errors, and the report of a reload. Each daemon
+//! defines its own keys and decides which of them may change while it runs.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -8,10 +8,10 @@ use core::fmt;
 
 use crate::nearest::unknown_field;
 
-/// Of a line of the file that cannot be read, in a message.
+/// Longest quote of an unreadable line in a message, in bytes.
 const MAX_SHOWN_BYTES: usize = 120;
 
-/// The words of a message. What was written stands in them, and a terminal would obey it.
+/// Escapes control characters, so that a message cannot steer a terminal.
 pub fn escape_controls(message: &str) -> String {
     let quiet = |c: char| match c.is_control() {
         true => c.escape_debug().to_string(),
@@ -20,7 +20,7 @@ pub fn escape_controls(message: &str) -> String {
     message.chars().map(quiet).collect()
 }
 
-/// The parser's sentence, with the key that was probably meant, or with the line that it is about.
+/// Turns a parser's message into one for people: suggests a known key, or quotes the line.
 pub fn parse_error_text(message: &str, line: Option<&str>) -> String {
     let message = escape_controls(message);
     match (unknown_field(&message), line.map(str::trim)) {
@@ -33,22 +33,22 @@ pub fn parse_error_text(message: &str, line: Option<&str>) -> String {
     }
 }
 
-/// A line as it may be told: somebody may have written a token itself where its file belongs.
+/// Returns the line for quoting, or `None` if it mentions a token, which may be a secret.
 pub fn line_without_token(line: &str) -> Option<&str> {
     (!line.contains("token")).then_some(line)
 }
 
-/// What became of a config that was read anew.
+/// Result of reloading a config.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ReloadReport {
-    /// The keys whose new values count from now on.
+    /// Keys whose new values are in effect.
     pub applied: Vec<&'static str>,
-    /// What stays as it is until the next start: for each key a sentence.
+    /// One sentence for each change that waits for the next start.
     pub deferred: Vec<String>,
 }
 
 impl ReloadReport {
-    /// Has a key's new value count.
+    /// Takes over a changed value and lists its key.
     pub fn apply<T: PartialEq>(&mut self, key: &'static str, runs: &mut T, written: T) {
         if *runs != written {
             *runs = written;
@@ -56,7 +56,7 @@ impl ReloadReport {
         }
     }
 
-    /// Notes a key whose new value does not count yet.
+    /// Reports a changed value that takes effect at the next start.
     pub fn defer(&mut self, key: &str, runs: impl fmt::Display, written: impl fmt::Display) {
         let (runs, written) = (runs.to_string(), written.to_string());
         if runs != written {
@@ -66,7 +66,7 @@ impl ReloadReport {
         }
     }
 
-    /// The same of a value that nobody wants to read on one line.
+    /// Like [`Self::defer`], for values too long to print.
     pub fn defer_section<T: PartialEq>(&mut self, key: &str, runs: &T, written: &T) {
         if runs != written {
             let sentence = format!("{key} changed: takes effect at the next start");

@@ -1,5 +1,5 @@
-//! By what a node is let in: the words that tokens, certificates and records share. How certificates look is the
-//! transport's, who may have one is the coordinator core's.
+//! Credentials of nodes: values shared by join tokens, certificates and records. The certificates' format is in
+//! `sluice-transport`; the coordinator's core decides who gets one.
 
 use core::fmt;
 use core::str::FromStr;
@@ -7,16 +7,17 @@ use core::str::FromStr;
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
-/// The longest time for which a join token may be good.
+/// Longest lifetime of a join token.
 pub const MAX_TOKEN_TTL: crate::time::Span = crate::time::Span::from_secs(90 * 24 * 3600);
 
-/// For how long a join token is good unless whoever makes it says otherwise.
+/// Default lifetime of a join token.
 pub const DEFAULT_TOKEN_TTL: crate::time::Span = crate::time::Span::from_secs(3600);
 
-/// Most hosts that one join token lets in.
+/// Largest number of hosts that one join token may admit.
 pub const MAX_TOKEN_USES: u32 = 10_000;
 
-/// How often a node's access was given anew. A certificate of an earlier generation than the node's opens nothing.
+/// Number of times that a node's access was renewed from scratch. A certificate of an earlier generation is not
+/// accepted.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -25,18 +26,18 @@ pub const MAX_TOKEN_USES: u32 = 10_000;
 pub struct Generation(u64);
 
 impl Generation {
-    /// The one of this number.
+    /// Makes a generation from its number.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// The one after it.
+    /// The following generation, saturating.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 
-    /// Its number; 0 is that of a certificate that states none.
+    /// Number of the generation; 0 for certificates that state none.
     pub const fn number(self) -> u64 {
         self.0
     }
@@ -48,16 +49,16 @@ impl fmt::Display for Generation {
     }
 }
 
-/// What a node's certificate says beside its name.
+/// Statements of a node's certificate besides its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeClaim {
-    /// The pool for which it was issued; `None` where the node's config may name any.
+    /// The pool that the certificate was issued for; `None` leaves the choice to the node's config.
     pub pool: Option<crate::id::PoolName>,
-    /// Of which generation it is.
+    /// Generation of the certificate.
     pub generation: Generation,
 }
 
-/// A text that is no hash.
+/// Error for a text that is not a SHA-256 hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a hash is written as 64 hexadecimal digits")]
 pub struct HashParseError;
@@ -72,12 +73,12 @@ macro_rules! hash {
         pub struct $type([u8; 32]);
 
         impl $type {
-            /// Of these bytes.
+            /// Wraps the bytes of a hash.
             pub const fn new(bytes: [u8; 32]) -> Self {
                 Self(bytes)
             }
 
-            /// Its bytes.
+            /// The 32 bytes of the hash.
             pub const fn as_bytes(&self) -> &[u8; 32] {
                 &self.0
             }
@@ -118,11 +119,11 @@ macro_rules! hash {
 }
 
 hash!(
-    /// The SHA-256 of a certificate or of a public key, by which it is told from others.
+    /// SHA-256 of a certificate or of a public key.
     Fingerprint
 );
 hash!(
-    /// The SHA-256 of the secret of a join token: all that is kept of it.
+    /// SHA-256 of the secret of a join token. The secret itself is not stored.
     SecretHash
 );
 

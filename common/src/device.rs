@@ -1,25 +1,25 @@
-//! Devices by what the kernel calls them: the two numbers of a node, whatever it is named and wherever it lies. The
-//! agent finds them, the supervisor fences by them; both mean character devices, for no GPU has a block device.
+//! Device numbers and device nodes. The agent detects them and the supervisor filters access by them. All are character
+//! devices; GPUs have no block devices.
 
 use alloc::string::String;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// The major number of NVIDIA's driver, by the kernel's list of devices (`Documentation/admin-guide/devices.txt`).
+/// Major number of NVIDIA's driver, assigned in `Documentation/admin-guide/devices.txt` of Linux.
 pub const NVIDIA_MAJOR: u32 = 195;
 
-/// The numbers of a character device.
+/// Major and minor number of a character device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeviceNumber {
-    /// Which driver.
+    /// Number of the driver.
     pub major: u32,
-    /// Which of its devices.
+    /// Number of the device within its driver.
     pub minor: u32,
 }
 
 impl DeviceNumber {
-    /// From its two numbers.
+    /// Makes a device number from its parts.
     pub const fn new(major: u32, minor: u32) -> Self {
         Self { major, minor }
     }
@@ -31,12 +31,12 @@ impl fmt::Display for DeviceNumber {
     }
 }
 
-/// A node through which programs reach a device.
+/// A device node in the file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeviceNode {
-    /// Where it lies, such as `/dev/nvidia3`.
+    /// Path of the node, such as `/dev/nvidia3`.
     pub path: String,
-    /// What the kernel calls it. It may change over a reboot.
+    /// Device number; may change at a reboot.
     pub number: DeviceNumber,
 }

@@ -1,5 +1,5 @@
-//! A spec in one object with what names the thing that it is of: as documents have it. Fields of neither are refused, with
-//! a list of all that there are, which serde's own `flatten` cannot do.
+//! Documents that hold an object's identity, spec and version as fields of one level. Unknown fields are rejected with
+//! a list of all known ones, which serde's `flatten` cannot do.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -14,23 +14,23 @@ use crate::document_text::parse_text;
 use crate::field_error::FieldError;
 use crate::id::PlatformName;
 
-/// A spec, beside what names the thing that it is of.
+/// A spec flattened into one object with the identity and version of what it describes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct SpecDocument<N, T> {
-    /// What names the thing.
+    /// Fields that identify the object.
     #[serde(flatten)]
     pub id: N,
-    /// What it is to be.
+    /// Desired state of the object.
     #[serde(flatten)]
     pub spec: T,
-    /// The version that it must have; 0 is that it must not be there, or that nobody has set it.
+    /// Version that the object must have for the change to apply; 0 requires that it does not exist or was never set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
 }
 
 impl<N, T> SpecDocument<N, T> {
-    /// `spec` beside `names`, whatever the version.
+    /// Makes a document without a required version.
     pub fn new(names: N, spec: T) -> Self {
         Self {
             id: names,
@@ -40,17 +40,17 @@ impl<N, T> SpecDocument<N, T> {
     }
 }
 
-/// What names a thing: fields that are texts.
+/// Identity of an object: a struct of text fields.
 pub trait DocumentId {
-    /// The fields, with `version` if it may be said.
+    /// Names of the fields, including `version` if a version may be required.
     const FIELDS: &'static [&'static str];
 }
 
-/// The name of a thing that is in no pool.
+/// Identity of an object that belongs to no pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClusterObjectId {
-    /// Its name.
+    /// Name of the object.
     pub name: String,
 }
 
@@ -58,13 +58,13 @@ impl DocumentId for ClusterObjectId {
     const FIELDS: &'static [&'static str] = &["name", VERSION];
 }
 
-/// The name of a thing that is in a pool.
+/// Identity of an object within a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PoolObjectId {
-    /// The pool.
+    /// Name of the pool.
     pub pool: String,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
 }
 
@@ -72,13 +72,13 @@ impl DocumentId for PoolObjectId {
     const FIELDS: &'static [&'static str] = &["pool", "name", VERSION];
 }
 
-/// A subject in a pool.
+/// Identity of a policy: a subject in a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PolicyId {
-    /// The pool.
+    /// Name of the pool.
     pub pool: String,
-    /// Who.
+    /// The subject that the policy applies to.
     pub subject: String,
 }
 
@@ -86,7 +86,7 @@ impl DocumentId for PolicyId {
     const FIELDS: &'static [&'static str] = &["pool", "subject", VERSION];
 }
 
-/// No name: there is one such thing.
+/// Identity of an object that exists once per cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SingletonId {}
@@ -95,11 +95,11 @@ impl DocumentId for SingletonId {
     const FIELDS: &'static [&'static str] = &[VERSION];
 }
 
-/// The name of a platform in the list of its pool, which has no version of its own there.
+/// Identity of a platform in its pool's list, without a version of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlatformItemId {
-    /// Its name.
+    /// Name of the platform.
     #[serde(deserialize_with = "parse_text")]
     pub name: PlatformName,
 }
@@ -134,8 +134,8 @@ where
     }
 }
 
-/// Reads a value, and says of a mistake in a word where it stands: a document is read whole before its kind is known, so
-/// whoever reads the documents cannot tell.
+/// Deserializes and adds the path to field errors. Documents are buffered before their kind is known, so outer
+/// deserializers cannot tell the path.
 fn located<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -151,14 +151,14 @@ where
     })
 }
 
-/// What is no part of the spec, as it is found.
+/// Fields found outside the spec.
 struct OtherFields {
     fields: &'static [&'static str],
     names: Vec<(&'static str, String)>,
     version: Option<Option<u64>>,
 }
 
-/// An object without what is apart.
+/// Deserializes only the spec's fields of an object and collects the others.
 struct SpecDeserializer<'a, D> {
     object: D,
     apart: &'a mut OtherFields,
@@ -191,7 +191,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for SpecDeserializer<'_, D> {
     }
 }
 
-/// Visits the rest of an object, of which the fields of the spec are the spec's.
+/// Passes the spec's fields on to the spec's visitor.
 struct SpecVisitor<'a, V> {
     visitor: V,
     spec: &'static [&'static str],
@@ -256,7 +256,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for SpecMap<'_, A> {
     }
 }
 
-/// All fields, as serde lists them.
+/// All known fields in serde's format.
 fn known(apart: &[&str], spec: &[&str]) -> String {
     let version = apart.iter().filter(|field| **field == VERSION);
     let names = apart.iter().filter(|field| **field != VERSION);

@@ -1,5 +1,5 @@
-//! Texts of documents that are read as what they mean: a mistake in one has a code of its own, as a mistake that
-//! [`StepRequest::check`](crate::request::StepRequest::check) finds has.
+//! Deserializes text fields of documents into typed values, with an error code per type, as
+//! [`StepRequest::check`](crate::request::StepRequest::check) reports.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -14,9 +14,9 @@ use crate::id::{PlatformName, TemplateName};
 use crate::inventory::Capability;
 use crate::time::Span;
 
-/// What a text of a document means.
+/// A type that documents write as text.
 pub(crate) trait DocumentText: FromStr<Err: Display> {
-    /// The code of a text that means nothing.
+    /// Error code for a text that does not parse.
     const ERROR_CODE: ErrorCode;
 }
 
@@ -28,7 +28,7 @@ impl DocumentText for Capability {
     const ERROR_CODE: ErrorCode = ErrorCode::InvalidCapability;
 }
 
-/// A list of platforms with a wrong name is no list of platforms.
+/// A bad platform name has no code of its own.
 impl DocumentText for PlatformName {
     const ERROR_CODE: ErrorCode = ErrorCode::InvalidBody;
 }
@@ -37,7 +37,7 @@ impl DocumentText for TemplateName {
     const ERROR_CODE: ErrorCode = ErrorCode::InvalidTemplate;
 }
 
-/// A word, read from its text.
+/// A value parsed from its text.
 struct Parsed<T>(T);
 
 impl<'de, T: DocumentText> Deserialize<'de> for Parsed<T> {
@@ -48,7 +48,7 @@ impl<'de, T: DocumentText> Deserialize<'de> for Parsed<T> {
     }
 }
 
-/// One word.
+/// Deserializes one value.
 pub(crate) fn parse_text<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -58,7 +58,7 @@ where
     Ok(word)
 }
 
-/// Several words.
+/// Deserializes a list of values.
 pub(crate) fn parse_texts<'de, D, T, C>(deserializer: D) -> Result<C, D::Error>
 where
     D: Deserializer<'de>,
@@ -69,7 +69,7 @@ where
     Ok(words.into_iter().map(|Parsed(word)| word).collect())
 }
 
-/// A span that is nothing if it is `null`, as it is if it is left out.
+/// A span that is zero if `null` or absent.
 pub(crate) mod span_or_zero {
     use super::{Deserialize, Deserializer, Parsed, Serializer, Span};
 
@@ -83,7 +83,7 @@ pub(crate) mod span_or_zero {
     }
 }
 
-/// A span that may be absent.
+/// A span that is `None` if `null` or absent.
 pub(crate) mod optional_span {
     use super::{Deserialize, Deserializer, Parsed, Serializer, Span};
 

@@ -1,5 +1,5 @@
-//! The variables that a step is given. A type of its own for one reason: what is printed for whoever debugs, and so
-//! whatever reaches a log by way of `Debug`, names the variables and hides their values, which may be secrets.
+//! Environment variables of a step. A separate type so that its `Debug` output, and thereby any log, shows names but
+//! not values, which may be secrets.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -8,17 +8,17 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
-/// What stands in place of a value that is not told.
+/// Placeholder for a hidden value.
 pub const HIDDEN: &str = "***";
 
-/// Variables by name. Written and read as the map that it is.
+/// Environment variables by name; serialized as a plain map.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// The same variables, with what is told in place of their values.
+    /// The same names with [`HIDDEN`] as values.
     #[must_use]
     pub fn hidden(&self) -> Self {
         let names = self.0.keys().cloned();

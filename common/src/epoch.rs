@@ -1,7 +1,7 @@
-//! An epoch together with the proof that a coordinator of the cluster has spoken it.
+//! Epochs with the coordinator's seal.
 //!
-//! A host keeps the highest epoch that it has obeyed and shows it in its next hello. The number alone proves nothing: the
-//! coordinator believes a higher epoch than its own only if its own key made the seal.
+//! A host stores the highest epoch that it has obeyed and reports it in its next hello. The number alone proves
+//! nothing: the coordinator accepts a higher epoch than its own only if its own key made the seal.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,20 +10,20 @@ use crate::id::Epoch;
 /// Highest counter of an epoch. Each start of a coordinator takes one, so no cluster comes near it.
 pub const MAX_EPOCH: u64 = 1 << 40;
 
-/// Bytes of an [`EpochSeal`].
+/// Length of an [`EpochSeal`] in bytes.
 pub const EPOCH_SEAL_BYTES: usize = 32;
 
-/// The coordinator's seal over cluster, node and counter: only the coordinator can make it or check it.
+/// Seal over cluster, node and counter, which only the coordinator can make and verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EpochSeal(pub [u8; EPOCH_SEAL_BYTES]);
 
-/// An epoch, and its seal if there is one.
+/// An epoch with an optional seal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedEpoch {
-    /// The epoch.
+    /// Cluster and counter.
     pub epoch: Epoch,
-    /// `None` on a host that obeyed it before epochs were sealed, and inside the coordinator's core.
+    /// `None` on hosts that obeyed the epoch before epochs were sealed, and inside the coordinator's core.
     pub seal: Option<EpochSeal>,
 }
 

@@ -1,11 +1,11 @@
-//! An error with all that caused it, on one line: for the edge, where an error is told to a person.
+//! Formats an error with its causes on one line, for messages to people.
 
 use core::error::Error;
 use core::fmt::Write;
 
 use alloc::string::{String, ToString};
 
-/// The error's sentence and its causes', outermost first, with colons between.
+/// The error's message and those of its causes, outermost first, separated by colons.
 pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

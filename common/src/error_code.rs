@@ -1,5 +1,5 @@
-//! The codes of errors that the HTTP API answers with: a closed list, each with its status and its meaning. The
-//! coordinator answers with them, `docs/troubleshooting.md` and the API's own description show them, tests compare the three.
+//! Error codes of the HTTP API: a closed list, each with HTTP status and meaning. Tests compare this list with
+//! `docs/troubleshooting.md` and the OpenAPI document.
 
 use core::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal, $status:literal;)*) => {
-        /// A stable error code.
+        /// Stable code of an API error.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub enum ErrorCode {
@@ -15,7 +15,7 @@ macro_rules! codes {
         }
 
         impl ErrorCode {
-            /// Every code there is.
+            /// All codes, in order of declaration.
             pub const ALL: &'static [ErrorCode] = &[$(ErrorCode::$variant),*];
 
             /// The code as the API writes it.
@@ -25,14 +25,14 @@ macro_rules! codes {
                 }
             }
 
-            /// The HTTP status that it comes with.
+            /// HTTP status of the response.
             pub const fn status(self) -> u16 {
                 match self {
                     $(ErrorCode::$variant => $status,)*
                 }
             }
 
-            /// What it means, in a sentence.
+            /// Meaning of the code, in one sentence.
             pub fn meaning(self) -> &'static str {
                 match self {
                     $(ErrorCode::$variant => concat!($($doc),+).trim(),)*
@@ -51,15 +51,15 @@ codes! {
     UnknownParameter = "unknown_parameter", 400;
     /// A parameter has a value that it cannot have.
     InvalidParameter = "invalid_parameter", 400;
-    /// The header `Idempotency-Key` is empty, too long or holds what cannot be shown.
+    /// The header `Idempotency-Key` is empty, too long or contains characters that cannot be shown.
     InvalidIdempotencyKey = "invalid_idempotency_key", 400;
     /// A batch has more steps than one commit takes.
     TooManySteps = "too_many_steps", 400;
-    /// The document is of another kind than the call takes.
+    /// The document has a kind that the call does not accept.
     InvalidKind = "invalid_kind", 400;
     /// The id of a step is not well-formed.
     InvalidId = "invalid_id", 400;
-    /// The name of a step is empty or too long, or that of a document is not well-formed.
+    /// The name of a step is empty or too long, or the name of a document is not well-formed.
     InvalidName = "invalid_name", 400;
     /// The subject is not a well-formed name.
     InvalidSubject = "invalid_subject", 400;
@@ -67,17 +67,17 @@ codes! {
     InvalidPool = "invalid_pool", 400;
     /// The command is empty or holds a NUL byte.
     InvalidCommand = "invalid_command", 400;
-    /// A variable of the environment has a name or value that no process can be given.
+    /// An environment variable has a name or value that no process can be given.
     InvalidEnv = "invalid_env", 400;
-    /// A variable of the environment has a name that Sluice sets itself.
+    /// An environment variable has a name that Sluice sets itself.
     ReservedEnv = "reserved_env", 400;
     /// The working directory is not an absolute path.
     InvalidWorkdir = "invalid_workdir", 400;
     /// Command, environment and working directory are larger than a process can be given.
     TooLarge = "too_large", 400;
-    /// The number of hosts is not one that a step can have.
+    /// The number of hosts is outside the allowed range.
     InvalidNodes = "invalid_nodes", 400;
-    /// A length of time cannot be read, or is not one that the field can have.
+    /// A duration cannot be read, or is outside the allowed range of the field.
     InvalidDuration = "invalid_duration", 400;
     /// No capability of a node has this name.
     InvalidCapability = "invalid_capability", 400;
@@ -95,17 +95,17 @@ codes! {
     InvalidReason = "invalid_reason", 400;
     /// An assertion of a validation cannot be read.
     InvalidAssertion = "invalid_assertion", 400;
-    /// The field belongs to something that does not exist yet.
+    /// The field belongs to a feature that does not exist yet.
     UnsupportedField = "unsupported_field", 400;
-    /// Two fields say what cannot both be.
+    /// Two fields contradict each other.
     Contradiction = "contradiction", 400;
-    /// The call shows nothing by which the coordinator knows the caller, or what was revoked or has expired.
+    /// The call has no valid credentials, or they were revoked or have expired.
     Unauthorized = "unauthorized", 401;
-    /// A web page of another site is behind the call.
+    /// The call comes from a web page of another site.
     ForeignOrigin = "foreign_origin", 403;
     /// No call has this path.
     UnknownRoute = "unknown_route", 404;
-    /// No step has this id, or it ended so long ago that it is forgotten.
+    /// No step has this id, or it ended so long ago that it was forgotten.
     UnknownStep = "unknown_step", 404;
     /// The step has no attempt of this number.
     UnknownAttempt = "unknown_attempt", 404;
@@ -121,79 +121,79 @@ codes! {
     UnknownValidation = "unknown_validation", 404;
     /// The node that ran the step no longer has its output.
     OutputUnavailable = "output_unavailable", 404;
-    /// The path exists and takes other methods, which the header `Allow` names.
+    /// The path exists but does not accept this method; the header `Allow` lists those it does.
     MethodNotAllowed = "method_not_allowed", 405;
     /// The id belongs to a step that was submitted with another body.
     IdInUse = "id_in_use", 409;
-    /// The node is linked: it is deleted by force alone.
+    /// The node is connected and can be deleted only by force.
     NodeLinked = "node_linked", 409;
-    /// The node is away and may still run steps.
+    /// The node is disconnected and may still run steps.
     NodeHoldsSteps = "node_holds_steps", 409;
-    /// The node would have more labels than one may have.
+    /// The node would have more labels than allowed.
     TooManyLabels = "too_many_labels", 409;
-    /// The thing was changed since whoever asks has looked, or is there though it must not be.
+    /// The object was changed since the caller read it, or it exists though the call requires that it does not.
     VersionConflict = "version_conflict", 412;
-    /// Two changes of one call are of one thing.
+    /// Two changes of one call concern the same object.
     NamedTwice = "named_twice", 400;
-    /// Somebody uses what the change takes away.
+    /// Steps still use what the change removes.
     InUse = "in_use", 409;
-    /// Hosts are in the pool that is to be deleted.
+    /// The pool to be deleted still has nodes.
     PoolHasNodes = "pool_has_nodes", 409;
-    /// The pool of nodes and steps that name none cannot be deleted.
+    /// The default pool of nodes and steps cannot be deleted.
     PoolIsDefault = "pool_is_default", 409;
-    /// The pool cannot keep the policy beside what it has and what others are promised.
+    /// The pool cannot satisfy the policy in addition to its other policies.
     InvalidPolicy = "invalid_policy", 409;
     /// The events that were asked for are no longer kept.
     EventsGone = "events_gone", 410;
-    /// The body is larger than is read.
+    /// The body is larger than the limit.
     BodyTooLarge = "body_too_large", 413;
-    /// Less output was written than the offset skips.
+    /// The offset is beyond the end of the output.
     OffsetBeyondEnd = "offset_beyond_end", 416;
     /// The coordinator failed.
     Internal = "internal", 500;
-    /// The node that has the output, or the GPU that is to be looked at, is not linked now.
+    /// The node that has the output or the GPU is not connected.
     NodeUnreachable = "node_unreachable", 503;
-    /// The coordinator is stopping, and whether the call took place is unknown.
+    /// The coordinator is stopping, and it is unknown whether the call took effect.
     Stopping = "stopping", 503;
-    /// The coordinator's disk is nearly full, and nothing new is accepted until there is room again.
+    /// The coordinator's disk is nearly full; nothing new is accepted until space is freed.
     DiskFull = "disk_full", 507;
-    /// The step is over.
+    /// The step has already ended.
     StepOver = "step_over", 409;
-    /// The step runs on several hosts at once and cannot be frozen.
+    /// The step runs on several hosts and cannot be suspended.
     CannotSuspend = "cannot_suspend", 409;
     /// The platforms are not well-formed names.
     InvalidPlatform = "invalid_platform", 400;
-    /// The pool is in maintenance, its caller is no admin of it, and the step may run in no other.
+    /// The pool is in maintenance, the caller is not its admin, and the step may run in no other pool.
     PoolInMaintenance = "pool_in_maintenance", 409;
-    /// The terms of the cluster name a pool that would not be there.
+    /// The cluster's settings reference a pool that would not exist.
     ClusterNamesPool = "cluster_names_pool", 409;
-    /// A pool names a validation that would not be there.
+    /// A pool references a validation that would not exist.
     PoolNamesValidation = "pool_names_validation", 409;
-    /// The step does not run now, so nothing can run beside it.
+    /// The step is not running, so no program can be run inside it.
     NotRunning = "not_running", 409;
-    /// The pool has no such platform: it declares none of this name, and no host of it is of one.
+    /// The pool has no such platform: it declares none of this name and none of its hosts has one.
     UnknownPlatform = "unknown_platform", 404;
-    /// The platform that is to be the default of its pool would not be there.
+    /// The pool's default platform would not exist.
     DefaultPlatformMissing = "default_platform_missing", 409;
-    /// The pool would declare more platforms than one may.
+    /// The pool would declare more platforms than allowed.
     TooManyPlatforms = "too_many_platforms", 409;
-    /// Labels that begin with `sluice/` are facts, which nobody sets.
+    /// Labels that begin with `sluice/` are facts and cannot be set.
     ReservedLabel = "reserved_label", 400;
-    /// The name of a template is not well-formed, or a field of one holds what it may not.
+    /// The name of a template is not well-formed, or one of its fields is invalid.
     InvalidTemplate = "invalid_template", 400;
-    /// A `{{...}}` of a template names what is not on the list of variables, or has no other half.
+    /// A `{{...}}` of a template names an unknown variable, or its braces are not balanced.
     InvalidVariable = "invalid_variable", 400;
-    /// A mount is not one of two absolute paths.
+    /// A mount does not consist of two absolute paths.
     InvalidMount = "invalid_mount", 400;
     /// The amount of disk space cannot be read.
     InvalidStorage = "invalid_storage", 400;
     /// No template has this name.
     UnknownTemplate = "unknown_template", 404;
-    /// A pool names a template that would not be there.
+    /// A pool references a template that would not exist.
     PoolNamesTemplate = "pool_names_template", 409;
-    /// The caller has no right to this, or a rule takes it away; whether the thing exists is not told.
+    /// The caller has no right to this, or a rule denies it; whether the object exists is not disclosed.
     Forbidden = "forbidden", 403;
-    /// A role, a binding or a token is not one that can be.
+    /// A role, binding or token is invalid.
     InvalidAccess = "invalid_access", 400;
     /// No role has this name.
     UnknownRole = "unknown_role", 404;
@@ -203,30 +203,30 @@ codes! {
     UnknownApiToken = "unknown_api_token", 404;
     /// An API token has this name already.
     ApiTokenExists = "api_token_exists", 409;
-    /// There are as many API tokens as there may be.
+    /// The maximum number of API tokens exists already.
     TooManyApiTokens = "too_many_api_tokens", 409;
     /// The role is built in.
     ReservedRole = "reserved_role", 409;
-    /// Somebody has the role that is to be deleted.
+    /// The role to be deleted is still in use.
     RoleInUse = "role_in_use", 409;
-    /// The caller calls more often than one may, has more questions waiting or follows more streams of events, or nobody may
-    /// try so many wrong tokens.
+    /// The caller makes more calls, has more pending calls or follows more event streams than allowed, or has tried too
+    /// many wrong tokens.
     RateLimited = "rate_limited", 429;
-    /// The body comes too slowly.
+    /// The body arrives too slowly.
     BodyTooSlow = "body_too_slow", 408;
     /// No join token has this id.
     UnknownJoinToken = "unknown_join_token", 404;
-    /// As many join tokens are open as may be.
+    /// The maximum number of open join tokens exists already.
     TooManyJoinTokens = "too_many_join_tokens", 409;
-    /// The coordinator has no key of the authority, so hosts get their certificates elsewhere.
+    /// The coordinator has no authority key, so hosts must get their certificates elsewhere.
     CannotIssue = "cannot_issue", 409;
-    /// The number of hosts that a token lets in is not one that it can have.
+    /// The number of hosts that a token admits is outside the allowed range.
     InvalidUses = "invalid_uses", 400;
-    /// The name is not one that a node may have.
+    /// The name is not a valid node name.
     InvalidNode = "invalid_node", 400;
-    /// The address is not one at which a coordinator can be reached.
+    /// The address is not a valid coordinator address.
     InvalidAddress = "invalid_address", 400;
-    /// The subject has as many steps that are not over as it may have, or these take as much room.
+    /// The subject has the maximum number of unfinished steps, or these take the maximum space.
     QueueFull = "queue_full", 409;
     /// The coordinator is not recovering, so there is nothing to end.
     NotRecovering = "not_recovering", 409;

@@ -1,5 +1,5 @@
-//! What a caller and a program that runs beside a step say to each other: frames over a connection, each a kind, a
-//! length and bytes. The agent and the caller write and read them; whoever is between passes them on unread.
+//! Protocol of `exec`: frames between a caller and a program that runs inside a step's attempt. The agent and the
+//! caller read and write frames; the coordinator forwards them unread.
 //!
 //! ```text
 //! kind (1 byte) | length (4 bytes, big-endian) | bytes
@@ -11,20 +11,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{AttemptId, UserName};
 
-/// The name of this protocol in the HTTP header `Upgrade`.
+/// Name of the protocol in the HTTP header `Upgrade`.
 pub const UPGRADE: &str = "sluice-exec/1";
 
-/// The most that one frame carries.
+/// Largest payload of a frame, in bytes.
 pub const MAX_FRAME_BYTES: usize = 64 * 1024;
 
-/// How many programs may run beside one attempt on a host at once: what they write is copied by the agent, whose memory
-/// they must not fill.
+/// Most programs per attempt and host at a time. The agent buffers their output, so this bounds its memory.
 pub const MAX_EXECS_PER_ATTEMPT: usize = 16;
 
-/// What stands before the bytes of a frame.
+/// Length of a frame's header in bytes.
 const HEADER_BYTES: usize = 5;
 
-/// What is to be run.
+/// Request to run a program inside a step's attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -33,37 +32,37 @@ pub struct ExecRequest {
     pub command: Vec<String>,
 }
 
-/// What a host is told to run beside an attempt.
+/// Order to a host to run a program inside an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecOrder {
-    /// Program and arguments, not empty.
+    /// Program and arguments; not empty.
     pub command: Vec<String>,
-    /// The user who wants it; the step's own submitter if an admin does. `None` if the caller is no user that the
-    /// coordinator knows. A step that runs as the host's user of its submitter lets nobody else in.
+    /// The calling user, or the step's submitter if the caller is an admin; `None` if the coordinator does not know the
+    /// caller as a user. Steps that run as their submitter's own host user accept no other user.
     pub by: Option<UserName>,
 }
 
-/// The name that a program which runs beside an attempt has between agent and supervisor. The agent chooses the number.
+/// Identifies an `exec` program between agent and supervisor. The agent assigns the number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ExecId {
-    /// Beside which attempt.
+    /// Attempt that the program runs in.
     pub attempt: AttemptId,
-    /// Which of those beside it.
+    /// Number among the programs of the attempt.
     pub number: u32,
 }
 
-/// What a frame carries.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
-    /// To the program's standard input; without bytes, that this is its end.
+    /// Data for the program's standard input; empty means end of input.
     Stdin,
-    /// From its standard output.
+    /// Data from the program's standard output.
     Stdout,
-    /// From its standard error.
+    /// Data from the program's standard error.
     Stderr,
-    /// How it ended, as JSON; the last frame.
+    /// Exit of the program as JSON; the last frame.
     Exit,
-    /// Why the coordinator closed the connection before the program had ended, as the JSON of an error; the last frame.
+    /// Error as JSON if the coordinator closes the connection before the program ends; the last frame.
     Closed,
 }
 
@@ -87,18 +86,18 @@ impl FrameKind {
     }
 }
 
-/// Why bytes are no frames.
+/// Error of a malformed frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// A newer program may know it.
+    /// Unknown frame kind, perhaps of a newer version.
     #[error("a frame is of the unknown kind {0}")]
     Kind(u8),
-    /// More than a frame may carry.
+    /// The announced length exceeds [`MAX_FRAME_BYTES`].
     #[error("a frame of {0} bytes is larger than the {MAX_FRAME_BYTES} that one may have")]
     Length(usize),
 }
 
-/// A frame as it travels. Of more bytes than one frame carries, the first.
+/// Encodes a frame. Bytes beyond [`MAX_FRAME_BYTES`] are cut off.
 pub fn encode_frame(kind: FrameKind, bytes: &[u8]) -> Vec<u8> {
     let bytes = &bytes[..bytes.len().min(MAX_FRAME_BYTES)];
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -109,20 +108,20 @@ pub fn encode_frame(kind: FrameKind, bytes: &[u8]) -> Vec<u8> {
     framed
 }
 
-/// Bytes as they come, taken apart into frames.
+/// Splits a byte stream into frames.
 #[derive(Debug, Default)]
 pub struct FrameDecoder(Vec<u8>);
 
 impl FrameDecoder {
-    /// More bytes have come.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.0.extend(bytes);
     }
 
-    /// The next frame that is whole; `None` where more bytes are needed.
+    /// The next complete frame; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// Where what has come is no frame: nothing after it can be read.
+    /// If the stream is malformed; nothing after that can be read.
     pub fn next_frame(&mut self) -> Result<Option<(FrameKind, Vec<u8>)>, FrameError> {
         let [kind, a, b, c, d, ..] = self.0[..] else {
             return Ok(None);
@@ -143,18 +142,18 @@ impl FrameDecoder {
     }
 }
 
-/// Where frames end that are passed on unread: at a frame's end another one may be put in.
+/// Tracks frame boundaries in a forwarded stream, so that a frame can be inserted between two others.
 #[derive(Debug, Default)]
 pub struct FrameBoundaries {
     header: [u8; HEADER_BYTES],
-    /// How much of the header has passed.
+    /// Number of header bytes seen.
     header_len: usize,
-    /// How much of the frame's bytes has not.
+    /// Number of payload bytes still to come.
     body_left: usize,
 }
 
 impl FrameBoundaries {
-    /// These bytes were passed on.
+    /// Records bytes that were forwarded.
     pub fn advance(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let taken = bytes.len().min(self.missing().max(1));
@@ -175,7 +174,7 @@ impl FrameBoundaries {
         }
     }
 
-    /// How many bytes are known to come before the frame ends; 0 between two frames.
+    /// Bytes known to be missing until the current frame ends; 0 between frames.
     pub fn missing(&self) -> usize {
         match (self.body_left, self.header_len) {
             (0, 0) => 0,

@@ -1,9 +1,9 @@
-//! Facts as labels: what was detected of a host, under the prefix `sluice/`. They are derived from the inventory and
-//! stored nowhere, so nobody sets one, and none is ever out of date. What a selector of nodes and of platforms means by
-//! them, and by the labels that people set beside them, is said here.
+//! Facts: detected properties of a host as labels under the prefix `sluice/`. Facts are derived from the inventory and
+//! never stored, so users cannot set them and they are always current. Selectors of nodes and platforms match against
+//! facts and user labels together.
 //!
-//! A host whose GPUs differ says several things of one label. Each of its GPUs is then looked at by itself, with what is
-//! true of the host: so a host with two models is meant by whoever asks for either.
+//! If a host's GPUs differ, each GPU is matched separately with the host's properties: a host with two GPU models
+//! matches a selector for either.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -15,60 +15,60 @@ use crate::inventory::{Gpu, Inventory};
 use crate::label::{LabelKey, LabelValue};
 use crate::selector::Selector;
 
-/// What the key of every fact begins with.
+/// Prefix of the keys of all facts.
 pub const PREFIX: &str = "sluice/";
 
-/// The node's name.
+/// Name of the node.
 pub const HOSTNAME: &str = "sluice/hostname";
-/// The pool that it is in.
+/// Pool of the node.
 pub const POOL: &str = "sluice/pool";
 /// Processor architecture, such as `x86_64`.
 pub const ARCH: &str = "sluice/arch";
-/// Kernel release.
+/// Kernel release, such as `6.1.0-18-amd64`.
 pub const KERNEL: &str = "sluice/kernel";
 /// Version of the NVIDIA driver.
 pub const DRIVER: &str = "sluice/driver";
-/// The highest version of CUDA that the driver serves.
+/// Highest CUDA version that the driver supports.
 pub const CUDA: &str = "sluice/cuda";
-/// How many GPUs, or instances of GPUs, the host has; 0 where it has none.
+/// Number of GPUs or MIG instances of the host.
 pub const GPU_COUNT: &str = "sluice/gpu.count";
-/// The short name of a GPU's model, such as `h100`.
+/// Short name of a GPU's model, such as `h100`.
 pub const GPU_MODEL: &str = "sluice/gpu.model";
-/// A GPU's model in full, such as `NVIDIA-H100-80GB-HBM3`.
+/// Full name of a GPU's model, such as `NVIDIA-H100-80GB-HBM3`.
 pub const GPU_PRODUCT: &str = "sluice/gpu.product";
-/// A GPU's memory, such as `81559MiB`.
+/// Memory of a GPU, such as `81559MiB`.
 pub const GPU_MEMORY: &str = "sluice/gpu.memory";
-/// Whether NVLink reaches another GPU of the host from it.
+/// Whether NVLink connects the GPU to another GPU of the host.
 pub const NVLINK: &str = "sluice/nvlink";
-/// The profile of an instance, such as `1g.10gb`.
+/// MIG profile of an instance, such as `1g.10gb`.
 pub const MIG_PROFILE: &str = "sluice/mig.profile";
 
-/// The longest value of a label, in bytes.
+/// Longest value of a label, in bytes.
 const MAX_VALUE_BYTES: usize = 63;
 
-/// Labels as text, those that people set and facts alike.
+/// Labels as text, including facts.
 pub type Labels = BTreeMap<String, String>;
 
-/// Whether a key is kept for facts.
+/// Whether a key is reserved for facts.
 pub fn is_reserved(key: &LabelKey) -> bool {
     key.as_str().starts_with(PREFIX)
 }
 
-/// A host, with all that is known of it here.
+/// Everything about a host that selectors match.
 #[derive(Clone, Copy, Debug)]
 pub struct HostLabels<'a> {
-    /// Its name.
+    /// Name of the node.
     pub name: &'a NodeName,
-    /// The pool that it is in.
+    /// Pool of the node.
     pub pool: &'a PoolName,
-    /// What was detected.
+    /// Detected hardware and software.
     pub inventory: &'a Inventory,
-    /// The labels that its config and its admins give it.
+    /// Labels from the node's config and from admins.
     pub labels: &'a Labels,
 }
 
 impl HostLabels<'_> {
-    /// Its facts alone, with those of one of its GPUs.
+    /// Facts of the host together with those of one GPU.
     fn facts(&self, gpu: Option<&Gpu>) -> Labels {
         let mut labels = Labels::new();
         let mut put = |key: &str, text: &str| {
@@ -102,7 +102,7 @@ impl HostLabels<'_> {
         labels
     }
 
-    /// All labels of it with one of its GPUs. A fact wins over a label that was set before facts had names.
+    /// All labels of the host together with the facts of one GPU. Facts override user labels of the same key.
     pub fn labels_with(&self, gpu: Option<&Gpu>) -> Labels {
         let mut labels = self.labels.clone();
         labels.retain(|key, _| !key.starts_with(PREFIX));
@@ -110,7 +110,7 @@ impl HostLabels<'_> {
         labels
     }
 
-    /// Its labels, once for each of its GPUs that differ in them; once where it has none.
+    /// Labels for each distinct kind of GPU; one set if the host has no GPU.
     fn labels_by_gpu(&self) -> Vec<Labels> {
         let gpus = self.inventory.gpus.iter().map(Some);
         let mut views: Vec<Labels> = gpus.map(|gpu| self.labels_with(gpu)).collect();
@@ -122,7 +122,7 @@ impl HostLabels<'_> {
         views
     }
 
-    /// Whether a selector means it, or one of its GPUs.
+    /// Whether a selector matches the host or one of its GPUs.
     pub fn matches(&self, selector: &Selector) -> bool {
         selector.is_empty()
             || self
@@ -131,7 +131,7 @@ impl HostLabels<'_> {
                 .any(|labels| selector_matches(selector, labels))
     }
 
-    /// Its facts, once for each of its GPUs that differ in them; once where it has none.
+    /// Facts for each distinct kind of GPU; one set if the host has no GPU.
     pub fn facts_by_gpu(&self) -> Vec<Labels> {
         let mut views = self.labels_by_gpu();
         for labels in &mut views {
@@ -141,12 +141,12 @@ impl HostLabels<'_> {
     }
 }
 
-/// Whether a selector means what bears these labels.
+/// Whether a selector matches a set of labels.
 pub fn selector_matches(selector: &Selector, labels: &Labels) -> bool {
     selector.matches(|key| labels.get(key).map(String::as_str))
 }
 
-/// A text as the value of a label: what may not stand in one is `-`, as other systems that label GPUs have it.
+/// Converts a text to a label value: characters that are not allowed become `-`, as GPU feature discovery does.
 fn value(text: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let kept = text.chars().map(|c| if allowed(c) { c } else { '-' });

@@ -1,4 +1,4 @@
-//! What is wrong with a field of something that was written.
+//! Error about one field of a document or request.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -6,19 +6,19 @@ use alloc::string::{String, ToString};
 
 use crate::error_code::ErrorCode;
 
-/// A field that may not hold what it holds.
+/// Error about one field of a document or request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct FieldError {
     /// Stable code, such as `invalid_memory`.
     pub code: ErrorCode,
-    /// Where, such as `resources.memory`.
+    /// Path of the field, such as `resources.memory`.
     pub field: String,
-    /// What is wrong with which value, and the way out.
+    /// Explanation with the value, and what to write instead.
     pub message: String,
 }
 
-/// Between the parts of an error in a deserializer's words. What a message quotes is escaped, so none has it.
+/// Separates the parts of an error inside a deserializer's message. Quoted texts are escaped and never contain it.
 const MARK: char = '\u{1}';
 
 impl FieldError {
@@ -30,8 +30,7 @@ impl FieldError {
         }
     }
 
-    /// The error as one of a deserializer, whose readers find it again by [`FieldError::from_serde`]: a deserializer's
-    /// error has words alone, and no code.
+    /// Packs the error into a deserializer's error, which can carry only text; [`FieldError::from_serde`] unpacks it.
     pub fn into_serde<E: serde::de::Error>(self) -> E {
         let Self {
             code,
@@ -44,8 +43,7 @@ impl FieldError {
         ))
     }
 
-    /// The error in a deserializer's words, if it is one of a field. The field is named from where the deserializer that
-    /// wrapped it began.
+    /// Unpacks an error from a deserializer's message. The field is relative to the deserializer that packed it.
     pub fn from_serde(words: &str) -> Option<Self> {
         let mut parts = words.strip_prefix(MARK)?.split(MARK);
         let (code, field, message) = (parts.next()?, parts.next()?, parts.next()?);
@@ -54,7 +52,7 @@ impl FieldError {
         Some(Self::new(*code, field, message))
     }
 
-    /// The same of a field of what stands at `path`. A path that names the field already is taken for the whole.
+    /// Prefixes the field with `path`, unless `path` already ends with it.
     #[must_use]
     pub fn below(self, path: &str) -> Self {
         let field = match (path, self.field.as_str()) {

@@ -1,5 +1,5 @@
-//! Why a GPU is not to be granted, as its host sees it: the same words on the link, in the log and in the API. A GPU of
-//! which nothing is said here is fit to be granted.
+//! Faults that keep a GPU from being granted, as its host reports them; used on the link, in the log and in the API. A
+//! GPU without a fault may be granted.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -7,45 +7,45 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// Processes of one GPU that are named. More say nothing more to an admin who looks for one to begin with.
+/// Most process ids that a fault lists.
 pub const MAX_NAMED_PIDS: usize = 16;
 
-/// What is wrong with a GPU.
+/// Fault of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GpuFault {
-    /// It is kept back until it is seen free, or until an admin lets it in again.
+    /// The GPU is withheld until it is seen free or an admin restores it.
     Quarantined {
-        /// One clause for people, such as `its memory is held by pid 4711`.
+        /// Cause as a clause for people, such as `its memory is held by pid 4711`.
         why: String,
-        /// The processes that hold it, where some were seen.
+        /// Processes that hold the GPU, if any were seen.
         pids: Vec<u32>,
     },
-    /// Processes that are no step's use it.
+    /// Processes that belong to no step use the GPU.
     Foreign {
-        /// Which.
+        /// Ids of the processes.
         pids: Vec<u32>,
     },
-    /// It does not answer: it has fallen off the bus.
+    /// The GPU does not answer: it has fallen off the bus.
     Lost,
 }
 
-/// What is wrong with the GPUs of a host, by UUID: all that is wrong, each time that it is told.
+/// Faults by GPU UUID. Every report is complete.
 pub type GpuFaults = BTreeMap<String, GpuFault>;
 
-/// How a host stands that has GPUs. It implies all that was said before it.
+/// State of a host's GPUs. Each report replaces all earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GpuStates {
-    /// What is wrong with which GPU.
+    /// Faults by GPU UUID.
     pub faults: GpuFaults,
-    /// Why the host as a whole is to take no more work, where it is.
+    /// Reason why the whole host should take no more work, if any.
     pub drain: Option<String>,
 }
 
 impl GpuFault {
-    /// One word for tables.
+    /// One-word name for tables.
     pub const fn as_str(&self) -> &'static str {
         match self {
             GpuFault::Quarantined { .. } => "quarantined",
@@ -71,7 +71,7 @@ impl fmt::Display for GpuFault {
     }
 }
 
-/// Processes as a sentence names them: `pid 7`, `pids 7 and 9`.
+/// Formats process ids in a sentence: `pid 7`, `pids 7 and 9`.
 pub struct PidList<'a>(pub &'a [u32]);
 
 impl fmt::Display for PidList<'_> {

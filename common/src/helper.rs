@@ -1,5 +1,4 @@
-//! What the supervisor and `sluice-helper` say to each other. Both are of one installation, so nothing here is kept for an
-//! older one.
+//! Interface between the supervisor and `sluice-helper`. Both belong to one installation, so no compatibility is kept.
 
 use alloc::format;
 use alloc::string::String;
@@ -11,97 +10,97 @@ use serde::{Deserialize, Serialize};
 
 use crate::output::STREAMS;
 
-/// The mode that moves what processes hold on GPUs.
+/// Mode that moves GPU memory of processes to the host and back.
 pub const CHECKPOINT: &str = "checkpoint";
-/// The mode that removes what a user of an attempt has left on the host.
+/// Mode that removes what an attempt's user left on the host.
 pub const REMOVE_LEFTOVERS: &str = "remove-left";
-/// The mode that writes the output of steps.
+/// Mode that writes the output of steps.
 pub const WRITE_OUTPUT: &str = "write-output";
 
-/// The mode that reads the supervisor's config.
+/// Mode that reads the supervisor's config.
 pub const READ_CONFIG: &str = "read-config";
-/// The mode that finds out who steps run as.
+/// Mode that resolves the users that steps run as.
 pub const FIND_USERS: &str = "find-users";
-/// The mode that prints the config.
+/// Mode that prints the config.
 pub const SHOW_CONFIG: &str = "show-config";
 
-/// Option of [`CHECKPOINT`]: replaces the loader's choice of the driver's library.
+/// Option of [`CHECKPOINT`]: path of the driver library, instead of the loader's choice.
 pub const LIBRARY: &str = "library";
-/// Option of [`CHECKPOINT`]: replaces the search for the tool.
+/// Option of [`CHECKPOINT`]: path of the checkpoint tool, instead of a search.
 pub const TOOL: &str = "tool";
-/// Option of [`CHECKPOINT`]: how long a process may take to come to rest.
+/// Option of [`CHECKPOINT`]: time limit for locking a process.
 pub const LOCK_TIMEOUT: &str = "lock-timeout-ms";
 
-/// What is left of a user in the kernel, for [`REMOVE_LEFTOVERS`], which runs as that user: a frame. Behind it are the paths of
-/// files and directories, as many as there are, each with a NUL at its end.
+/// Kernel objects left by a user, for [`REMOVE_LEFTOVERS`], which runs as that user. Sent as a frame, followed by the
+/// paths of left files and directories, each terminated by NUL.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leftovers {
-    /// Objects of System V, by their numbers.
+    /// System V objects by id.
     pub ipc: Vec<(IpcKind, i32)>,
-    /// Whether the kernel may hold keys of it.
+    /// Whether the kernel may hold keys of the user.
     pub keys: bool,
 }
 
-/// What of System V's.
+/// Kinds of System V IPC objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IpcKind {
-    /// Shared memory.
+    /// Shared memory segment.
     Memory,
-    /// Semaphores.
+    /// A set of semaphores.
     Semaphores,
-    /// A queue of messages.
+    /// A message queue.
     Messages,
 }
 
-/// Most bytes of [`Leftovers`]: more objects than a kernel has of each kind by default.
+/// Largest [`Leftovers`] in bytes: more objects than a kernel has of each kind by default.
 pub const MAX_LEFTOVERS_BYTES: usize = 4 * 1024 * 1024;
 
-/// How a process stands with its GPUs.
+/// Checkpoint state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckpointState {
-    /// It may use them.
+    /// The process may use its GPUs.
     Running,
-    /// It waits as soon as it calls them.
+    /// The process blocks as soon as it calls the GPU driver.
     Locked,
-    /// It holds nothing on them.
+    /// The process holds nothing on its GPUs.
     Checkpointed,
-    /// It has come to harm on the way, and can go nowhere from here.
+    /// The checkpoint or restore failed; the process cannot continue.
     Failed,
 }
 
-/// Why a call was in vain.
+/// Error of a checkpoint call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckpointError {
-    /// This host has no way to do it.
+    /// The host cannot checkpoint processes.
     #[error("{0}")]
     Unsupported(String),
-    /// The driver could and would not.
+    /// The driver refused the call.
     #[error("{0}")]
     Refused(String),
-    /// It was not done in the time that was given to it.
+    /// The process did not lock in time.
     #[error("process {0} did not come to rest in time")]
     TimedOut(u32),
 }
 
-/// What [`CHECKPOINT`] is to do.
+/// Actions of [`CHECKPOINT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckpointAction {
-    /// Tell how processes stand.
+    /// Report the state of processes.
     Probe,
-    /// Move what they hold away from GPUs.
+    /// Move GPU memory of processes to the host.
     Suspend,
-    /// Move back what was moved.
+    /// Move memory back to the GPUs.
     Resume,
-    /// The same, where nobody knows how far it had come.
+    /// Restore from whatever state an interrupted action left.
     Undo,
 }
 
 impl CheckpointAction {
     const ALL: [Self; 4] = [Self::Probe, Self::Suspend, Self::Resume, Self::Undo];
 
-    /// As it is written on the command line.
+    /// Name on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Probe => "probe",
@@ -127,64 +126,66 @@ impl FromStr for CheckpointAction {
     }
 }
 
-/// What became of one process: a line that [`CHECKPOINT`] prints.
+/// Result for one process: a line that [`CHECKPOINT`] prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointResult {
-    /// Which.
+    /// Id of the process.
     pub pid: u32,
-    /// How it stands now, where that is known.
+    /// State of the process, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<CheckpointState>,
-    /// Why it could not be done.
+    /// Error, if the action failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<CheckpointError>,
 }
 
-/// Descriptors that come with the beginning of a job: pipe and file of each stream, and the file of marks
+/// Number of descriptors passed when a job begins: pipe and file of each stream, and the file of marks
 /// ([`crate::output::MARKS_FILE`]).
 pub const JOB_FDS: usize = 2 * STREAMS.len() + 1;
 
-/// Bytes of a [`WriterMessage`].
+/// Length of an encoded [`WriterMessage`] in bytes.
 pub const MESSAGE_BYTES: usize = 18;
 
-/// A message between supervisor and [`WRITE_OUTPUT`].
+/// Message between the supervisor and [`WRITE_OUTPUT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriterMessage {
-    /// One of [`kind`].
+    /// Kind of message, see [`kind`].
     pub kind: u8,
-    /// The number of a job, which is the output of one attempt.
+    /// Number of the job, which is the output of one attempt.
     pub job: u64,
-    /// Place of a stream in [`STREAMS`], for the kinds that are about one.
+    /// Index in [`STREAMS`], for kinds that concern one stream.
     pub stream: u8,
-    /// What the kind says; 0 for others.
+    /// Payload as the kind defines it, otherwise 0.
     pub value: u64,
 }
 
 /// Kinds of messages.
 pub mod kind {
-    /// To the writer: a job begins, with [`super::JOB_FDS`] descriptors. The value is how many bytes of each stream are
-    /// kept.
+    /// To the writer: start a job with [`super::JOB_FDS`] descriptors. The value is the number of bytes kept per
+    /// stream.
     pub const BEGIN: u8 = b'b';
-    /// To the writer: what has been given to the job by now is to be written.
+    /// To the writer: write everything received for the job so far.
     pub const FLUSH: u8 = b'f';
-    /// To the writer: all has been given to the job.
+    /// To the writer: no more data will come for the job.
     pub const END: u8 = b'e';
-    /// The writer's answer to [`FLUSH`]: it is written, or its file takes nothing now.
+    /// Answer to [`FLUSH`]: the data is written, or its file cannot be written now.
     pub const FLUSHED: u8 = b'd';
-    /// The writer's answer to [`END`]: all that was given is written.
+    /// Answer to [`END`]: all data is written.
     pub const WRITTEN: u8 = b'w';
-    /// The writer's answer to [`END`]: some of it could not be written.
+    /// Answer to [`END`]: some data could not be written.
     pub const LOST: u8 = b'l';
-    /// Of the writer's own accord: the file of a job takes nothing.
+    /// Unsolicited: the file of a job cannot be written.
     pub const STALLED: u8 = b's';
-    /// The same, once a job: the oldest part of a stream is dropped from now on. The value is the offset of what is kept.
+    /// Unsolicited, once per job: the oldest part of a stream is dropped from now on. The value is the offset of the
+    /// first byte kept.
     pub const DROPPED: u8 = b'p';
-    /// The same, once a job: the oldest part of a stream cannot be dropped. The value is the kernel's error number.
+    /// Unsolicited, once per job: the oldest part of a stream cannot be dropped. The value is the kernel's error
+    /// number.
     pub const NOT_DROPPED: u8 = b'n';
 }
 
 impl WriterMessage {
-    /// One of a kind that says nothing but which job.
+    /// A message without stream and value.
     pub fn new(kind: u8, job: u64) -> Self {
         Self {
             kind,
@@ -194,7 +195,7 @@ impl WriterMessage {
         }
     }
 
-    /// Its bytes.
+    /// Encodes the message.
     pub fn to_bytes(self) -> [u8; MESSAGE_BYTES] {
         let mut bytes = [self.kind; MESSAGE_BYTES];
         bytes[1..9].copy_from_slice(&self.job.to_le_bytes());
@@ -203,7 +204,7 @@ impl WriterMessage {
         bytes
     }
 
-    /// The message of these bytes; `None` if they have another length.
+    /// Decodes a message; `None` if the length is wrong.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         let (job, rest) = rest.split_first_chunk()?;

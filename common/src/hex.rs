@@ -1,17 +1,17 @@
-//! Hashes, keys and drawn ids as hexadecimal digits, in lower case. What a text stands for is its owner's.
+//! Hexadecimal encoding and decoding, lower case.
 
 use alloc::string::String;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// Two digits for each byte.
+/// Encodes each byte as two digits.
 pub fn encode(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
     let pairs = bytes.iter().map(|byte| [byte >> 4, byte & 15]);
     pairs.flatten().map(digit).collect()
 }
 
-/// The `N` bytes that a text of exactly `2 * N` digits, of either case, stands for; `None` where it is something else.
+/// Decodes exactly `2 * N` digits of either case; `None` for any other text.
 pub fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     if pairs.len() != N || !rest.is_empty() {

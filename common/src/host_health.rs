@@ -1,33 +1,32 @@
-//! What a host says of itself: how it is by its own health check, in the same words from the supervisor to the agent and
-//! from the agent to the coordinator, and whether its supervisor answers. A host that has not been checked says nothing of
-//! its health.
+//! Health of a host as reported by its own health check, and whether its supervisor answers. A host without a health
+//! check reports no health.
 
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
-/// What the last checks of a host say.
+/// Result of the latest health checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HostHealth {
-    /// Nothing is wrong, as far as anybody looks.
+    /// The checks found no problem.
     Fit,
-    /// It is to take no more work: a clause for people, such as `/scratch is read-only`.
+    /// The host must take no more work; holds the cause as a clause, such as `/scratch is read-only`.
     Unfit(String),
 }
 
-/// Whether the supervisor of a host answers its agent. Without it nothing starts, stops or is seen to end there.
+/// Whether the supervisor answers its agent. Without a supervisor nothing can start or stop on the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SupervisorState {
-    /// It answers.
+    /// The supervisor answers.
     Responding,
-    /// It has answered this agent and does not answer now. The sentence says why and what to do on the host.
+    /// The supervisor has answered this agent before and does not now. Holds the cause and what to do on the host.
     Unresponsive(String),
-    /// It has not answered since the agent started, so the agent does not know which attempts the host has. The sentence is
-    /// like that of `Away`.
+    /// The supervisor has not answered since the agent started, so the agent does not know the host's attempts. Holds
+    /// the cause and what to do on the host.
     NeverSeen(String),
 }
 
 impl SupervisorState {
-    /// Why it does not answer; `None` where it does.
+    /// Why the supervisor does not answer; `None` if it does.
     pub fn unresponsive_reason(&self) -> Option<&str> {
         match self {
             Self::Responding => None,

@@ -1,7 +1,7 @@
-//! What a host has, as its agent found it: the same types for `sluice detect`, the link, the store and the API.
+//! Inventory of a host as detected by its agent; the same types serve `sluice detect`, the link, the store and the API.
 //!
-//! [`Inventory`] is what stays the same while nobody touches the host: it is stored, and a change of it is a fact in the
-//! log. [`Readings`] are what changes by itself: they are sent now and then, kept in memory alone and never decided on.
+//! [`Inventory`] changes only if someone changes the host: it is stored, and a change of it is a record. [`Readings`]
+//! change all the time: they are sent periodically, kept only in memory, and no decision depends on them.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -16,64 +16,64 @@ use crate::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB, megabytes_down};
 use crate::device::DeviceNode;
 use crate::nearest::nearest;
 
-/// One host, as seen at one moment.
+/// Hardware and software of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Inventory {
     /// Kernel release, such as `6.1.0-18-amd64`.
     pub kernel: String,
-    /// The operating system by its own name, such as `Debian GNU/Linux 12 (bookworm)`.
+    /// Name of the operating system, such as `Debian GNU/Linux 12 (bookworm)`.
     #[serde(default)]
     pub os: String,
     /// Processor architecture, such as `x86_64`.
     pub arch: String,
     /// Processor model as the kernel names it.
     pub cpu_model: String,
-    /// Physical cores; 0 where the kernel does not tell.
+    /// Number of physical cores; 0 if unknown.
     #[serde(default)]
     pub cores: u32,
-    /// Logical processors that steps may use.
+    /// Number of logical processors available to steps.
     pub cpus: u32,
-    /// Memory that steps may use, in bytes.
+    /// Memory available to steps, in bytes.
     pub memory_bytes: u64,
     /// Disk space below the state directory, in bytes.
     pub storage_bytes: u64,
-    /// What can be done to the processes of a step here, and by which means.
+    /// Capabilities of the host and the mechanism that provides each.
     #[serde(default)]
     pub capabilities: BTreeMap<Capability, Mechanism>,
-    /// Version of the NVIDIA driver, where one answers.
+    /// Version of the NVIDIA driver, if it answers.
     pub driver: Option<String>,
-    /// The highest version of CUDA that the driver serves, such as `12.8`.
+    /// Highest CUDA version that the driver supports, such as `12.8`.
     #[serde(default)]
     pub cuda: Option<String>,
-    /// What can be granted, in the driver's order: whole GPUs, and in place of one that is cut the instances of it.
+    /// Grantable GPUs in the driver's order; a GPU in MIG mode is replaced by its instances.
     pub gpus: Vec<Gpu>,
-    /// What could not be read and why, in words for an admin. Empty where everything answered.
+    /// Properties that could not be detected, with reasons. Empty if everything answered.
     pub notes: Vec<String>,
-    /// What its admin keeps from steps for the host itself. It is taken off `cpus` and `memory_bytes` already.
+    /// Resources reserved for the host itself; already subtracted from `cpus` and `memory_bytes`.
     #[serde(default)]
     pub reserve: Reserve,
-    /// By what this machine is told from another that has a copy of its disk.
+    /// Digests that distinguish this machine from one with a copy of its disk.
     #[serde(default)]
     pub machine: MachineIdentity,
 }
 
-/// Marks of a machine. They leave the host as digests only: what they are made of is the host's own.
+/// Identity of a machine. Contains only digests, so that the original values never leave the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "Machine"))]
 #[serde(default)]
 pub struct MachineIdentity {
-    /// Of the id that its system was given (`/etc/machine-id`). Empty if it has none.
+    /// Digest of `/etc/machine-id`. Empty if there is none.
     pub id: String,
-    /// Of the addresses that its network hardware was built with.
+    /// Digests of the permanent addresses of the network hardware.
     pub addresses: BTreeSet<String>,
 }
 
 impl MachineIdentity {
-    /// Whether two hosts are two machines for sure. One card that both have makes them one: others may be new, or not
-    /// found yet while a host is being booted. Ids decide only if one of the two has no hardware to tell it by, because a
-    /// copy of a disk has the same id, and a machine that is installed anew another.
+    /// Whether two hosts are certainly two machines. One shared network card makes them the same machine, because other
+    /// cards may be new or not detected yet at boot. Machine ids decide only if one host reports no card: a copied disk
+    /// has the same id, and a reinstalled machine another.
     pub fn differs_from(&self, before: &Self) -> bool {
         if !self.addresses.is_empty() && !before.addresses.is_empty() {
             return self.addresses.is_disjoint(&before.addresses);
@@ -82,25 +82,25 @@ impl MachineIdentity {
     }
 }
 
-/// What of a host steps are not given.
+/// Resources reserved for the host itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Reserve {
-    /// Logical processors.
+    /// Number of logical processors.
     pub cpus: u32,
     /// Memory, in bytes.
     pub memory_bytes: u64,
 }
 
 impl Reserve {
-    /// Whether steps are given all that there is.
+    /// Whether nothing is reserved.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// One GPU, or one instance of a GPU that is cut by MIG: what a step can be granted.
+/// A GPU or MIG instance that a step can be granted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -108,72 +108,72 @@ impl Reserve {
     schemars(rename = "InventoryGpu")
 )]
 pub struct Gpu {
-    /// The driver's index at the time of the report; instances have that of their GPU. It may change over a reboot;
-    /// the UUID does not.
+    /// The driver's index at the time of the report; an instance has that of its GPU. May change at a reboot, unlike
+    /// the UUID.
     pub index: u32,
-    /// What a step is given it by, such as `GPU-8932f937-...` or `MIG-...`.
+    /// UUID by which a step is given the GPU, such as `GPU-8932f937-...` or `MIG-...`.
     pub uuid: String,
-    /// Where it sits, such as `0000:17:00.0`.
+    /// PCI address, such as `0000:17:00.0`.
     #[serde(default)]
     pub pci: Option<String>,
-    /// The model as NVML names it, such as `NVIDIA H100 80GB HBM3`.
+    /// Model as NVML names it, such as `NVIDIA H100 80GB HBM3`.
     pub model: String,
-    /// The platform that its model maps to, such as `h100`.
+    /// Platform derived from the model, such as `h100`.
     #[serde(default)]
     pub platform: String,
     /// Total memory in bytes.
     pub memory_bytes: u64,
-    /// What it is an instance of; `None` for a whole GPU.
+    /// Parent GPU and profile of a MIG instance; `None` for a whole GPU.
     #[serde(default)]
     pub mig: Option<MigInstance>,
-    /// UUIDs of the whole GPUs of this host that NVLink reaches from it, directly or through switches.
+    /// UUIDs of the host's whole GPUs reachable over NVLink, directly or through switches.
     #[serde(default)]
     pub nvlink: Vec<String>,
-    /// The NUMA node that it is attached to.
+    /// NUMA node of the GPU.
     #[serde(default)]
     pub numa_node: Option<u32>,
-    /// Whether errors in its memory are corrected; `None` where the driver does not tell.
+    /// Whether ECC is enabled; `None` if unknown.
     #[serde(default)]
     pub ecc: Option<bool>,
-    /// The device nodes through which a step reaches it; those of an instance begin with that of its GPU.
+    /// Device nodes that a step uses; those of an instance begin with its GPU's.
     #[serde(default)]
     pub devices: Vec<DeviceNode>,
 }
 
-/// Of which GPU an instance is a part.
+/// Parent and profile of a MIG instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "Mig"))]
 pub struct MigInstance {
-    /// Its profile, such as `1g.10gb`.
+    /// MIG profile, such as `1g.10gb`.
     pub profile: String,
-    /// UUID of the whole GPU.
+    /// UUID of the parent GPU.
     pub parent: String,
 }
 
-/// Something that can be done to all processes of a step at once.
+/// Operation that a host supports on all processes of a step at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Capability {
-    /// Ending them, whatever they do about it.
+    /// Kill all processes, whatever they do.
     Kill,
-    /// Stopping and continuing them.
+    /// Freeze and thaw the processes.
     Freeze,
-    /// Keeping them from devices that they were not given.
+    /// Restrict access to devices that were not granted.
     Devices,
-    /// Sharing out processor time.
+    /// Share CPU time by weight and limit it.
     Cpu,
-    /// Limiting memory.
+    /// Limit memory use.
     Memory,
-    /// Limiting how many there are.
+    /// Limit the number of processes.
     Pids,
-    /// Having them run on some processors and on no others.
+    /// Pin processes to CPU cores.
     Cpuset,
 }
 
 impl Capability {
-    /// Every capability, in the order in which they are shown.
+    /// All capabilities, in display order.
     pub const ALL: [Capability; 7] = [
         Capability::Kill,
         Capability::Freeze,
@@ -198,7 +198,7 @@ impl Capability {
     }
 }
 
-/// A word that names no capability.
+/// Error for a word that is not a capability.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is no capability: {}", word.escape_debug(), capability_hint(word))]
 pub struct UnknownCapability {
@@ -230,18 +230,18 @@ impl fmt::Display for Capability {
     }
 }
 
-/// By which means a [`Capability`] is had, best first.
+/// Mechanism that provides a [`Capability`], best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mechanism {
-    /// A control group of version 2.
+    /// Control groups version 2.
     Cgroup2,
-    /// A controller of version 1.
+    /// Control groups version 1.
     Cgroup1,
-    /// A signal to the process group, and a search for those that left it.
+    /// Signals to the process group, plus a search for processes that left it.
     ProcessGroup,
-    /// Not at all.
+    /// The capability is not available.
     None,
 }
 
@@ -264,8 +264,8 @@ impl fmt::Display for Mechanism {
 }
 
 impl Inventory {
-    /// Which of these the host does not have by any means. To end processes a signal to their group is a means too,
-    /// though the weakest: whoever requires `kill` wants what was started to be stopped, which it is by each of them.
+    /// The required capabilities that the host lacks. A process group counts as a mechanism for `kill`, though it is
+    /// the weakest one.
     pub fn missing_capabilities(&self, required: &BTreeSet<Capability>) -> BTreeSet<Capability> {
         let has = |capability: &Capability| {
             let how = self.capabilities.get(capability);
@@ -275,7 +275,7 @@ impl Inventory {
         missing.copied().collect()
     }
 
-    /// What steps may ask of this host, in units of the resource keys.
+    /// Capacity of the host in units of the resource keys.
     pub fn capacity(&self) -> Amounts {
         Amounts::new()
             .with(GPU, self.gpus.len() as u64)
@@ -285,52 +285,52 @@ impl Inventory {
     }
 }
 
-/// What changes by itself.
+/// Latest measurements of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Readings {
-    /// Of the host.
+    /// Measurements of the host itself.
     pub host: HostReading,
-    /// Of each GPU that answers, whole ones that are cut and their instances alike.
+    /// Measurements of each GPU that answers, including parent GPUs and their MIG instances.
     pub gpus: Vec<GpuReading>,
 }
 
-/// What changes by itself on a host.
+/// Measurements of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HostReading {
-    /// The load average of one minute, in thousandths.
+    /// Load average over one minute, in thousandths.
     pub load_milli: u64,
-    /// Memory that could be had without swapping, in bytes.
+    /// Memory available without swapping, in bytes.
     pub memory_available_bytes: u64,
     /// Free disk space below the state directory, in bytes.
     pub storage_free_bytes: u64,
 }
 
-/// What changes by itself on a GPU or an instance. `None` where the driver does not tell.
+/// Measurements of a GPU or MIG instance. `None` if the driver does not report the value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GpuReading {
-    /// Whose: of a GPU or of an instance.
+    /// UUID of the GPU or instance.
     pub uuid: String,
     /// Memory in use, in bytes.
     pub memory_used_bytes: Option<u64>,
     /// Free memory, in bytes.
     pub memory_free_bytes: Option<u64>,
-    /// Part of the last moments in which something ran on it, in percent.
+    /// Share of recent time in which the GPU was busy, in percent.
     pub utilization_percent: Option<u32>,
     /// Temperature of the chip in degrees Celsius.
     pub temperature_celsius: Option<u32>,
-    /// Power drawn, in milliwatts.
+    /// Power draw, in milliwatts.
     pub power_milliwatts: Option<u32>,
-    /// Power that it may draw, in milliwatts.
+    /// Power limit, in milliwatts.
     pub power_limit_milliwatts: Option<u32>,
-    /// Errors in memory that were corrected since the driver was loaded.
+    /// Corrected memory errors since the driver was loaded.
     pub ecc_corrected: Option<u64>,
-    /// Errors in memory that could not be corrected since the driver was loaded.
+    /// Uncorrected memory errors since the driver was loaded.
     pub ecc_uncorrected: Option<u64>,
-    /// How often each XID was raised since the agent began to listen.
+    /// Number of events per XID since the agent started to listen.
     pub xids: BTreeMap<u64, u64>,
-    /// Processes that use it; `None` where the driver does not tell.
+    /// Processes that use the GPU; `None` if unknown.
     pub processes: Option<Vec<GpuProcess>>,
 }
 
@@ -340,7 +340,7 @@ pub struct GpuReading {
 pub struct GpuProcess {
     /// Process id, in the namespace of the driver's library.
     pub pid: u32,
-    /// Memory that it holds on the GPU, in bytes; `None` where the driver does not tell.
+    /// GPU memory of the process, in bytes; `None` if unknown.
     pub memory_bytes: Option<u64>,
 }
 

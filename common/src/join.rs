@@ -1,12 +1,11 @@
-//! How a host that has no certificate yet gets one, and how a node gets its next.
+//! Messages by which a host gets its first certificate and a node its next one.
 //!
-//! Joining has a protocol of its own ([`JOIN_ALPN`]) on the coordinator's port, on which no certificate is asked for.
-//! The host knows the authority's fingerprint from the line that an admin gave it, and says nothing before the
-//! coordinator has shown a certificate under that authority. Then it opens one stream, sends a [`JoinRequest`] and is
-//! answered by a [`JoinReply`].
+//! Joining uses its own protocol ([`JOIN_ALPN`]) on the coordinator's port, without a client certificate. The host
+//! knows the authority's fingerprint from the join line and sends nothing until the coordinator has presented a
+//! certificate under that authority. Then it opens one stream, sends a [`JoinRequest`] and receives a [`JoinReply`].
 //!
-//! A linked node keeps a stream of kind [`StreamKind::Certificates`](crate::wire::StreamKind) open: the coordinator says
-//! there which authorities are to be trusted, and the node asks there for its next certificate.
+//! A linked node keeps a stream of kind [`StreamKind::Certificates`](crate::wire::StreamKind) open: the coordinator
+//! announces trusted authorities there, and the node requests its next certificate.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,19 +15,19 @@ use serde::{Deserialize, Serialize};
 use crate::credential::Fingerprint;
 use crate::id::{NodeName, PoolName};
 
-/// ALPN name of joining.
+/// ALPN name of the join protocol.
 pub const JOIN_ALPN: &[u8] = b"sluice-join/1";
 
-/// Largest frame of somebody who has no certificate, in bytes: a request takes some hundred.
+/// Largest frame from a host without a certificate, in bytes. A request takes a few hundred.
 pub const MAX_JOIN_FRAME_BYTES: usize = 16 * 1024;
 
-/// Largest answer, in bytes: a certificate and as many authorities as a cluster may have beside each other.
+/// Largest reply, in bytes: a certificate and as many authorities as a cluster may trust at once.
 pub const MAX_JOIN_REPLY_BYTES: usize = 256 * 1024;
 
-/// The secret of a join token.
+/// Length of a join token's secret, in bytes.
 pub const SECRET_BYTES: usize = 32;
 
-/// A secret, shown to nobody.
+/// Secret of a join token; hidden in `Debug` output.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinSecret(pub [u8; SECRET_BYTES]);
 
@@ -38,66 +37,66 @@ impl fmt::Debug for JoinSecret {
     }
 }
 
-/// What a host that wants in says.
+/// Request of a host to join the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRequest {
-    /// The agent's build, for people.
+    /// Version of the agent, for people.
     pub version: String,
-    /// Of the token.
+    /// Secret of the join token.
     pub secret: JoinSecret,
-    /// The name that it wants to have.
+    /// Requested node name.
     pub node: NodeName,
-    /// The pool that its config names, if it names one.
+    /// The pool in the host's config, if any.
     pub pool: Option<PoolName>,
-    /// A signing request (PKCS #10, DER) by the key that it made for itself. The names in it do not count.
+    /// Signing request (PKCS #10, DER) for a key that the host generated. Names in it are ignored.
     pub request: Vec<u8>,
 }
 
-/// The answer.
+/// Reply to a [`JoinRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JoinReply {
-    /// It is in.
+    /// The host has joined.
     Joined(Credentials),
-    /// It is not.
+    /// The host may not join.
     Refused {
-        /// Why, and what would help.
+        /// Why, and what to do next.
         message: String,
-        /// Whether the same again may be answered otherwise later.
+        /// Whether the same request may succeed later.
         later: bool,
     },
 }
 
-/// By what a node shows who it is, and knows who the coordinator is. Nothing of it is secret.
+/// Certificates of a node. Nothing here is secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credentials {
-    /// The certificate, followed by those between it and the authority, in PEM form.
+    /// The node's certificate followed by intermediate ones, as PEM.
     pub certificate: String,
-    /// The authorities that are to be trusted, in PEM form.
+    /// Trusted authorities, as PEM.
     pub authorities: String,
 }
 
-/// From a node, on its stream for certificates.
+/// Request of a node for its next certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateRequest {
-    /// A signing request (PKCS #10, DER) by the key that it made for the purpose.
+    /// Signing request (PKCS #10, DER) for a new key.
     pub request: Vec<u8>,
 }
 
-/// To a node, on its stream for certificates.
+/// Message to a node on its stream for certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CertificateMessage {
-    /// Which authorities are to be trusted from now on. Said first, and whenever they change.
+    /// Authorities to trust from now on. Sent first, and after every change.
     Authorities {
-        /// All of them, in PEM form.
+        /// All trusted authorities, as PEM.
         pem: String,
-        /// The one that issues now; `None` where this coordinator does not issue.
+        /// The authority that issues certificates; `None` if this coordinator does not issue.
         issuing: Option<Fingerprint>,
     },
-    /// The answer to a request.
+    /// Reply with the requested certificate.
     Certificate(Credentials),
-    /// The answer to a request that is refused; the node may ask again later.
+    /// Reply to a refused request; the node may ask again later.
     Refused {
-        /// Why.
+        /// Reason of the refusal.
         message: String,
     },
 }

@@ -1,6 +1,5 @@
-//! Labels of nodes: `key=value` words by which admins and filters group hosts. The grammar is that of Kubernetes
-//! labels, so that what somebody writes there can be written here. Who may set one, and which of two wins, is decided
-//! elsewhere.
+//! Labels in the grammar of Kubernetes: `key=value` pairs by which admins and selectors group objects. Callers decide
+//! who may set a label and which of two wins.
 
 use core::fmt;
 use core::str::FromStr;
@@ -8,65 +7,65 @@ use core::str::FromStr;
 use alloc::string::{String, ToString};
 use serde::{Deserialize, Serialize};
 
-/// The longest name (the part of a key after its `/`) and the longest value, in bytes.
+/// Longest name (the part of a key after `/`) and longest value, in bytes.
 const MAX_PART_BYTES: usize = 63;
 
-/// The longest prefix of a key, in bytes: that of a DNS name.
+/// Longest prefix of a key, in bytes: that of a DNS name.
 const MAX_PREFIX_BYTES: usize = 253;
 
-/// How much of what was written a message shows.
+/// Number of characters that messages quote.
 const SHOWN_CHARS: usize = 80;
 
-/// What is wrong with a label.
+/// Error for a label key or value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
-    /// The part of a key after its `/` is no name.
+    /// The part of a key after `/` is not a name.
     #[error(
         "label key `{key}`: {wrong}; a key is a name such as `zone`, or `PREFIX/NAME` such as `example.com/zone`"
     )]
     Name {
-        /// What was written.
+        /// The rejected key, escaped.
         key: String,
-        /// What is wrong with it.
+        /// Problem with the name.
         wrong: LabelPartError,
     },
-    /// The part of a key before its `/` is no DNS name.
+    /// The part of a key before `/` is not a DNS name.
     #[error(
         "label key `{key}`: write what stands before `/` as a DNS name of at most {MAX_PREFIX_BYTES} bytes, in lower \
          case, such as `example.com`"
     )]
     Prefix {
-        /// What was written.
+        /// The rejected key, escaped.
         key: String,
     },
-    /// The value.
+    /// The value is not valid.
     #[error("label value `{value}`: {wrong}")]
     Value {
-        /// What was written.
+        /// The rejected value, escaped.
         value: String,
-        /// What is wrong with it.
+        /// Problem with the value.
         wrong: LabelPartError,
     },
 }
 
-/// What is wrong with a name or a value.
+/// Error for a name or a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelPartError {
-    /// Nothing stands there.
+    /// The text is empty.
     #[error("it is empty")]
     Empty,
-    /// It is too long.
+    /// The text has more than 63 bytes.
     #[error("it has {0} bytes, and {MAX_PART_BYTES} are the most")]
     TooLong(usize),
-    /// A character that may stand nowhere.
+    /// A character is not allowed.
     #[error("`{}` may not stand in it: use letters, digits, `-`, `_` and `.`", .0.escape_default())]
     Character(char),
-    /// It begins or ends with one of `-`, `_`, `.`.
+    /// The text begins or ends with one of `-`, `_`, `.`.
     #[error("it must begin and end with a letter or digit")]
     Edge,
 }
 
-/// A name or a value that is not empty.
+/// Checks a name or a non-empty value.
 fn check_part(text: &str) -> Result<(), LabelPartError> {
     if text.is_empty() {
         return Err(LabelPartError::Empty);
@@ -97,13 +96,13 @@ fn is_dns_name(text: &str) -> bool {
     text.len() <= MAX_PREFIX_BYTES && text.split('.').all(is_part)
 }
 
-/// A text as it may stand in a message: cut, and without anything that a terminal would obey.
+/// Shortens and escapes a text for a message.
 fn shown(text: &str) -> String {
     let shown = text.chars().take(SHOWN_CHARS);
     shown.flat_map(char::escape_default).collect()
 }
 
-/// The key of a label.
+/// Key of a label, such as `zone` or `example.com/zone`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(with = "String"))]
@@ -111,10 +110,10 @@ fn shown(text: &str) -> String {
 pub struct LabelKey(String);
 
 impl LabelKey {
-    /// Checks `text`.
+    /// Validates `text`.
     ///
     /// # Errors
-    /// Where it is no key, with what is wrong.
+    /// If it is not a valid key.
     pub fn new(text: impl Into<String>) -> Result<Self, LabelError> {
         let text = text.into();
         let (prefix, name) = match text.split_once('/') {
@@ -137,7 +136,7 @@ impl LabelKey {
     }
 }
 
-/// The value of a label; may be empty.
+/// Value of a label; may be empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(with = "String"))]
@@ -145,10 +144,10 @@ impl LabelKey {
 pub struct LabelValue(String);
 
 impl LabelValue {
-    /// Checks `text`.
+    /// Validates `text`.
     ///
     /// # Errors
-    /// Where it is no value, with what is wrong.
+    /// If it is not a valid value.
     pub fn new(text: impl Into<String>) -> Result<Self, LabelError> {
         let text = text.into();
         if !text.is_empty() {
@@ -199,22 +198,22 @@ macro_rules! as_text {
 as_text!(LabelKey);
 as_text!(LabelValue);
 
-/// What somebody wants of one label, as the command line writes it: `KEY=VALUE`, or `KEY-` for none.
+/// Change of one label as the CLI writes it: `KEY=VALUE` to set, `KEY-` to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LabelChange {
-    /// The label is to have this value.
+    /// Set the label to this value.
     Set(LabelKey, LabelValue),
-    /// There is to be no such label.
+    /// Remove the label.
     Remove(LabelKey),
 }
 
-/// A change of a label that cannot be read.
+/// Error for a text that is not a label change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelChangeError {
-    /// Neither of its forms.
+    /// The text has neither form.
     #[error("`{0}`: write KEY=VALUE to set a label, or KEY- to remove one")]
     Form(String),
-    /// The key or the value.
+    /// The key or value is not valid.
     #[error(transparent)]
     Label(#[from] LabelError),
 }
@@ -234,14 +233,14 @@ impl FromStr for LabelChange {
 }
 
 impl LabelChange {
-    /// Whose value is to change.
+    /// Key of the label.
     pub fn key(&self) -> &LabelKey {
         match self {
             Self::Set(key, _) | Self::Remove(key) => key,
         }
     }
 
-    /// The new value; `None` for no such label.
+    /// The new value; `None` if the label is removed.
     pub fn value(&self) -> Option<&LabelValue> {
         match self {
             Self::Set(_, value) => Some(value),

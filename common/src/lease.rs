@@ -1,8 +1,8 @@
-//! Leases that only the cluster can give. The supervisor draws a challenge, the agent carries it to the coordinator with
-//! a heartbeat, and carries back what the coordinator has signed. So an agent can delay a lease and never extend it: the
-//! supervisor counts the lease from the moment when it drew the challenge, by its own clock.
+//! Signed leases. The supervisor generates a challenge, the agent carries it to the coordinator with a heartbeat and
+//! returns the signed lease. The supervisor counts the lease from the moment it generated the challenge, by its own
+//! clock, so an agent can delay a lease but never extend it.
 //!
-//! Who signs and who verifies is not decided here: these are the words that both must agree on.
+//! This module defines only the format; the coordinator signs and the supervisor verifies.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,7 +15,7 @@ use crate::hex;
 use crate::id::NodeName;
 use crate::time::Span;
 
-/// Random bytes that a supervisor has drawn and will recognise once.
+/// Random bytes that a supervisor generated and accepts once.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Challenge(pub [u8; 16]);
 
@@ -25,12 +25,12 @@ impl fmt::Debug for Challenge {
     }
 }
 
-/// The public half of the Ed25519 key by which a cluster signs leases.
+/// Public half of the Ed25519 key with which a cluster signs leases.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseKey(pub [u8; 32]);
 
 impl LeaseKey {
-    /// The key that 64 hexadecimal digits stand for; `None` if the text is something else.
+    /// Parses 64 hexadecimal digits; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         hex::decode(text.trim()).map(Self)
     }
@@ -48,21 +48,21 @@ impl fmt::Debug for LeaseKey {
     }
 }
 
-/// What is signed.
+/// The signed content of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseGrant {
-    /// The node whose heartbeat was answered.
+    /// Node whose heartbeat was answered.
     pub node: NodeName,
-    /// What that heartbeat carried.
+    /// Challenge of that heartbeat.
     pub challenge: Challenge,
-    /// How long attempts may run on, counted from when the supervisor drew the challenge.
+    /// Time that attempts may run, counted from the generation of the challenge.
     pub lease: Span,
-    /// How long stopping an attempt whose lease has passed may take.
+    /// Time limit for stopping an attempt whose lease has expired.
     pub stop_limit: Span,
 }
 
 impl LeaseGrant {
-    /// The bytes under the signature. Lines, of which none can hold a line feed.
+    /// The signed bytes. Fields are separated by line feeds, which none can contain.
     pub fn signed_bytes(&self) -> Vec<u8> {
         let text: String = format!(
             "sluice lease 1\n{}\n{}\n{}\n{}\n",
@@ -75,13 +75,13 @@ impl LeaseGrant {
     }
 }
 
-/// A grant with its signature.
+/// A lease with its signature.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedLease {
-    /// What is signed.
+    /// The signed content.
     pub grant: LeaseGrant,
-    /// By which key.
+    /// Public key of the signer.
     pub key: LeaseKey,
-    /// The signature, in two halves.
+    /// Ed25519 signature, in two halves.
     pub signature: [[u8; 32]; 2],
 }

@@ -1,9 +1,9 @@
-//! The words that every Sluice program speaks: ids, amounts, the step, its states and reasons, what a host has, and
-//! the messages between coordinator, agent and supervisor.
+//! Shared types of all Sluice programs: ids, amounts, steps with their states and reasons, host inventories, and the
+//! messages between coordinator, agent and supervisor.
 //!
-//! Nothing here does I/O, reads a clock or draws randomness; being `no_std` it could not. Types that users write
-//! (`request`, `api`) are apart from types that programs send each other (`wire`, `supervision`): the first are
-//! self-describing and forgiving to evolve, the second travel in a compact encoding that cannot skip a field.
+//! The crate is `no_std`, so nothing here does I/O, reads a clock or draws randomness. Types for users (`request`,
+//! `api`) use self-describing formats that evolve easily. Types for messages between programs (`wire`, `supervision`)
+//! use a compact encoding that cannot skip fields.
 #![no_std]
 
 extern crate alloc;

@@ -1,14 +1,14 @@
-//! "Did you mean": the known word that is nearest to one that nobody knows.
+//! Suggestions for misspelled words ("did you mean").
 
 use alloc::vec::Vec;
 
-/// The word among `known` that takes fewest edits to reach from `word`, if it is near enough to be worth suggesting
-/// (at most a third of the letters differ, or one is the beginning of the other).
+/// Returns the candidate with the smallest edit distance to `word`, if it is close enough to suggest: at most a third
+/// of the letters differ, or one is a prefix of the other.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let mut best: Option<(usize, &str)> = None;
     for candidate in known {
         let distance = edits(word, candidate);
-        // `gpus` means what begins with `gpu`.
+        // Suggest `gpu_count` for `gpus`.
         let stem = word.strip_suffix('s').unwrap_or(word);
         let prefix =
             stem.len() >= 3 && (candidate.starts_with(stem) || word.starts_with(candidate));
@@ -20,17 +20,17 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     best.map(|(_, candidate)| candidate)
 }
 
-/// The field that a deserializer did not know and the nearest one that it does, read off serde's own sentence
-/// (``unknown field `x`, expected one of `a`, `b` ``). `None` where the sentence is another.
+/// Extracts an unknown field and its nearest known field from serde's message (``unknown field `x`, expected one of
+/// `a`, `b` ``). `None` for any other message.
 pub fn unknown_field(message: &str) -> Option<(&str, Option<&str>)> {
     let (_, rest) = message.split_once("unknown field `")?;
     let (field, rest) = rest.split_once('`')?;
-    // What stands between backticks after the comma are the known fields.
+    // The known fields stand between backticks after the comma.
     let known = rest.split('`').skip(1).step_by(2);
     Some((field, nearest(field, known)))
 }
 
-/// Levenshtein's distance, one row at a time.
+/// Levenshtein distance, computed row by row.
 fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,28 +1,28 @@
-//! How the output of an attempt lies on its host: the names of its files, and the marks that say how much of the oldest
-//! part was dropped. The supervisor makes them, its writer of output writes them, the agent reads them by itself.
+//! On-disk format of an attempt's output: file names, and marks that record how much of the oldest part was dropped.
+//! The supervisor creates the files, `sluice-helper` writes them and the agent reads them.
 //!
-//! A file of marks is as long as one mark for each stream, from its making on: a mark is written over in place, so that
-//! a disk without room does not keep the writer from making room.
+//! The file of marks has a fixed size from its creation and marks are overwritten in place, so that a full disk cannot
+//! keep the writer from dropping output.
 //!
-//! The oldest part is dropped by punching a hole, so that the offsets of what is kept stay what they are. The mark is written
-//! *before* the hole is made: a reader that reads first and asks for the mark then never takes the zeros of a hole for output.
+//! The oldest part is dropped by punching a hole, so offsets stay valid. The mark is written *before* the hole is
+//! punched: a reader that reads data first and the mark second never mistakes zeros of a hole for output.
 
 use crate::wire::LogStream;
 
-/// The file of marks in an attempt's directory.
+/// File of marks in an attempt's directory.
 pub const MARKS_FILE: &str = "dropped";
 
-/// Bytes of one mark.
+/// Length of one mark in bytes.
 pub const MARK_BYTES: usize = 16;
 
-/// Bytes of a file of marks.
+/// Length of the file of marks in bytes.
 pub const MARKS_BYTES: usize = STREAMS.len() * MARK_BYTES;
 
-/// Every stream, in the order of its mark.
+/// All streams, in the order of their marks.
 pub const STREAMS: [LogStream; 2] = [LogStream::Stdout, LogStream::Stderr];
 
 impl LogStream {
-    /// The name of its file in an attempt's directory; what is no output has none.
+    /// File name in an attempt's directory; `Exec` has no file there.
     pub const fn file_name(self) -> &'static str {
         match self {
             LogStream::Stdout => "stdout",
@@ -31,19 +31,19 @@ impl LogStream {
         }
     }
 
-    /// Where its mark begins in the file of marks.
+    /// Offset of the stream's mark in the file of marks.
     pub const fn mark_at(self) -> u64 {
         match self {
             LogStream::Stdout => 0,
             LogStream::Stderr => MARK_BYTES as u64,
-            // Beyond the marks: nothing of it is kept, so nothing is dropped.
+            // Beyond the marks: no output of `Exec` is stored.
             LogStream::Exec => MARKS_BYTES as u64,
         }
     }
 }
 
-/// A mark: the bytes before this offset were dropped. Written twice, the second time inverted, so that a reader who
-/// looks while it is being written sees that it is half.
+/// Encodes a mark: bytes before this offset were dropped. The offset is written twice, the second time inverted, so
+/// that a reader detects a half-written mark.
 pub fn mark(first_kept: u64) -> [u8; MARK_BYTES] {
     let mut bytes = [0; MARK_BYTES];
     bytes[..8].copy_from_slice(&first_kept.to_le_bytes());
@@ -51,7 +51,7 @@ pub fn mark(first_kept: u64) -> [u8; MARK_BYTES] {
     bytes
 }
 
-/// What a mark says; `None` where it is half.
+/// Decodes a mark; `None` if half-written.
 pub fn read_mark(bytes: [u8; MARK_BYTES]) -> Option<u64> {
     let [value, check] = [0, 8].map(|at| {
         let half = bytes[at..at + 8].try_into();

@@ -1,6 +1,6 @@
-//! The platform that a GPU model maps to: a short name that policies, steps and people use. It is derived from the
-//! model's name and no list is closed: a model that nobody knows yet gets a name of its own. Platforms that admins write
-//! are in `platform/spec.rs`, the ranges that stand in them in `platform/range.rs`.
+//! Platforms: short names for kinds of hardware, used in policies and steps. Each GPU model maps to a platform derived
+//! from its name, so unknown models get one too. Platforms declared by admins are in `platform/spec.rs`, the ranges in
+//! them in `platform/range.rs`.
 
 pub mod range;
 pub mod spec;
@@ -13,24 +13,23 @@ use crate::id::{NameError, PlatformName};
 /// Longest platform name, in bytes.
 const MAX_SLUG_BYTES: usize = 63;
 
-/// What a step asks for that takes any hardware.
+/// Request for any hardware.
 pub const ANY: &str = "any";
 
 /// The platform of hosts without GPUs.
 pub const CPU: &str = "cpu";
 
-/// The platform of GPUs that tell no model.
+/// Platform of GPUs whose model is unknown.
 pub const GENERIC_GPU: &str = "gpu";
 
-/// The platforms that a step asks for, the one that it likes best first: names with `,` between them. Nothing where it
-/// takes `any`.
+/// Parses a comma-separated list of platforms, most preferred first. Returns an empty list if it contains `any`.
 ///
 /// # Errors
-/// The first that is no name.
+/// The first word that is not a platform name.
 pub fn parse_platforms(text: &str) -> Result<Vec<PlatformName>, NameError> {
     let mut names: Vec<PlatformName> = Vec::new();
     for word in text.split(',').map(str::trim) {
-        // Vendors write models in capitals, and names of platforms have none.
+        // Vendors write models in capitals; platform names are lower case.
         let word = word.to_ascii_lowercase();
         let name = PlatformName::new(&*word)?;
         if word == ANY {
@@ -43,7 +42,7 @@ pub fn parse_platforms(text: &str) -> Result<Vec<PlatformName>, NameError> {
     Ok(names)
 }
 
-/// The platform of a GPU by its slug.
+/// Platform for a slug; [`GENERIC_GPU`] if the slug is not a valid name.
 pub fn from_slug(slug: &str) -> PlatformName {
     let name = PlatformName::new(slug);
     name.unwrap_or_else(|_| named(GENERIC_GPU))
@@ -58,15 +57,15 @@ fn named(text: &str) -> PlatformName {
     PlatformName::new(text).expect("it follows the rule for names")
 }
 
-/// Words of a model's name that do not tell one product from another.
+/// Words of a model name that are ignored.
 const VENDOR: [&str; 3] = ["nvidia", "tesla", "geforce"];
 
-/// The platform of a GPU model as NVML names it: `NVIDIA A100-SXM4-80GB` is `a100`, `NVIDIA H100 80GB HBM3` is `h100`,
-/// `NVIDIA L40S` is `l40s`, `NVIDIA GeForce RTX 4090` is `rtx-4090`, `Quadro RTX 6000` is `quadro-rtx-6000`.
+/// Derives the platform of a GPU model as NVML names it: `NVIDIA A100-SXM4-80GB` is `a100`, `NVIDIA H100 80GB HBM3` is
+/// `h100`, `NVIDIA L40S` is `l40s`, `NVIDIA GeForce RTX 4090` is `rtx-4090`, `Quadro RTX 6000` is `quadro-rtx-6000`.
 ///
-/// A name whose first word beyond the vendor's holds letters and then digits (`A100-SXM4-80GB`, `H200`, `GB200`) is a
-/// data centre product and is called by that word up to its first `-`; of any other all words count, but those that say
-/// how much memory it has. Lower-case letters, digits and `-`, at most 63 bytes; empty where the model is.
+/// If the first word after the vendor is letters followed by digits (`A100-SXM4-80GB`, `H200`, `GB200`), the model is a
+/// data centre product and that word up to its first `-` is the platform. Otherwise all words count except memory
+/// sizes. The result has lower-case letters, digits and `-`, at most 63 bytes, and is empty if the model is.
 pub fn slug(model: &str) -> String {
     let words = model.split_whitespace().map(str::to_ascii_lowercase);
     let mut words = words
@@ -81,7 +80,7 @@ pub fn slug(model: &str) -> String {
     tidy(&name)
 }
 
-/// Letters, then digits, then at most a letter or two: `a100`, `h200`, `l40s`, `t4`, `gb200`, `v100`.
+/// Matches letters, digits and at most two letters: `a100`, `h200`, `l40s`, `t4`, `gb200`, `v100`.
 fn is_product(word: &str) -> bool {
     let digits = word.trim_start_matches(|c: char| c.is_ascii_lowercase());
     let rest = digits.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -93,7 +92,7 @@ fn is_product(word: &str) -> bool {
         && rest.bytes().all(|b| b.is_ascii_lowercase())
 }
 
-/// Such as `80gb`.
+/// Matches memory sizes such as `80gb`.
 fn is_memory(word: &str) -> bool {
     word.strip_suffix("gb")
         .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))

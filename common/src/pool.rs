@@ -1,5 +1,5 @@
-//! What an admin decides of a pool and of a subject in it: the one shape in which it is written, asked for, kept and shown.
-//! Platforms are apart (`platform/spec.rs`). What may be written is checked by the coordinator's core, which applies it.
+//! Specs of pools and policies, used in documents, requests, records and responses alike. Platforms are in
+//! `platform/spec.rs`. The coordinator's core validates and applies them.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -17,13 +17,13 @@ use crate::pool_rules::{StepDefaults, StepMaxima};
 use crate::step::OnPreempt;
 use crate::time::Span;
 
-/// Amounts by key, as somebody wrote them: zeros count.
+/// Amounts by resource key as written; zeros are kept.
 pub type ResourceTable = BTreeMap<ResourceKey, u64>;
 
-/// A platform in the list of its pool.
+/// A platform in its pool's list.
 pub type NamedPlatform = SpecDocument<PlatformItemId, PlatformSpec>;
 
-/// A pool as somebody writes it. The default lets everything in as it is.
+/// Spec of a pool. The default accepts every step unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -32,44 +32,44 @@ pub type NamedPlatform = SpecDocument<PlatformItemId, PlatformSpec>;
 )]
 #[serde(deny_unknown_fields, default)]
 pub struct PoolSpec {
-    /// For people.
+    /// Free text for people.
     pub description: String,
-    /// Capacity by key, where it is declared; what is not is what its nodes report.
+    /// Declared capacity by key; for other keys the nodes' capacities are added up.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub capacity: ResourceTable,
-    /// For how long after its start a run is spared by others' priority and reclaim, such as `10m`; `0s` where absent.
+    /// Time after its start during which a run is protected from preemption by priority and reclaim, such as `10m`;
+    /// `0s` if absent.
     #[serde(with = "span_or_zero")]
     #[cfg_attr(feature = "schema", schemars(schema_with = "nullable_if_read"))]
     pub min_runtime: Span,
-    /// Capabilities that its nodes must have, such as `kill` or `devices`; one that lacks any gets no new work.
+    /// Capabilities that nodes must have, such as `kill` or `devices`; a node that lacks one gets no new work.
     #[serde(deserialize_with = "parse_texts")]
     pub require: BTreeSet<Capability>,
-    /// What whoever submits to it is told while it takes no new steps; it takes them where absent.
+    /// Message to submitters while the pool accepts no new steps; the pool accepts steps if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<String>,
-    /// What holds for its steps where they say nothing themselves.
+    /// Defaults for settings that steps leave open.
     #[serde(skip_serializing_if = "StepDefaults::is_empty")]
     pub defaults: StepDefaults,
-    /// What its steps may say at most.
+    /// Upper bounds on settings of steps.
     #[serde(skip_serializing_if = "StepMaxima::is_empty")]
     pub max: StepMaxima,
-    /// What may happen to its steps when they must give way; anything where it is empty.
+    /// Permitted actions on preemption; all if empty.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub on_preempt_allowed: BTreeSet<OnPreempt>,
-    /// The documents of assertions that its steps must keep.
+    /// Validations that steps must pass.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub validations: Vec<ValidationName>,
-    /// The platform of its steps that name none; any where it is absent.
+    /// Platform of steps that name none; any if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_platform: Option<PlatformName>,
-    /// What becomes of a request for a platform that it declares and of which it has no host: `reject`, or `wait`.
+    /// Action on a request for a declared platform without hosts: `reject` or `wait`.
     #[serde(skip_serializing_if = "UnmatchedPlatform::is_reject")]
     pub unmatched_platform: UnmatchedPlatform,
-    /// The platforms that it declares, and no others. Where they are absent it declares those alone that documents of
-    /// their own declare in the same call.
+    /// Complete list of declared platforms. If absent, only platforms that separate documents of the same call declare.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub platforms: Option<Vec<NamedPlatform>>,
-    /// Templates that lie under its steps, the lowest first.
+    /// Templates applied to the pool's steps, lowest first.
     #[serde(
         deserialize_with = "parse_texts",
         skip_serializing_if = "Vec::is_empty"
@@ -78,13 +78,13 @@ pub struct PoolSpec {
 }
 
 impl PoolSpec {
-    /// Whether a mode of giving way is allowed.
+    /// Whether a step may choose this action on preemption.
     pub fn allows(&self, mode: OnPreempt) -> bool {
         self.on_preempt_allowed.is_empty() || self.on_preempt_allowed.contains(&mode)
     }
 }
 
-/// The text of a span, which may be `null` where it is read.
+/// Schema of a span; allows `null` in requests only.
 #[cfg(feature = "schema")]
 fn nullable_if_read(schemas: &mut schemars::SchemaGenerator) -> schemars::Schema {
     match schemas.contract().is_deserialize() {
@@ -93,7 +93,7 @@ fn nullable_if_read(schemas: &mut schemars::SchemaGenerator) -> schemars::Schema
     }
 }
 
-/// The binding of a subject to a pool.
+/// Policy of a subject in a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -102,11 +102,11 @@ fn nullable_if_read(schemas: &mut schemars::SchemaGenerator) -> schemars::Schema
 )]
 #[serde(deny_unknown_fields, default)]
 pub struct PolicySpec {
-    /// Higher is preferred.
+    /// Priority of the subject; higher goes first.
     pub priority: u64,
-    /// What is kept for the subject, by key; a key that is not named counts as 0.
+    /// Reserved amounts by key; 0 for keys not named.
     pub reserved: ResourceTable,
-    /// What it may use at most, by key; a key that is not named is bounded by the pool alone.
+    /// Limits by key; for keys not named only the pool bounds the subject.
     pub limit: ResourceTable,
 }
 
@@ -115,12 +115,12 @@ impl PolicySpec {
         self.reserved.contains_key(key) || self.limit.contains_key(key)
     }
 
-    /// Keys that it names, in either table.
+    /// Keys named in either table.
     pub fn keys(&self) -> impl Iterator<Item = &ResourceKey> {
         self.reserved.keys().chain(self.limit.keys())
     }
 
-    /// How much of a key is reserved; `None` where the key does not count in the tests of reserved share.
+    /// Reserved amount of a key; `None` if the key does not count in shares.
     pub fn reserved(&self, key: &str) -> Option<u64> {
         match self.reserved.get(key) {
             Some(reserved) => Some(*reserved),
@@ -129,7 +129,7 @@ impl PolicySpec {
         }
     }
 
-    /// How much of a key may be used at most; `None` where the pool alone bounds it.
+    /// Limit of a key; `None` if only the pool bounds it.
     pub fn limit(&self, key: &str) -> Option<u64> {
         self.limit.get(key).copied()
     }

@@ -1,5 +1,5 @@
-//! The rules of a pool over what is submitted to it: whether it takes anything now, what holds where a step says
-//! nothing, and what it may say at most. The coordinator's core applies them.
+//! Rules of a pool for the steps submitted to it: defaults, maxima and availability. The coordinator's core applies
+//! them.
 
 use core::fmt;
 
@@ -10,27 +10,27 @@ use crate::processors::CpuMode;
 use crate::step::OnPreempt;
 use crate::time::Span;
 
-/// A setting of a step that its pool has a say in.
+/// Setting of a step for which its pool may have a default or a maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Setting {
-    /// How long it may run.
+    /// Longest run time.
     Timeout,
-    /// How long it may wait for its units.
+    /// Longest time in the queue.
     QueueTimeout,
-    /// Between the stop signal and the kill.
+    /// Time between the stop signal and the kill.
     GracePeriod,
-    /// How often it is tried again.
+    /// Number of retries after own failures.
     Retries,
-    /// What happens when it must give way.
+    /// Action taken on preemption.
     OnPreempt,
-    /// How it has its processors.
+    /// Mode in which the step gets its CPU cores.
     CpuMode,
 }
 
 impl Setting {
-    /// All of them.
+    /// All settings, in order of declaration.
     pub const ALL: [Setting; 6] = [
         Setting::Timeout,
         Setting::QueueTimeout,
@@ -40,7 +40,7 @@ impl Setting {
         Setting::CpuMode,
     ];
 
-    /// The field of a step as the API writes it.
+    /// Name of the step's field in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Setting::Timeout => "timeout",
@@ -59,7 +59,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// What holds for steps of a pool where they say nothing themselves; what is absent here too is as it is anywhere.
+/// Defaults for settings that steps leave open; absent fields fall back to the built-in defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -68,38 +68,38 @@ impl fmt::Display for Setting {
 )]
 #[serde(deny_unknown_fields, default)]
 pub struct StepDefaults {
-    /// How long it may run, such as `2h`. Steps of `work: inference` and `work: notebook` do not take it.
+    /// Longest run time, such as `2h`. Does not apply to `work: inference` and `work: notebook`.
     #[serde(with = "optional_span", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<alloc::string::String>"))]
     pub timeout: Option<Span>,
-    /// How long it may wait for its units, such as `10m`.
+    /// Longest time in the queue, such as `10m`.
     #[serde(with = "optional_span", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<alloc::string::String>"))]
     pub queue_timeout: Option<Span>,
-    /// Between the stop signal and the kill, such as `30s`.
+    /// Time between the stop signal and the kill, such as `30s`.
     #[serde(with = "optional_span", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<alloc::string::String>"))]
     pub grace_period: Option<Span>,
-    /// How often it is tried again after a failure of its own. Steps that say their kind of `work` have its number.
+    /// Number of retries after own failures. Steps that set `work` use its number instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
-    /// What happens when it must give way.
+    /// Action taken on preemption.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_preempt: Option<OnPreempt>,
-    /// How it has its processors. Steps that ask for none take no `weight`, and those that ask for parts of one, or for
-    /// none, are not `pinned`.
+    /// Mode in which steps get their CPU cores. `weight` does not apply to steps that request no cores, `pinned` only
+    /// to those that request whole cores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_mode: Option<CpuMode>,
 }
 
 impl StepDefaults {
-    /// Whether it says nothing.
+    /// Whether nothing is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What steps of a pool may say at most; what is absent has no bound here.
+/// Upper bounds on settings of steps; absent fields have no bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -108,44 +108,44 @@ impl StepDefaults {
 )]
 #[serde(deny_unknown_fields, default)]
 pub struct StepMaxima {
-    /// How long it may run, such as `2d`.
+    /// Longest run time, such as `2d`.
     #[serde(with = "optional_span", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<alloc::string::String>"))]
     pub timeout: Option<Span>,
-    /// How long it may wait for its units, such as `1h`.
+    /// Longest time in the queue, such as `1h`.
     #[serde(with = "optional_span", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<alloc::string::String>"))]
     pub queue_timeout: Option<Span>,
-    /// Between the stop signal and the kill, such as `2m`.
+    /// Longest time between the stop signal and the kill, such as `2m`.
     #[serde(with = "optional_span", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<alloc::string::String>"))]
     pub grace_period: Option<Span>,
-    /// How often it is tried again after a failure of its own.
+    /// Most retries after own failures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
 }
 
 impl StepMaxima {
-    /// Whether it says nothing.
+    /// Whether nothing is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// How a pool stands for whoever submits to it.
+/// Availability of a pool for submitters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PoolStatus {
-    /// A host of it at least is heard.
+    /// At least one host is connected.
     #[default]
     Online,
-    /// None of its hosts is heard, or there are none: steps are accepted and wait.
+    /// No host is connected, or there is none: steps are accepted and wait.
     Offline,
-    /// It takes no new steps; those that wait or run go on.
+    /// New steps are refused; queued and running steps continue.
     Maintenance,
-    /// The coordinator was brought back from an earlier time: steps are accepted, and none starts until hosts have told what
-    /// they run.
+    /// The coordinator was restored from an earlier state: steps are accepted, but none starts until hosts have
+    /// reported what they run.
     Recovering,
 }
 

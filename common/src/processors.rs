@@ -1,4 +1,4 @@
-//! Processors: how a step has them, and sets of them as the kernel writes them.
+//! CPU cores: allocation modes of steps, and sets of cores in the kernel's notation.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -7,28 +7,28 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The highest number of a processor that is taken: above what any kernel is built for (`NR_CPUS` is 8192 at most).
+/// Highest processor number that is accepted, above any kernel's limit (`NR_CPUS` is at most 8192).
 const MAX_PROCESSOR: u32 = 16_383;
 
-/// A whole processor.
+/// Thousandths in a whole core.
 pub(crate) const MCPU_A_CORE: u64 = 1_000;
 
-/// How a step has the processors that it asks for by `resources.cpu_count`.
+/// Mode in which a step gets the cores that it requests by `resources.cpu_count`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CpuMode {
-    /// It uses no more time of processors than that, though others be idle.
+    /// At most the requested CPU time, even if other cores are idle.
     #[default]
     Limit,
-    /// It has that part of them while others want them too, and more while they are idle.
+    /// The requested share of contended CPU time, and more while cores are idle.
     Weight,
-    /// So many whole processors are its own: it runs on them and nowhere else, and no other step that is pinned does.
+    /// Whole cores of its own: the step runs only on these, and no other pinned step does.
     Pinned,
 }
 
 impl CpuMode {
-    /// Every mode, in the order in which they are shown.
+    /// All modes, in display order.
     pub const ALL: [CpuMode; 3] = [CpuMode::Limit, CpuMode::Weight, CpuMode::Pinned];
 
     /// The name as the API writes it.
@@ -40,7 +40,7 @@ impl CpuMode {
         }
     }
 
-    /// Whether a step can have so many thousandths of a processor in this way.
+    /// Whether this amount, in thousandths of a core, can be allocated in the mode.
     pub fn suits(self, mcpu: u64) -> bool {
         match self {
             CpuMode::Limit => true,
@@ -49,7 +49,7 @@ impl CpuMode {
         }
     }
 
-    /// Whether it is what holds where nothing is said.
+    /// Whether this is the default mode.
     pub fn is_default(&self) -> bool {
         *self == CpuMode::default()
     }
@@ -61,12 +61,12 @@ impl fmt::Display for CpuMode {
     }
 }
 
-/// Logical processors by the kernel's numbers; written as the kernel does, such as `0-3,8`.
+/// Set of logical processors, formatted as the kernel does, such as `0-3,8`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CpuSet(BTreeSet<u32>);
 
-/// A text that is no set of processors.
+/// Error for a text that is not a set of processors.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is no list of processors, such as `0-3,8`, with numbers up to {MAX_PROCESSOR}", text.escape_debug())]
 pub struct CpuSetError {
@@ -74,32 +74,32 @@ pub struct CpuSetError {
 }
 
 impl CpuSet {
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many.
+    /// Number of processors in the set.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether this one is among them.
+    /// Whether the set contains a processor.
     pub fn contains(&self, processor: u32) -> bool {
         self.0.contains(&processor)
     }
 
-    /// Their numbers, in order.
+    /// Processor numbers in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         self.0.iter().copied()
     }
 
-    /// Whether all of them are in another set.
+    /// Whether all processors are in `other`.
     pub fn is_subset(&self, other: &CpuSet) -> bool {
         self.0.is_subset(&other.0)
     }
 
-    /// Whether none of them is in another set.
+    /// Whether no processor is in `other`.
     pub fn is_disjoint(&self, other: &CpuSet) -> bool {
         self.0.is_disjoint(&other.0)
     }

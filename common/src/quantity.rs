@@ -1,18 +1,18 @@
-//! Amounts in the words of people: cores instead of thousandths, memory in the unit in which it is sold. Messages and
-//! tables say them by this; numbers that programs read keep the unit of their key.
+//! Formats amounts for people: cores instead of thousandths, memory in units of 1024. Used in messages and tables;
+//! values for programs keep the unit of their key.
 
 use alloc::format;
 use alloc::string::{String, ToString};
 
 use crate::amount::{BYTES_PER_MEGABYTE, MCPU, MEMORY_MB, STORAGE_MB};
 
-/// Bytes of a mebibyte.
+/// Bytes in a mebibyte.
 const MEBIBYTE: u128 = 1 << 20;
 
-/// So many digits after the point tell two amounts of memory apart that differ by a unit or two of their key.
+/// Fraction digits that distinguish amounts of memory one unit apart.
 const DIGITS: u32 = 3;
 
-/// So much of a key: `4 gpu`, `2.5 cores`, `16GiB of memory`.
+/// Formats an amount with its resource: `4 gpu`, `2.5 cores`, `16GiB of memory`.
 pub fn quantity(key: &str, amount: u64) -> String {
     let figure = figure(key, amount);
     match key {
@@ -24,7 +24,7 @@ pub fn quantity(key: &str, amount: u64) -> String {
     }
 }
 
-/// The same where it is added to what there is: `2.5 more cores`, `16GiB more of memory`.
+/// Formats a missing amount: `2.5 more cores`, `16GiB more of memory`.
 pub fn additional(key: &str, amount: u64) -> String {
     let figure = figure(key, amount);
     match key {
@@ -36,7 +36,7 @@ pub fn additional(key: &str, amount: u64) -> String {
     }
 }
 
-/// The amount alone: `2.5`, `16GiB`.
+/// Formats only the amount: `2.5`, `16GiB`.
 pub fn figure(key: &str, amount: u64) -> String {
     match key {
         MCPU => cores(amount),
@@ -45,7 +45,7 @@ pub fn figure(key: &str, amount: u64) -> String {
     }
 }
 
-/// What a key counts: `cores`, `memory`.
+/// Name of the resource: `cores`, `memory`, or the key itself.
 pub fn resource_noun(key: &str) -> &str {
     match key {
         MCPU => "cores",
@@ -55,25 +55,25 @@ pub fn resource_noun(key: &str) -> &str {
     }
 }
 
-/// Thousandths of a core as cores: `500` is `0.5`.
+/// Formats thousandths of a core as cores: `500` is `0.5`.
 pub fn cores(mcpu: u64) -> String {
     decimal(u128::from(mcpu), 1000, 3)
 }
 
-/// Units of 10^6 bytes in powers of 1024, with at most so many digits after the point.
+/// Formats units of 10^6 bytes in units of 1024, with at most `digits` fraction digits.
 pub fn megabytes(mb: u64, digits: u32) -> String {
     let (unit, name) = unit(mb);
     format!("{}{name}", in_unit(mb, unit, digits))
 }
 
-/// `used/total`, both in the unit of the total.
+/// Formats `used/total`, both in the unit of the total.
 pub fn megabytes_of(used: u64, total: u64, digits: u32) -> String {
     let (unit, name) = unit(total);
     let (used, total) = (in_unit(used, unit, digits), in_unit(total, unit, digits));
     format!("{used}/{total}{name}")
 }
 
-/// The largest unit of which there is a whole one.
+/// Largest unit that is not larger than the amount.
 fn unit(mb: u64) -> (u128, &'static str) {
     let bytes = u128::from(mb) * u128::from(BYTES_PER_MEGABYTE);
     let units = [(1 << 40, "TiB"), (1 << 30, "GiB")];
@@ -90,8 +90,8 @@ fn in_unit(mb: u64, unit: u128, digits: u32) -> String {
     )
 }
 
-/// A number of so many `unit`s with at most so many digits after the point, less the zeros at the end. It is cut, not
-/// rounded: what is short of an amount is not said to be it.
+/// Formats `number / unit` with at most `digits` fraction digits and without trailing zeros. Truncates instead of
+/// rounding, so that an amount never appears sufficient when it is not.
 fn decimal(number: u128, unit: u128, digits: u32) -> String {
     let rest = number % unit * 10_u128.pow(digits) / unit;
     let whole = number / unit;
@@ -113,7 +113,7 @@ mod tests {
             (MCPU, 64_000, "64 cores"),
             (MCPU, 1000, "1 core"),
             (MCPU, 500, "0.5 cores"),
-            // What 16GiB and 512MiB are counted as, rounded up.
+            // Amounts of 16GiB and 512MiB, rounded up.
             (MEMORY_MB, 17_180, "16GiB of memory"),
             (MEMORY_MB, 17_179, "15.999GiB of memory"),
             (MEMORY_MB, 537, "512MiB of memory"),

@@ -1,4 +1,4 @@
-//! Why a step is where it is: a closed list of codes, a sentence for people and the numbers for programs.
+//! Reasons for a step's state: a closed list of codes, a sentence for people and details for programs.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal,)*) => {
-        /// A stable reason code. The list is closed: every one is documented here and shown by the API as text.
+        /// Stable reason code. The list is closed; the API shows each code as text.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub enum ReasonCode {
@@ -16,7 +16,7 @@ macro_rules! codes {
         }
 
         impl ReasonCode {
-            /// Every code there is.
+            /// All codes, in order of declaration.
             pub const ALL: &'static [ReasonCode] = &[$(ReasonCode::$variant),*];
 
             /// The code as the API writes it.
@@ -26,7 +26,7 @@ macro_rules! codes {
                 }
             }
 
-            /// What it means: of a step in which state, and why.
+            /// Meaning of the code: the states that it occurs in, and the cause.
             pub fn meaning(self) -> &'static str {
                 match self {
                     $(ReasonCode::$variant => concat!($($doc),+).trim(),)*
@@ -37,116 +37,118 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Queued: it has not been looked at yet.
+    /// Queued: the scheduler has not considered the step yet.
     Submitted = "submitted",
-    /// Queued: the units are in use; it is its turn as soon as they are free.
+    /// Queued: the requested resources are in use. The step is next as soon as they are free.
     WaitingForUnits = "waiting_for_units",
-    /// Queued: steps that were submitted before it wait for the same hosts.
+    /// Queued: steps submitted earlier wait for the same hosts.
     WaitingForTurn = "waiting_for_turn",
-    /// Queued: the pool never had a node.
+    /// Queued: the pool has never had a node.
     PoolEmpty = "pool_empty",
-    /// Queued: hosts that could hold it are silent, lost, cordoned or drained.
+    /// Queued: hosts that could hold the step are unreachable, lost, cordoned or drained.
     NoLiveHost = "no_live_host",
-    /// Stopping: a part of it on another host failed or was lost.
+    /// Stopping: a part of the step on another host failed or was lost.
     PeerEnded = "peer_ended",
-    /// Queued again: the host that ran it was lost.
+    /// Queued again: the host that ran the step was lost.
     HostLost = "host_lost",
-    /// Queued again: the host that ran it was rebooted.
+    /// Queued again: the host that ran the step was rebooted.
     HostRebooted = "host_rebooted",
-    /// Queued again: the host could not start it, by no fault of the step's, and was closed to new work.
+    /// Queued again: the host could not start the step, through no fault of the step, and was closed to new work.
     HostFailed = "host_failed",
-    /// Queued again: the attempt's lease passed before the coordinator was heard again.
+    /// Queued again: the attempt's lease expired before the coordinator was reachable again.
     LeaseExpired = "lease_expired",
-    /// Queued again: its host never began it. The order came too late or not at all, or the host's supervisor is away.
+    /// Queued again: the host never started the step, because the order came too late or not at all, or because its
+    /// supervisor does not answer.
     NotBegun = "not_begun",
-    /// Queued again after a failure, because it has retries left.
+    /// Queued again after a failure, because the step has retries left.
     Retry = "retry",
-    /// Allocated: a host was chosen and told.
+    /// Allocated: a host was chosen and notified.
     Allocated = "allocated",
-    /// Starting: the host is making its process.
+    /// Starting: the host is creating the step's process.
     Starting = "starting",
-    /// Running: its process runs.
+    /// Running: the step's process runs.
     Running = "running",
-    /// Rejected, or queued where it may wait for a larger host: no remembered host could hold it even when empty.
+    /// Rejected, or queued if the step may wait for a larger host: no known host could hold it even when empty.
     NoHostFits = "no_host_fits",
     /// Queued: the subject's other steps in the pool use up its limit.
     WaitingForLimit = "waiting_for_limit",
-    /// Queued: it is not preemptible, and the subject's other such steps use up what is reserved.
+    /// Queued: the step is not preemptible, and the subject's other such steps use up its reserved share.
     WaitingForReserved = "waiting_for_reserved",
-    /// Queued: its place is promised, and what runs there was told to go.
+    /// Queued: hosts are nominated for the step, and what runs there is being stopped.
     WaitingForRelease = "waiting_for_release",
-    /// Rejected: the subject has no policy in any pool that it may run in.
+    /// Rejected: the subject has no policy in any pool that the step may run in.
     NoPolicy = "no_policy",
-    /// Rejected: it asks for more than the pool has.
+    /// Rejected: the step requests more than the pool has.
     ExceedsPoolCapacity = "exceeds_pool_capacity",
-    /// Rejected: it asks for more than its subject may ever use in the pool.
+    /// Rejected: the step requests more than its subject's limit in the pool.
     ExceedsLimit = "exceeds_limit",
-    /// Rejected: it is not preemptible and asks for more than is reserved for its subject in the pool.
+    /// Rejected: the step is not preemptible and requests more than is reserved for its subject in the pool.
     ExceedsReserved = "exceeds_reserved",
     /// Rejected: the pool does not exist.
     UnknownPool = "unknown_pool",
-    /// Rejected: no pool counts this key.
+    /// Rejected: no pool has this resource key.
     UnknownResource = "unknown_resource",
-    /// Rejected: it asks for something that this version does not do yet.
+    /// Rejected: the step requests something that this version does not support.
     Unsupported = "unsupported",
-    /// Ended: its process exited with code 0.
+    /// Ended: the process exited with code 0.
     Completed = "completed",
-    /// Ended: its process exited with another code.
+    /// Ended: the process exited with another code.
     NonZeroExit = "non_zero_exit",
-    /// Ended: its process died of a signal that Sluice did not send.
+    /// Ended: the process was killed by a signal that Sluice did not send.
     KilledBySignal = "killed_by_signal",
-    /// Ended: the process could not be made (no such command, not executable, no such directory).
+    /// Ended: the process could not be started (no such command, not executable, no such directory).
     StartFailed = "start_failed",
-    /// Ended: nobody saw how. Never taken for success.
+    /// Ended: the exit is unknown. Never counted as success.
     ExitUnknown = "exit_unknown",
-    /// Stopping or ended: somebody cancelled it.
+    /// Stopping or ended: a user cancelled the step.
     Cancelled = "cancelled",
-    /// Stopping or ended: it ran longer than its `timeout`.
+    /// Stopping or ended: the step ran longer than its `timeout`.
     TimedOut = "timed_out",
-    /// Stopping: its host is being drained.
+    /// Stopping: the host is being drained.
     Drained = "drained",
-    /// Stopping or ended: a step that goes before it needed its units.
+    /// Stopping or ended: the step was preempted.
     Preempted = "preempted",
-    /// Ended: the kernel killed it because it had used up its memory, or its host had none left.
+    /// Ended: the kernel killed the step because its memory limit, or its host's memory, was used up.
     OutOfMemory = "out_of_memory",
-    /// Ended: its host stopped it because its files took more of the disk than it was granted, or the most when the disk was nearly full.
+    /// Ended: the host stopped the step because its files took more disk than granted, or the most when the disk was
+    /// nearly full.
     StorageExceeded = "storage_exceeded",
-    /// Stopping, or ended while it has no retries left: a GPU that it was given has fallen off the bus.
+    /// Stopping, or ended if no retries are left: a granted GPU has fallen off the bus.
     GpuLost = "gpu_lost",
-    /// Queued or suspended: somebody suspended it, and it waits for somebody to resume it.
+    /// Queued or suspended: a user suspended the step, and it waits for a user to resume it.
     Held = "held",
-    /// Suspending or suspended: it gives way to another step, frozen.
+    /// Suspending or suspended: the step was preempted and its processes are frozen.
     Suspended = "suspended",
-    /// Resuming: it was granted its place again and is being brought back.
+    /// Resuming: the step was granted its resources again and its processes are being restored.
     Resuming = "resuming",
-    /// Stopping or queued again: somebody wants it to start anew.
+    /// Stopping or queued again: a user asked to requeue the step.
     Requeued = "requeued",
-    /// Stopping or queued again: it was to be frozen or brought back, which could not be done.
+    /// Stopping or queued again: the step could not be suspended or resumed.
     NotSuspended = "not_suspended",
-    /// Stopping or queued again: it was frozen for longer than its `suspend_timeout`.
+    /// Stopping or queued again: the step was suspended for longer than its `suspend_timeout`.
     SuspendTimeout = "suspend_timeout",
-    /// Queued again: the prolog of the host failed, so its program was not started there.
+    /// Queued again: the host's prolog failed, so the program was not started there.
     PrologFailed = "prolog_failed",
-    /// Ended: it waited for its units for longer than its `queue_timeout`.
+    /// Ended: the step was queued for longer than its `queue_timeout`.
     QueueTimeout = "queue_timeout",
-    /// Rejected: a setting of it is more than the pool lets steps have.
+    /// Rejected: a setting exceeds the pool's maximum.
     ExceedsMaximum = "exceeds_maximum",
-    /// Rejected: the pool does not let steps give way as it would.
+    /// Rejected: the pool does not permit the step's `on_preempt`.
     OnPreemptNotAllowed = "on_preempt_not_allowed",
-    /// Rejected: it does not keep an assertion of the pool's validations, or no host of the pool does for it.
+    /// Rejected: the step violates a validation rule of the pool, or no host satisfies the rule.
     ValidationFailed = "validation_failed",
-    /// Rejected: it is to have processors of its own, which the pool does not require its hosts to be able to give.
+    /// Rejected: the step asks for pinned cores, and the pool does not require hosts that can pin.
     CpuModeNotAllowed = "cpu_mode_not_allowed",
-    /// Rejected: it asks for `privileged`, which no template of the pool allows, or hands on.
+    /// Rejected: the step asks for `privileged`, which no template of the pool allows and passes on.
     PrivilegedNotAllowed = "privileged_not_allowed",
-    /// Rejected: it asks for `host_network`, which no template of the pool allows, or hands on.
+    /// Rejected: the step asks for `host_network`, which no template of the pool allows and passes on.
     HostNetworkNotAllowed = "host_network_not_allowed",
-    /// Rejected: it would mount what no template of the pool allows, or hands on.
+    /// Rejected: the step asks for a mount that no template of the pool allows and passes on.
     MountNotAllowed = "mount_not_allowed",
-    /// Rejected: with what the pool's templates add it is larger than a process can be given.
+    /// Rejected: with the pool's templates applied, the step is larger than a process can be given.
     MergeTooLarge = "merge_too_large",
-    /// Queued: the coordinator was brought back from an earlier time, and nothing new starts until hosts have told what they
-    /// run.
+    /// Queued: the coordinator was restored from an earlier state, and nothing new starts until hosts have reported
+    /// what they run.
     Recovering = "recovering",
 }
 
@@ -156,14 +158,14 @@ impl fmt::Display for ReasonCode {
     }
 }
 
-/// One number or word behind a reason.
+/// A number or word in a reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Detail {
-    /// An amount.
+    /// An amount or count.
     Number(u64),
-    /// A name.
+    /// A name or other text.
     Text(String),
 }
 
@@ -179,21 +181,21 @@ impl From<&str> for Detail {
     }
 }
 
-/// Why a step is where it is.
+/// Reason for a step's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reason {
-    /// For programs.
+    /// Code for programs.
     pub code: ReasonCode,
-    /// For people: one sentence, with the numbers, that says what would help where something would.
+    /// One sentence for people with the numbers and, if possible, what to do next.
     pub message: String,
-    /// The numbers and names in the message, by name.
+    /// Numbers and names in the message, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub detail: BTreeMap<String, Detail>,
 }
 
 impl Reason {
-    /// A reason without numbers.
+    /// Makes a reason without details.
     pub fn new(code: ReasonCode, message: impl Into<String>) -> Self {
         Self {
             code,

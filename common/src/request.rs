@@ -1,7 +1,7 @@
-//! A step as somebody wrote it, in JSON or YAML, and the checks that turn it into a [`StepSpec`].
+//! A step as submitted in JSON or YAML, and the validation that turns it into a [`StepSpec`].
 //!
-//! Two layers of refusal: what no field can hold (unknown names, wrong types) is serde's, with unknown fields denied;
-//! what a field may not hold is [`StepRequest::check`]'s, which names field, value and way out.
+//! Errors come from two layers: serde rejects unknown fields and wrong types, and [`StepRequest::check`] rejects
+//! invalid values with the field, the value and what to write instead.
 
 mod command;
 mod cpu_mode;
@@ -35,105 +35,105 @@ use crate::step::{OnPreempt, PriorityClass, StepSpec, WorkKind};
 use crate::template::{LayeredList, Mount, check::check_mounts};
 use crate::time::Span;
 
-/// The body of a submit.
+/// Request body of a submit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct StepRequest {
-    /// What a file of several documents calls this one: `step`, or a kind of work.
+    /// Kind of the document: `step`, or a kind of work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Chosen by the client, so that a repeat is harmless; drawn where absent.
+    /// Step id chosen by the client, so that a repeated submit is harmless; generated if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// For people; the program's name where absent.
+    /// Display name; the program's name if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// On whose behalf; `default` where absent.
+    /// The subject on whose behalf the step is submitted; `default` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// The one pool that it may run in.
+    /// The only pool that the step may run in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// The kind of hardware: a platform, or several with `,` between them, the one that it likes best first; `any` where
-    /// absent.
+    /// Platform, or several separated by `,` with the most preferred first; `any` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub platform: Option<String>,
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Environment.
+    /// Environment variables of the step.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: Environment,
-    /// Absolute path on the host.
+    /// Working directory: an absolute path on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
-    /// How much it takes.
+    /// Requested resources per host.
     pub resources: ResourceSettings,
-    /// On how many hosts; 1 where absent.
+    /// Number of hosts; 1 if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u32>,
-    /// Order among its subject's own steps; 0 where absent.
+    /// Order among the steps of the same subject, higher first; 0 if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
-    /// 0 where absent.
+    /// Number of retries after own failures; 0 if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
-    /// Such as `2h`; none where absent.
+    /// Longest run time, such as `2h`; unlimited if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
-    /// Such as `30s`, which it is where absent.
+    /// Time between the stop signal and the kill; `30s` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_period: Option<String>,
-    /// `requeue` where absent.
+    /// Action taken on preemption; `requeue` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_preempt: Option<OnPreempt>,
-    /// `false` where absent.
+    /// Whether to wait, instead of being rejected, while no host could hold the step; `false` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_pending: Option<bool>,
-    /// Whether giving way to others and losing hosts leave its retries alone (the default); if not, they spend them.
+    /// If true (default), preemptions and lost hosts do not count against `retries`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free_preemptions: Option<bool>,
-    /// Short for `resources.preemptible` and `priority`: `high` and `normal` stay in the reserved share and never give
-    /// way, `low` borrows and does.
+    /// Shorthand for `resources.preemptible` and `priority`: `high` and `normal` stay in the reserved share and are not
+    /// preemptible, `low` borrows and is preemptible.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_class: Option<PriorityClass>,
-    /// What kind of work it does, which says what holds where nothing is written.
+    /// Kind of work, which determines defaults of other fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work: Option<WorkKind>,
-    /// Settings of everything that it belongs to, such as its pipeline: its own go before, field by field.
+    /// Settings inherited from what the step belongs to, such as its pipeline. The step's own fields override them one
+    /// by one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub defaults: Option<Box<StepRequest>>,
-    /// How long it may be frozen before it is stopped and waits to start anew, such as `2h`. One hour where absent, and
-    /// for ever while somebody holds it (`suspend`).
+    /// Longest time suspended before the step is stopped and queued again, such as `2h`. If absent, one hour, or
+    /// unlimited while a user holds the step suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend_timeout: Option<String>,
-    /// How long it may wait for its units before it fails, such as `10m`; for ever where absent. Counted from its
-    /// submission, and again from when it is queued again. `0s` is to start at once or not at all.
+    /// Longest time in the queue before the step fails, such as `10m`; unlimited if absent. Counted from each time the
+    /// step is queued. With `0s` the step starts at once or fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_timeout: Option<String>,
-    /// Labels, in the grammar of Kubernetes, by which lists and rules tell steps apart.
+    /// Labels in the grammar of Kubernetes, for filters and validation rules.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// How it has the processors of `resources.cpu_count`: no more than that (`limit`, which it is where absent), a part by
-    /// its `weight`, or whole ones that are its own (`pinned`).
+    /// Mode in which the step gets the cores of `resources.cpu_count`: at most that much CPU time (`limit`, the
+    /// default), a share by `weight`, or whole cores of its own (`pinned`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_mode: Option<CpuMode>,
-    /// What its wrapper is to show it of the host, beside and over what the pool's templates mount.
+    /// Mounts for the step's wrapper, added to those of the pool's templates and overriding them by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mounts: Option<LayeredList<Mount>>,
-    /// Whether its wrapper is to let it do what root may; `false` where absent.
+    /// Whether the wrapper should give the step root privileges; `false` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub privileged: Option<bool>,
-    /// Whether its wrapper is to leave it in the host's network; `false` where absent.
+    /// Whether the wrapper should leave the step in the host's network; `false` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_network: Option<bool>,
 }
 
 impl StepRequest {
-    /// The id that the client chose, if it did.
+    /// The id that the client chose, if any.
     ///
     /// # Errors
-    /// Where it is not a well-formed id.
+    /// If it is not a well-formed id.
     pub fn chosen_id(&self) -> Result<Option<StepId>, FieldError> {
         self.id
             .as_ref()
@@ -145,7 +145,7 @@ impl StepRequest {
     /// Checks every field and fills in every default.
     ///
     /// # Errors
-    /// The first field, in the order of this type, that may not hold what it holds.
+    /// The first invalid field, in the order of this type.
     pub fn check(self) -> Result<StepSpec, FieldError> {
         let inherited = self.inherited();
         let spec = self.with_defaults()?.check_with_defaults()?;
@@ -185,7 +185,7 @@ impl StepRequest {
         Ok(StepSpec {
             name,
             subject,
-            // The API knows who calls.
+            // Set by the API, which authenticates the caller.
             submitted_by: None,
             pool,
             platform: self.platform,
@@ -218,7 +218,7 @@ impl StepRequest {
     }
 }
 
-/// Longest name for people, in characters.
+/// Longest display name, in characters.
 const MAX_TITLE_CHARS: usize = 200;
 
 fn default_name(program: &str) -> String {
@@ -292,10 +292,10 @@ fn check_grace(text: Option<&str>) -> Result<Span, FieldError> {
 }
 
 impl ResourceSettings {
-    /// What these settings take on one host: semantics of the resource keys, rounded up to whole units.
+    /// Demand per host in units of the resource keys, rounded up to whole units.
     ///
     /// # Errors
-    /// Where a field holds what it may not.
+    /// If a field is invalid.
     pub fn demand(&self) -> Result<Amounts, FieldError> {
         self.refuse_service_fields()?;
         let mut demand = Amounts::new();
@@ -361,7 +361,7 @@ fn check_amount(amount: u64, field: impl Fn() -> String) -> Result<u64, FieldErr
     ))
 }
 
-/// Thousandths of a core, rounded up. The one place where a decimal enters; what leaves is an integer.
+/// Converts cores to thousandths, rounded up. Decimals occur only in requests; everywhere else amounts are integers.
 fn millicores(cores: f64) -> Result<u64, FieldError> {
     const MOST: f64 = 1_000_000_000.0;
     if !(cores.is_finite() && (0.0..=MOST).contains(&cores)) {
@@ -376,7 +376,7 @@ fn millicores(cores: f64) -> Result<u64, FieldError> {
     Ok(ceil_thousandths(cores))
 }
 
-/// `ceil(x * 1000)` for `0 <= x <= 10^9`, forgiving the last bit of a decimal such as 0.1 that no binary float holds.
+/// `ceil(x * 1000)` for `0 <= x <= 10^9`, tolerating the rounding of decimals such as 0.1 in binary.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,8 +1,6 @@
-//! Selectors: what labels must say for a thing to be meant, in the grammar of Kubernetes: `key=value`, `key==value`,
-//! `key!=value`, `key in (a, b)`, `key notin (a, b)`, `key`, `!key`, with `,` between them for "and". As there, what
-//! lacks a label is meant by `!=` and `notin`.
-//!
-//! Which labels a thing has is told by whoever asks.
+//! Label selectors in the grammar of Kubernetes: `key=value`, `key==value`, `key!=value`, `key in (a, b)`, `key notin
+//! (a, b)`, `key`, `!key`, combined with `,` for "and". As in Kubernetes, `!=` and `notin` also match objects without
+//! the label.
 
 use core::fmt;
 use core::str::FromStr;
@@ -15,33 +13,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::label::{LabelError, LabelKey, LabelValue};
 
-/// The most conditions of a selector, and the most values of one of them: far more than anybody writes, and little to
-/// look at for every node.
+/// Most conditions of a selector and most values of one condition, so that matching every node stays cheap.
 const MAX_PARTS: usize = 64;
 
-/// How much of what was written a message shows.
+/// Number of characters that messages quote.
 const SHOWN_CHARS: usize = 80;
 
-/// What is wrong with a selector.
+/// Error for a text that is not a selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
-    /// A key or a value that is none.
+    /// A key or value is not valid.
     #[error(transparent)]
     Label(#[from] LabelError),
-    /// Something else was to stand here.
+    /// Unexpected token or end of text.
     #[error("selector: {found} where {wanted} was expected; {FORMS}")]
     Unexpected {
-        /// What stands there.
+        /// The token found, as a clause.
         found: String,
-        /// What was to.
+        /// The tokens that were expected.
         wanted: &'static str,
     },
-    /// `in` or `notin` without values.
+    /// The `in` or `notin` condition has no values.
     #[error(
         "selector: `{key}` is compared with no value: name at least one, such as `{key} in (a, b)`"
     )]
     NoValues {
-        /// Of which label.
+        /// Key of the condition.
         key: String,
     },
     /// Too many conditions or values.
@@ -49,25 +46,25 @@ pub enum SelectorError {
         "selector: it has more than {MAX_PARTS} {what}: split the work, or label what is meant"
     )]
     TooLong {
-        /// Of what.
+        /// Name of the excess items: `conditions` or `values`.
         what: &'static str,
     },
 }
 
-/// What may be written.
+/// Summary of the grammar for messages.
 const FORMS: &str = "write `key=value`, `key!=value`, `key in (a, b)`, `key notin (a, b)`, `key` or `!key`, with `,` \
                      between them";
 
-/// What one label must say.
+/// Condition on the value of one label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LabelTest {
-    /// It is there and says one of these.
+    /// The label exists and has one of these values.
     In(BTreeSet<LabelValue>),
-    /// It is not there, or says none of these.
+    /// The label is missing or has none of these values.
     NotIn(BTreeSet<LabelValue>),
-    /// It is there.
+    /// The label exists.
     Exists,
-    /// It is not there.
+    /// The label is missing.
     Missing,
 }
 
@@ -85,12 +82,12 @@ impl LabelTest {
     }
 }
 
-/// One condition.
+/// One condition of a selector.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Requirement {
-    /// Of which label.
+    /// Key of the label.
     pub key: LabelKey,
-    /// What it must say.
+    /// Condition on the label's value.
     pub test: LabelTest,
 }
 
@@ -111,7 +108,7 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// What labels must say, all of it; one that says nothing means everything.
+/// Conditions that must all hold; an empty selector matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(with = "String"))]
@@ -119,17 +116,17 @@ impl fmt::Display for Requirement {
 pub struct Selector(Vec<Requirement>);
 
 impl Selector {
-    /// Its conditions, in the order in which they were written.
+    /// Conditions in the order in which they were written.
     pub fn requirements(&self) -> &[Requirement] {
         &self.0
     }
 
-    /// Whether it means everything.
+    /// Whether the selector matches everything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether it means a thing of which `value_of` tells what a label says.
+    /// Whether the selector matches an object; `value_of` looks up its labels.
     pub fn matches<'a>(&self, value_of: impl Fn(&str) -> Option<&'a str>) -> bool {
         let mut all = self.0.iter();
         all.all(|it| it.test.holds(value_of(it.key.as_str())))
@@ -188,7 +185,7 @@ impl FromStr for Selector {
     }
 }
 
-/// A piece of a selector.
+/// Token of a selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SelectorToken<'a> {
     /// A key, a value, `in` or `notin`.
@@ -211,10 +208,10 @@ impl SelectorToken<'_> {
     }
 }
 
-/// Signs, longer ones before those that they begin with.
+/// Operators, longer ones first.
 const SIGNS: [&str; 7] = ["==", "!=", "=", "!", ",", "(", ")"];
 
-/// What is left to read.
+/// Parser state: the remaining text.
 struct SelectorParser<'a> {
     rest: &'a str,
 }
@@ -284,7 +281,7 @@ impl<'a> SelectorParser<'a> {
         Ok(test)
     }
 
-    /// A value; an empty one where nothing stands before the next sign.
+    /// Parses a value; empty if none precedes the next operator.
     fn value(&mut self) -> Result<LabelValue, SelectorError> {
         match self.peek() {
             SelectorToken::Word(word) => {
@@ -359,7 +356,7 @@ mod tests {
             ("bare in (,a)", true),
             ("zone=a,sluice/gpu.model in (h100, a100) , !rack", true),
             ("zone=a,rack", false),
-            // Words that are also keys.
+            // Keywords may be keys too.
             ("in notin (in)", true),
         ] {
             assert_eq!(read(text).matches(value_of), meant, "{text}");

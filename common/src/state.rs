@@ -12,41 +12,41 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a step is in its life. A step is in exactly one state.
+/// State of a step. A step is in exactly one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StepState {
-    /// It waits for units.
+    /// The step waits for resources.
     Queued,
-    /// It holds units; its host has not said that it works on it.
+    /// The step holds resources; its host has not confirmed the start yet.
     Allocated,
-    /// Its host makes its process.
+    /// The host is creating the step's process.
     Starting,
-    /// Its process runs.
+    /// The step's process runs.
     Running,
-    /// Its process is being frozen and its GPUs emptied.
+    /// The step's processes are being frozen and its GPUs emptied.
     Suspending,
-    /// Its process is frozen; it waits for its own GPUs.
+    /// The step's processes are frozen; it waits to get its own GPUs back.
     Suspended,
-    /// Its process is being brought back.
+    /// The step's processes are being restored.
     Resuming,
-    /// It was told to stop; the reason says why.
+    /// The step is being stopped, for the given reason.
     Stopping,
-    /// It exited with code 0.
+    /// The step exited with code 0.
     Succeeded,
-    /// It exited otherwise, could not be started, or was given up.
+    /// The step exited with another code, could not be started, or was given up.
     Failed,
-    /// Somebody cancelled it.
+    /// The step was cancelled by a user.
     Cancelled,
-    /// It could never have been granted.
+    /// The step could never be granted its resources.
     Rejected,
-    /// It gave way and may not be tried again.
+    /// The step was preempted and is not tried again.
     Preempted,
 }
 
 impl StepState {
-    /// Every state there is, in the order of a life.
+    /// All states in the order of a step's life.
     pub const ALL: [StepState; 13] = [
         StepState::Queued,
         StepState::Allocated,
@@ -82,7 +82,7 @@ impl StepState {
         }
     }
 
-    /// Whether a step in this state stays in it for ever.
+    /// Whether a step never leaves this state.
     pub const fn is_terminal(self) -> bool {
         match self {
             StepState::Succeeded
@@ -108,26 +108,26 @@ impl fmt::Display for StepState {
     }
 }
 
-/// How a node stands with the coordinator.
+/// State of a node as seen by the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
-    /// It is linked and heard: it gets work.
+    /// The node is connected and gets work.
     Ready,
-    /// It came back and still holds attempts that the coordinator has ended: none of its units are given until they
-    /// are gone.
+    /// The node has reconnected and still holds attempts that the coordinator has ended. Its resources are not granted
+    /// until they are gone.
     Reconciling,
-    /// Its agent is heard, and has no supervisor: it keeps what it has and gets no new work.
+    /// The agent is connected but its supervisor does not answer. The node keeps its steps and gets no new work.
     Unsupervised,
-    /// It is silent or its link is down: it keeps what it has and gets no new work.
+    /// The node is silent or disconnected. It keeps its steps and gets no new work.
     Unreachable,
-    /// It was silent for so long that its steps were started elsewhere.
+    /// The node was silent for so long that its steps were started elsewhere.
     Lost,
 }
 
 impl NodeState {
-    /// Every state there is, the best first.
+    /// All states, best first.
     pub const ALL: [NodeState; 5] = [
         NodeState::Ready,
         NodeState::Reconciling,

@@ -1,4 +1,4 @@
-//! A step as it was understood: every field checked, every default filled in. [`crate::request`] is what was written.
+//! A validated step with all defaults filled in. [`crate::request`] defines the form in which steps are submitted.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
@@ -17,30 +17,30 @@ use crate::request::ResourceSettings;
 use crate::template::{LayeredList, Mount};
 use crate::time::Span;
 
-/// What happens to a step that gives way.
+/// Action taken when a step is preempted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnPreempt {
-    /// It is stopped and waits again in its old place.
+    /// Stop the step and queue it again in its old place.
     #[default]
     Requeue,
-    /// It is frozen, and its GPUs are emptied.
+    /// Freeze the step and empty its GPUs.
     Suspend,
-    /// It is stopped for good.
+    /// Stop the step for good.
     Fail,
 }
 
-/// The short form of whether a step gives way, and who of a subject's steps goes first.
+/// Shorthand for preemptibility and order among a subject's steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PriorityClass {
-    /// Inside the reserved share, before its subject's others.
+    /// In the reserved share, not preemptible, ahead of the subject's other steps.
     High,
-    /// Inside the reserved share.
+    /// In the reserved share, not preemptible.
     Normal,
-    /// Borrows and gives way, after its subject's others.
+    /// Borrowing and preemptible, behind the subject's other steps.
     Low,
 }
 
@@ -54,24 +54,24 @@ impl fmt::Display for PriorityClass {
     }
 }
 
-/// What kind of work a step does.
+/// Kind of work that a step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "Work"))]
 #[serde(rename_all = "snake_case")]
 pub enum WorkKind {
-    /// It makes a model, writes checkpoints and can begin again from one.
+    /// Trains a model, writes checkpoints and can restart from one.
     Training,
-    /// It answers requests, for as long as it is let.
+    /// Serves requests until it is stopped.
     Inference,
-    /// Somebody works in it.
+    /// Interactive session of a person.
     Notebook,
-    /// Anything else that comes to an end.
+    /// Any other work that ends by itself.
     Compute,
 }
 
 impl WorkKind {
-    /// Every kind, in the order in which they are shown.
+    /// All kinds, in display order.
     pub const ALL: [WorkKind; 4] = [
         WorkKind::Training,
         WorkKind::Inference,
@@ -101,11 +101,11 @@ impl FromStr for WorkKind {
     }
 }
 
-/// Why a text is no kind of work.
+/// Error for a text that is not a kind of work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no kind of work: write training, inference, notebook or compute")]
 pub struct WorkKindError {
-    /// What was written, escaped.
+    /// The rejected text, escaped.
     pub text: String,
 }
 
@@ -115,93 +115,93 @@ impl fmt::Display for WorkKind {
     }
 }
 
-/// What to run, for whom and with how much.
+/// Validated description of a step: what to run, for whom and with which resources.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepSpec {
-    /// A name for people; need not be unique.
+    /// Display name; need not be unique.
     pub name: String,
-    /// On whose behalf.
+    /// The subject on whose behalf the step was submitted.
     pub subject: Subject,
-    /// The user whom the coordinator had authenticated when the step was submitted; `None` if the caller was no user. No
-    /// request can say it.
+    /// User whom the coordinator authenticated at the submit; `None` if the caller was not a user. Requests cannot set
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitted_by: Option<UserName>,
-    /// The one pool it may run in; `None` leaves the choice to the coordinator.
+    /// The only pool that the step may run in; `None` leaves the choice to the coordinator.
     pub pool: Option<PoolName>,
-    /// The kind of hardware it asks for, as it was written: platforms with `,` between them, or `any`.
+    /// Requested platforms as written: names separated by `,`, or `any`.
     pub platform: Option<String>,
-    /// Program and arguments; never empty. The program is looked up in the `PATH` of the step's own environment.
+    /// Program and arguments; never empty. The program is searched in the `PATH` of the step's own environment.
     pub command: Vec<String>,
-    /// Environment, on top of the few variables that every step gets.
+    /// Environment variables, added to those that every step gets.
     pub env: Environment,
-    /// Absolute path on the host; `None` is a directory of the attempt's own.
+    /// Working directory, an absolute path on the host; `None` for a directory of the attempt's own.
     pub workdir: Option<String>,
-    /// The resources as they were written, shown back unchanged.
+    /// Requested resources as written.
     pub resources: ResourceSettings,
-    /// What it takes on each host.
+    /// Requested resources per host in units of the resource keys.
     pub request: Amounts,
-    /// Whether it may be made to give way.
+    /// Whether the step may be preempted.
     pub preemptible: bool,
-    /// On how many distinct hosts it runs at once.
+    /// Number of distinct hosts that the step runs on at once.
     pub nodes: u32,
-    /// Order among the steps of its own subject; higher goes first.
+    /// Order among the steps of the same subject; higher goes first.
     pub priority: i64,
-    /// How often it is tried again after a failure of its own.
+    /// Number of retries after own failures.
     pub retries: u32,
-    /// How long it may run; `None` is for ever.
+    /// Longest run time; `None` is unlimited.
     pub timeout: Option<Span>,
-    /// Between the stop signal and the kill.
+    /// Time between the stop signal and the kill.
     pub grace: Span,
-    /// What happens when it must give way.
+    /// Action taken on preemption.
     pub on_preempt: OnPreempt,
-    /// Whether it waits, rather than being rejected, while no remembered host could hold it.
+    /// Whether the step waits, instead of being rejected, while no known host could hold it.
     pub allow_pending: bool,
-    /// Whether giving way to others and losing hosts leave its retries alone; if not, they spend them.
+    /// If true, preemptions and lost hosts do not count against `retries`.
     #[serde(default = "default_free_preemptions")]
     pub free_preemptions: bool,
-    /// The class that it was given, which says what the fields above say.
+    /// Priority class given in the request, already applied to `preemptible` and `priority`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class: Option<PriorityClass>,
-    /// What kind of work it does.
+    /// Kind of work that the step does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<WorkKind>,
-    /// How long it may be frozen before it is stopped and waits to start anew; `None` is
-    /// [`crate::limit::DEFAULT_SUSPEND_TIMEOUT`], and for ever while somebody holds it.
+    /// Longest time suspended before the step is stopped and queued again; `None` is
+    /// [`crate::limit::DEFAULT_SUSPEND_TIMEOUT`], or unlimited while a user holds the step suspended.
     #[serde(default)]
     pub suspend_timeout: Option<Span>,
-    /// How long it may wait for its units, from its submission or from when it was queued again; `None` is for ever.
+    /// Longest time in the queue, counted from each time the step is queued; `None` is unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_timeout: Option<Span>,
-    /// What it does not say itself, so that its pool may.
+    /// Settings that the request leaves to the pool.
     #[serde(default, rename = "unsaid", skip_serializing_if = "BTreeSet::is_empty")]
     pub unset: BTreeSet<Setting>,
-    /// Words of its submitter's own, by which lists and rules tell steps apart.
+    /// Labels set by the submitter.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<LabelKey, LabelValue>,
-    /// How it has the processors that it takes.
+    /// Mode in which the step gets its CPU cores.
     #[serde(default, skip_serializing_if = "CpuMode::is_default")]
     pub cpu_mode: CpuMode,
-    /// What its wrapper is to show it of the host, as it says itself.
+    /// Mounts that the step itself asks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mounts: Option<LayeredList<Mount>>,
-    /// Whether its wrapper is to let it do what root may.
+    /// Whether the wrapper should give the step root privileges.
     #[serde(default, skip_serializing_if = "is_false")]
     pub privileged: bool,
-    /// Whether its wrapper is to leave it in the host's network.
+    /// Whether the wrapper should leave the step in the host's network.
     #[serde(default, skip_serializing_if = "is_false")]
     pub host_network: bool,
-    /// Fields that it takes from the `defaults` of what it belongs to, such as its pipeline: `retries`, `env.LR`.
+    /// Fields inherited from the request's `defaults`, such as `retries` or `env.LR`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub inherited: BTreeSet<String>,
 }
 
-/// What each step weighs beside its texts, and each text beside its bytes.
+/// Overhead of a step and of each of its texts, in bytes.
 const OWN_WEIGHT: usize = 1024;
 const TEXT_WEIGHT: usize = 16;
 
 impl StepSpec {
-    /// About how many bytes it takes where it is stored and remembered. It counts what its submitter chooses.
+    /// Approximate size of the stored step in bytes, counting everything that the submitter chooses.
     pub fn weight(&self) -> u64 {
         let weigh = |text: &str| text.len() + TEXT_WEIGHT;
         let one = [
@@ -225,7 +225,7 @@ impl StepSpec {
 }
 
 impl OnPreempt {
-    /// Every mode, in the order of preference.
+    /// All actions, in order of preference.
     pub const ALL: [OnPreempt; 3] = [OnPreempt::Requeue, OnPreempt::Suspend, OnPreempt::Fail];
 
     /// The name as the API writes it.
@@ -238,7 +238,7 @@ impl OnPreempt {
     }
 }
 
-/// What steps of before the choice have.
+/// Value of steps recorded before the field existed.
 fn default_free_preemptions() -> bool {
     true
 }
@@ -250,7 +250,7 @@ fn default_free_preemptions() -> bool {
 fn is_false(value: &bool) -> bool {
     !value
 }
-/// Writes a step without the values of its variables, for a text that many may read.
+/// Serializes a step with the values of its environment variables hidden.
 ///
 /// # Errors
 /// Those of the serializer.

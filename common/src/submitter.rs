@@ -1,8 +1,8 @@
-//! Who submitted a step, as a host is told: a name, and the coordinator's signature under it. The agent carries both to the
-//! supervisor, which verifies the signature by the key of leases. So an agent can run steps as those users alone whose
-//! steps the coordinator has sent to its host.
+//! The submitter of a step as hosts receive it: a user name with the coordinator's signature. The agent passes both to
+//! the supervisor, which verifies the signature with the key of leases. An agent can therefore run steps only as users
+//! whose steps the coordinator has sent to its host.
 //!
-//! Who signs and who verifies is not decided here: these are the words that both must agree on.
+//! This module defines only the format; the coordinator signs and the supervisor verifies.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use crate::id::{AttemptId, NodeName, UserName};
 use crate::lease::LeaseKey;
 
-/// The user who submitted a step, and what proves it.
+/// User who submitted a step, with proof.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Submitter {
-    /// The user.
+    /// Name of the user.
     pub user: UserName,
     /// The coordinator's signature; `None` until the coordinator has signed.
     pub seal: Option<SubmitterSeal>,
@@ -27,16 +27,16 @@ impl From<UserName> for Submitter {
     }
 }
 
-/// The signature under a submitter.
+/// Signature of a submitter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubmitterSeal {
-    /// The key that signed.
+    /// Public key of the signer.
     pub key: LeaseKey,
-    /// The signature, in two halves.
+    /// Ed25519 signature, in two halves.
     pub signature: [[u8; 32]; 2],
 }
 
-/// The bytes under the signature: for one attempt on one node alone. Lines, of which none can hold a line feed.
+/// The signed bytes, bound to one attempt on one node. Fields are separated by line feeds, which none can contain.
 pub fn signed_bytes(node: &NodeName, attempt: &AttemptId, user: &UserName) -> Vec<u8> {
     format!("sluice submitter 1\n{node}\n{attempt}\n{user}\n").into_bytes()
 }

@@ -1,6 +1,6 @@
-//! What an agent and the supervisor on its host say to each other, over a Unix socket.
+//! Protocol between an agent and the supervisor on its host, over a Unix socket.
 //!
-//! The supervisor speaks in *views*: where each attempt stands now. A view is sent when it changes and all of them when
+//! The supervisor sends *views*: the current state of each attempt. A view is sent when it changes and all views when
 //! an agent connects, so an agent that was away misses nothing and a repeat is harmless. Phases only go forward.
 //!
 //! ```text
@@ -28,432 +28,432 @@ use crate::time::{Span, Time};
 use crate::usage::Usage;
 use crate::wire::StopReason;
 
-/// The version of this protocol. A supervisor and an agent of different versions part with a message.
+/// Version of the protocol. A supervisor and an agent of different versions disconnect with a message.
 pub const SUPERVISION_VERSION: u32 = 2;
 
-/// Largest frame on the supervisor's socket, in bytes: one spawn with its environment, or the views of every attempt
-/// that a host may hold.
+/// Largest frame on the supervisor's socket, in bytes: one spawn with its environment, or the views of all attempts of
+/// a host.
 pub const MAX_SUPERVISION_FRAME_BYTES: usize = 4 * 1024 * 1024;
 
-/// How the abstract address of a caller begins who only wants to know whether the supervisor answers. It is told a hello
-/// without attempts, and the agent's connection stays the agent's.
+/// Prefix of the abstract address of a client that only probes the supervisor. Probes receive a hello without attempts
+/// and do not replace the agent's connection.
 pub const PROBE_NAME: &str = "sluice-probe";
 
-/// Milliseconds on the host's `CLOCK_BOOTTIME`, which counts sleep and never jumps.
+/// Time on the host's `CLOCK_BOOTTIME` in milliseconds, which includes sleep and never jumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BootMillis(pub u64);
 
-/// From the agent.
+/// Message from the agent.
 #[expect(
     clippy::large_enum_variant,
     reason = "an order is read and obeyed one at a time, and the large one is the one that counts"
 )]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToSupervisor {
-    /// Start an attempt. A repeat for an attempt that exists is answered by its view and starts nothing.
+    /// Start an attempt. For an existing attempt the supervisor only answers with its view.
     Spawn(SpawnSpec),
-    /// Send a signal to every process of an attempt. No answer; harmless where the attempt has ended.
+    /// Send a signal to every process of an attempt. Not answered; harmless if the attempt has ended.
     Signal {
-        /// Whose processes.
+        /// Attempt to signal.
         attempt: AttemptId,
-        /// Which signal.
+        /// Signal to send.
         signal: StopSignal,
     },
-    /// Let every attempt that has a lease run until then. A deadline never moves back, and one that has passed stays
-    /// passed. Counts only on a host that has not seen a signed lease yet, and never for longer than the host allows.
+    /// Extend the lease deadline of every attempt that has one. A deadline never moves back, and an expired one stays
+    /// expired. Ignored once the host has received a signed lease; bounded by the host's config.
     Renew {
         /// The new deadline.
         until: BootMillis,
     },
-    /// The coordinator has recorded the end: drop an attempt that is `Gone`. Its output stays.
+    /// Drop an attempt that is `Gone`, because the coordinator has recorded its end. Its output stays.
     Forget {
-        /// Which.
+        /// Attempt to drop.
         attempt: AttemptId,
     },
     /// Send [`FromSupervisor::Hello`] again.
     List,
-    /// Let no process of an attempt run until it is thawed. Answered by its view, also where it is frozen already or
-    /// cannot be. A frozen attempt keeps its lease, and is killed like any other.
+    /// Freeze all processes of an attempt. Answered by its view, even if it is frozen already or cannot be frozen. The
+    /// lease continues, and a frozen attempt can be killed.
     Freeze {
-        /// Whose processes.
+        /// Attempt to freeze.
         attempt: AttemptId,
     },
-    /// Let the processes of an attempt run again. Answered by its view, also where it was not frozen.
+    /// Thaw the processes of an attempt. Answered by its view, even if it was not frozen.
     Thaw {
-        /// Whose processes.
+        /// Attempt to thaw.
         attempt: AttemptId,
     },
-    /// Tell an attempt that it is being stopped, by its notice file. No answer; a repeat replaces what was told.
+    /// Announce to an attempt, by its notice file, that it is being stopped. Not answered; a repeat replaces the
+    /// notice.
     Notice {
-        /// Which.
+        /// Attempt to notify.
         attempt: AttemptId,
-        /// Why.
+        /// Reason of the stop.
         why: StopReason,
-        /// When it is killed.
+        /// Time of the kill.
         kill_at: BootMillis,
     },
-    /// As `Freeze`, for an attempt that holds memory of GPUs: that is moved to the host's memory first, by a helper that
-    /// runs as the step's user. `Thaw` brings it back. Where it cannot be moved, what was done is undone.
+    /// Like `Freeze`, for an attempt that holds GPU memory: a helper running as the step's user moves that memory to
+    /// the host first, and `Thaw` brings it back. If it cannot be moved, the attempt is restored.
     Suspend {
-        /// Whose processes.
+        /// Attempt to suspend.
         attempt: AttemptId,
-        /// Those that use its GPUs, as the driver lists them. Any that is not the attempt's is left alone.
+        /// Processes that use its GPUs according to the driver. Those of other attempts are ignored.
         users: Vec<u32>,
-        /// How much they hold there, in bytes: by so much its memory limit is raised.
+        /// GPU memory that they hold, in bytes. The attempt's memory limit is raised by this much.
         bytes: u64,
-        /// How long moving may take, and bringing back.
+        /// Time limit for moving the memory, and for bringing it back.
         limit: Span,
     },
-    /// Run a program beside an attempt, in its groups, as its user, with its environment and directory. Its streams are
-    /// pipes with names in a directory of its own, which the agent opens. Answered by [`FromSupervisor::ExecEnded`] when
-    /// it has ended, or could not begin.
+    /// Run a program inside an attempt: in its control groups, as its user, with its environment and directory. The
+    /// streams are named pipes in a directory of their own, which the agent opens. Answered by
+    /// [`FromSupervisor::ExecEnded`] when the program has ended or could not start.
     Exec {
-        /// Which.
+        /// Id of the program.
         exec: ExecId,
-        /// What, and for whom.
+        /// Command and caller.
         order: ExecOrder,
     },
-    /// Kill the process group of a program that runs beside an attempt. Harmless where it has ended. Those of an agent
-    /// that goes away are killed in the same way.
+    /// Kill the process group of an `exec` program. Harmless if it has ended. Programs of an agent that disconnects are
+    /// killed too.
     EndExec {
-        /// Which.
+        /// Id of the program.
         exec: ExecId,
     },
-    /// Let an attempt that has processors of its own run on these and on no others. Its memo tells of them from then on.
-    /// No answer; harmless where the attempt has ended.
+    /// Move a pinned attempt to these processors. Its launch record has them from then on. Not answered; harmless if
+    /// the attempt has ended.
     Pin {
-        /// Which.
+        /// Attempt to move.
         attempt: AttemptId,
-        /// The processors.
+        /// The processors to use.
         processors: CpuSet,
     },
-    /// Answer with [`FromSupervisor::Pong`]: the agent has heard nothing for a while.
+    /// Request a [`FromSupervisor::Pong`], because the agent has received nothing for a while.
     Ping,
-    /// Draw a challenge for the coordinator. Answered by [`FromSupervisor::Challenge`].
+    /// Generate a challenge for the coordinator. Answered by [`FromSupervisor::Challenge`].
     Challenge,
-    /// What the coordinator has signed for a challenge: every attempt that has a lease runs on for as long as it says.
-    /// From the first one on that the supervisor has verified, nothing else extends a lease, and `lease_until` of a spawn
-    /// counts for nothing.
+    /// Signed lease for a challenge: extends every attempt that has a lease. After the first verified one nothing else
+    /// extends leases, and `lease_until` of a spawn is ignored.
     Lease(SealedLease),
 }
 
-/// From the supervisor.
+/// Message from the supervisor.
 #[expect(
     clippy::large_enum_variant,
     reason = "a view is what is mostly said, one at a time, and the hello is the small one"
 )]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromSupervisor {
-    /// The first message on a connection, and the answer to `List`.
+    /// First message on a connection, and the answer to `List`.
     Hello {
         /// [`SUPERVISION_VERSION`] of the supervisor.
         version: u32,
-        /// The boot that the attempts belong to.
+        /// Boot that the attempts belong to.
         boot_id: BootId,
         /// Every attempt that was not forgotten.
         attempts: Vec<AttemptView>,
-        /// By which means it holds the processes of an attempt.
+        /// Capabilities of the host and the mechanism that provides each.
         capabilities: BTreeMap<Capability, Mechanism>,
     },
-    /// An attempt has changed.
+    /// New view of an attempt that changed.
     Attempt(AttemptView),
-    /// How the host is by its own check: said after the hello, where it is known, and when it has changed.
+    /// Result of the host's health check; sent after the hello, if known, and after every change.
     Health(HostHealth),
-    /// A program beside an attempt has ended, or could not begin.
+    /// An `exec` program has ended or could not start.
     ExecEnded {
-        /// Which.
+        /// Id of the program.
         exec: ExecId,
-        /// How.
+        /// Exit of the program.
         exit: Exit,
     },
-    /// The answer to [`ToSupervisor::Ping`].
+    /// Answer to [`ToSupervisor::Ping`].
     Pong,
-    /// The answer to [`ToSupervisor::Challenge`].
+    /// Answer to [`ToSupervisor::Challenge`].
     Challenge(Challenge),
 }
 
-/// The signals that an agent may send.
+/// Signals that an agent may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StopSignal {
-    /// SIGTERM: asks.
+    /// SIGTERM, which a process may handle.
     Terminate,
-    /// SIGKILL: does not ask.
+    /// SIGKILL, which no process can ignore.
     Kill,
 }
 
-/// What to start. Everything is decided; the supervisor adds nothing but what its own config commands.
+/// Complete description of an attempt to start. The supervisor adds only what its own config demands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnSpec {
     /// Names the attempt and its directory.
     pub attempt: AttemptId,
-    /// Program and arguments, not empty.
+    /// Program and arguments; not empty.
     pub command: Vec<String>,
-    /// The environment; nothing is inherited, and the supervisor adds only the paths of its notice and checkpoint files
-    /// and, where they are not here, `HOME`, `USER`, `LOGNAME` and `SHELL` of the user that the step runs as. The program
-    /// is looked up in its `PATH`.
+    /// Complete environment. The supervisor adds only the paths of the notice and checkpoint files and, unless set
+    /// here, `HOME`, `USER`, `LOGNAME` and `SHELL` of the step's user. The program is searched in its `PATH`.
     pub env: Environment,
-    /// Absolute path; `None` is the attempt's own directory.
+    /// Working directory, an absolute path; `None` for the attempt's own directory.
     pub workdir: Option<String>,
-    /// When the supervisor stops the attempt by itself; `None` is as late as the host allows. Counts only on a host that
-    /// has not seen a signed lease yet.
+    /// Deadline at which the supervisor stops the attempt; `None` for the latest that the host allows. Ignored once the
+    /// host has received a signed lease.
     pub lease_until: Option<BootMillis>,
-    /// Between SIGTERM and SIGKILL when it does.
+    /// Time between SIGTERM and SIGKILL at the deadline.
     pub lease_grace: Span,
-    /// Kept for the agent and given back in every view.
+    /// Data stored for the agent and returned in every view.
     pub launch_record: LaunchRecord,
-    /// On whose behalf: the supervisor's own config says which user that is.
+    /// Subject of the step; the supervisor's config maps it to a user.
     pub subject: Subject,
-    /// The user who submitted the step: the supervisor's own config says whether it runs as the host's user of that name.
+    /// User who submitted the step; the supervisor's config decides whether the step runs as the host's user of that
+    /// name.
     pub submitter: Option<Submitter>,
-    /// What all of its processes together may use.
+    /// Limits on all processes together.
     pub limits: ResourceLimits,
-    /// Which GPUs it may open.
+    /// GPU devices that the attempt may open.
     pub devices: DeviceAccess,
-    /// How it has its processors.
+    /// CPU cores of the attempt.
     pub processors: CpuAllocation,
-    /// What goes on around it, within what the supervisor's own config allows.
+    /// Template hooks and limits, bounded by the supervisor's config.
     pub hooks: HooksAndLimits,
-    /// The environment of what templates run around it: its wrapper and its hooks. Nothing of the step's own is in it, and
-    /// their programs are looked up in its `PATH`.
+    /// Environment of the template's wrapper and hooks, without the step's own variables. Their programs are searched
+    /// in its `PATH`.
     pub hook_env: Environment,
-    /// How many arguments in front of its command are a wrapper's; 0 is none.
+    /// Number of leading arguments that belong to a wrapper; 0 if none.
     pub wrapper: u32,
-    /// Whether that wrapper hands the step's variables on by a file of `NAME=value` lines. Otherwise the supervisor's own
-    /// program does, behind the wrapper.
+    /// Whether the wrapper passes the step's variables on through a file of `NAME=value` lines. If not, a program of
+    /// the supervisor sets them behind the wrapper.
     pub env_file: bool,
 }
 
-/// How an attempt has its processors.
+/// CPU cores of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuAllocation {
-    /// What the processor time of its limits means.
+    /// Meaning of the CPU limit.
     pub mode: CpuMode,
-    /// Those that are its own: it runs on no others. None where it runs wherever there is room.
+    /// Cores that only this attempt is pinned to; empty if it is not pinned.
     pub own: CpuSet,
 }
 
-/// Which devices of GPUs an attempt may open. All that is no GPU is open to it as far as its user may.
+/// GPU devices that an attempt may open. Other devices are accessible as far as its user may.
 ///
-/// What is a GPU the supervisor finds out by itself. The agent's word can grant what is closed, for the agent says who
-/// has which GPU, and can close more; it cannot open what it does not name.
+/// The supervisor itself determines which devices are GPUs. The agent can grant closed ones, because it assigns GPUs,
+/// and can close more; it cannot open a device that it does not name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceAccess {
-    /// Those of the GPUs and instances that it was granted. Instances of one GPU share the device of that GPU.
+    /// Devices of the granted GPUs and instances. Instances of one GPU share that GPU's device.
     pub granted: Vec<DeviceNumber>,
-    /// The devices of every GPU of the host, as far as the agent knows them.
+    /// Devices of all GPUs of the host that the agent knows.
     pub all_gpus: Vec<DeviceNumber>,
 }
 
-/// What all processes of an attempt together may use. `None` is as much as the host has.
+/// Limits on all processes of an attempt together. `None` is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceLimits {
-    /// Processor time, in thousandths of a core.
+    /// CPU time, in thousandths of a core.
     pub mcpu: Option<u64>,
-    /// Memory, in bytes, none of it swapped out.
+    /// Memory in bytes, none of it swapped out.
     pub memory_bytes: Option<u64>,
-    /// What its files in its own directory may take of the host's disk, in bytes.
+    /// Disk space of files in its own directory, in bytes.
     pub storage_bytes: Option<u64>,
 }
 
-/// What an agent needs to know of an attempt after its own restart. The supervisor keeps it and never reads it.
+/// Data about an attempt that the agent needs after its own restart. The supervisor stores it without reading it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchRecord {
-    /// How long the attempt may run.
+    /// Longest run time of the attempt.
     pub timeout: Option<Span>,
-    /// Between the stop signal and the kill when it times out.
+    /// Time between the stop signal and the kill at the timeout.
     pub grace: Span,
-    /// UUIDs of the GPUs that it was given, to be seen free before they are another's.
+    /// UUIDs of the granted GPUs, which must be seen free before they are granted again.
     #[serde(default)]
     pub gpus: Vec<String>,
-    /// The processors that are its own, as long as it runs; none where it has none.
+    /// Cores that the attempt is pinned to; empty if not pinned.
     #[serde(default)]
     pub processors: CpuSet,
 }
 
-/// Where an attempt stands on its host.
+/// Current state of an attempt on its host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptView {
-    /// Which.
+    /// Id of the attempt.
     pub attempt: AttemptId,
-    /// Where it stands.
+    /// Phase of its main process.
     pub phase: HostPhase,
-    /// From its spawn.
+    /// Data stored at the spawn.
     pub launch_record: LaunchRecord,
-    /// Whether its processes may run.
+    /// Freezer state of its processes.
     pub freezer: FreezerState,
-    /// How long they might not.
+    /// Total time frozen.
     pub frozen: FrozenTime,
 }
 
-/// How long the processes of an attempt were frozen, which its `timeout` does not count.
+/// Time that an attempt was frozen, which does not count towards its `timeout`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrozenTime {
-    /// All times together that are over.
+    /// Sum of all completed freezes.
     pub before: Span,
-    /// Since when they are now.
+    /// Start of the current freeze.
     pub since: Option<BootMillis>,
 }
 
-/// Whether the processes of an attempt may run.
+/// Freezer state of an attempt's processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FreezerState {
-    /// They may.
+    /// The processes run.
     #[default]
     Thawed,
-    /// They may not, and some have not stopped yet.
+    /// Some processes have not stopped yet.
     Freezing,
-    /// None of them runs.
+    /// All processes are stopped.
     Frozen,
-    /// They may: a freeze was asked for and could not be had.
+    /// The processes run, because a freeze failed.
     Refused(FreezeRefusal),
-    /// They may, and what they hold on GPUs is being moved to the host's memory.
+    /// The processes run, and their GPU memory is being moved to the host.
     Moving,
-    /// None of them runs, and what they held on GPUs is in the host's memory.
+    /// All processes are stopped, and their GPU memory is on the host.
     Moved(MovedMemory),
-    /// They may, and what they held on GPUs is being brought back.
+    /// The processes run, and their memory is being moved back to the GPUs.
     Restoring,
 }
 
-/// What was moved from GPUs to the host's memory.
+/// GPU memory that was moved to the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MovedMemory {
-    /// Whose it is. The driver may list them as users of their GPUs still.
+    /// Processes that own it. The driver may still list them as users of their GPUs.
     pub pids: Vec<u32>,
-    /// How much, in bytes, as the agent saw it before.
+    /// Size in bytes, as seen by the agent before the move.
     pub bytes: u64,
 }
 
-/// Why an attempt was not frozen.
+/// Error of a freeze.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FreezeRefusal {
-    /// The host offers no freezer, or the attempt has no group of its own.
+    /// The host has no freezer, or the attempt has no group of its own.
     Unsupported,
-    /// The kernel or the driver did not do it: the sentence says why.
+    /// The kernel or the driver failed, as explained.
     Failed(String),
-    /// The host has no way to move what is on GPUs.
+    /// The host cannot checkpoint GPU memory.
     NoCheckpoint,
-    /// Several of its processes use GPUs, and the driver does not move one of them.
+    /// Several processes use GPUs, and the driver cannot move one of them.
     SeveralProcesses,
-    /// Moving took longer than it may.
+    /// Moving the memory took too long.
     TimedOut,
-    /// What was moved could not be brought back: the sentence says why.
+    /// The memory could not be moved back, as explained.
     NotRestored(String),
 }
 
-/// How far an attempt has come on its host.
+/// Phase of an attempt's main process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HostPhase {
-    /// Its main process runs.
+    /// The main process runs.
     Running(Process),
-    /// Its main process has ended; others of its group may still run.
+    /// The main process has ended; others of its group may still run.
     Ended(ProcessEnd),
-    /// No process of it is left.
+    /// No process is left.
     Gone(ProcessEnd),
 }
 
-/// A process that cannot be mistaken for another that was given the same number later.
+/// A process identified by pid and start time, since pids are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Process id, which is also its group's.
+    /// Process id, also of its process group.
     pub pid: u32,
     /// Start time in clock ticks since boot: field 22 of `/proc/PID/stat`.
     pub start_ticks: u64,
-    /// Wall clock at the start.
+    /// Wall clock time of the start.
     pub started_at: Time,
 }
 
-/// Milliseconds in one of the ticks that the kernel tells user programs: `USER_HZ` is 100 on every Linux.
+/// Milliseconds per kernel clock tick: `USER_HZ` is 100 on every Linux.
 const MILLIS_A_TICK: u64 = 10;
 
 impl Process {
-    /// The start on the boot clock, to ten milliseconds. Unlike the wall clock it cannot have been set since.
+    /// Start on the boot clock, with a resolution of 10 ms. Unaffected by changes of the wall clock.
     pub const fn started(&self) -> BootMillis {
         BootMillis(self.start_ticks.saturating_mul(MILLIS_A_TICK))
     }
 }
 
-/// How and when an attempt's main process ended.
+/// End of an attempt's main process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessEnd {
-    /// The process that ran; `None` where none could be made.
+    /// The process that ran; `None` if none could be created.
     pub process: Option<Process>,
-    /// How.
+    /// Exit of the process.
     pub exit: Exit,
-    /// Wall clock at the end.
+    /// Wall clock time of the end.
     pub ended_at: Time,
-    /// What it has used until then, and once it is gone until that.
+    /// Resources used until the end; updated when all processes are gone.
     #[serde(default)]
     pub usage: Usage,
 }
 
-/// A kill for want of memory.
+/// Details of an out-of-memory kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OutOfMemory {
-    /// What the attempt was allowed, in bytes; `None` where it was the host that had no more.
+    /// Memory limit in bytes; `None` if the whole host was out of memory.
     pub limit_bytes: Option<u64>,
-    /// The most that it held at once, in bytes, where the kernel tells.
+    /// Peak memory use in bytes, if the kernel reports it.
     pub peak_bytes: Option<u64>,
 }
 
-/// A stop by the supervisor because of the disk that the attempt's files take.
+/// Details of a stop because of disk use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StorageExceeded {
-    /// Which bound was passed.
+    /// The bound that was exceeded.
     pub bound: StorageBound,
-    /// What its files took on the disk when they were counted, in bytes.
+    /// Disk space of the attempt's files when counted, in bytes.
     pub used_bytes: u64,
-    /// How many files and directories those were.
+    /// Number of files and directories counted.
     pub used_files: u64,
 }
 
-/// What bounds the disk that an attempt's files take.
+/// Bounds on the disk use of an attempt's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StorageBound {
-    /// Its own: so many bytes it was granted.
+    /// The granted disk space, in bytes.
     Granted(u64),
-    /// The host's reserve: the disk had less free than the supervisor keeps, and nobody used more beyond a grant.
+    /// The host's free-space reserve: the disk was nearly full, and no attempt exceeded its grant by more.
     Reserve,
-    /// Its directories nest deeper than files are counted.
+    /// The nesting depth up to which files are counted.
     Depth,
-    /// Its own of files: so many came with what it was granted.
+    /// The number of files that comes with the granted space.
     Files(u64),
 }
 
-/// How an attempt ended.
+/// Outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
-    /// It exited with this code.
+    /// The process exited with this code.
     Code(i32),
-    /// It died of this signal.
+    /// The process was killed by this signal.
     Signal(i32),
-    /// It could not be made: the sentence says why.
+    /// The process could not be started, as explained.
     StartFailed(String),
-    /// Its lease passed and the supervisor stopped it.
+    /// The lease expired and the supervisor stopped the attempt.
     LeaseExpired,
-    /// Its host was rebooted under it.
+    /// The host was rebooted.
     HostRebooted,
-    /// It ended unseen, while no supervisor was there.
+    /// The process ended while no supervisor was running.
     Unknown,
-    /// It could not be made, by no fault of its own: the host lacks what a process needs. The sentence says what.
+    /// The process could not be started because of a problem of the host, as explained.
     HostFailed(String),
-    /// The kernel killed it for want of memory.
+    /// The kernel killed the process for lack of memory.
     OutOfMemory(OutOfMemory),
-    /// The host's prolog failed before it, so it never began. The sentence says how.
+    /// The host's prolog failed, so the program was not started; the text says how.
     PrologFailed(String),
-    /// The supervisor killed it because of the disk that its files took.
+    /// The supervisor killed the attempt because of its disk use.
     StorageExceeded(StorageExceeded),
-    /// Its host gave it back before the supervisor was told of it, so no process of it was ever made. The sentence says why.
+    /// The host returned the attempt before any process was created, as explained.
     NotBegun(String),
 }
 
 impl Exit {
-    /// The code that it exited with, where it did.
+    /// The exit code, if any.
     pub const fn code(&self) -> Option<i32> {
         match self {
             Exit::Code(code) => Some(*code),
@@ -470,7 +470,7 @@ impl Exit {
         }
     }
 
-    /// The signal that it died of, where it did.
+    /// The signal that killed the process, if any.
     pub const fn signal(&self) -> Option<i32> {
         match self {
             Exit::Signal(signal) => Some(*signal),

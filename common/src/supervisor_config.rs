@@ -1,7 +1,7 @@
-//! What `supervisor.toml` says, and whom it means on a host. `sluice-helper` finds it out and the supervisor obeys it; both are of one installation, so
-//! nothing here is kept for an older one.
+//! Contents of `supervisor.toml`, and the users that it refers to. `sluice-helper` parses the file and the supervisor
+//! uses the result; both belong to one installation, so no compatibility is kept.
 //!
-//! What the helper has understood is checked again by the supervisor where a promise hangs on it.
+//! The supervisor validates again whatever its guarantees depend on.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -17,51 +17,51 @@ use crate::lease::LeaseKey;
 use crate::time::Span;
 use crate::uid_range::{UidRange, UidRangeError};
 
-/// Most bytes of an answer of the helper: thousands of users, each with the longest name.
+/// Largest answer of the helper in bytes: thousands of users, each with the longest name.
 pub const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
 
-/// The file, understood.
+/// Parsed config of the supervisor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SupervisorConfig {
-    /// Whose agent may connect, beside root and the supervisor's own user.
+    /// User whose agent may connect, besides root and the supervisor's own user.
     pub agent: Option<UserRef>,
-    /// How the log is written.
+    /// Format of the log.
     pub log_format: Option<String>,
-    /// Which lines are written, as the file has it: what goes before it is the command line's to know.
+    /// Log filter in the file; environment and flags override it.
     pub log_filter: Option<String>,
-    /// The control group in which each step gets one of its own, as `--cgroup` says it.
+    /// Parent control group of the steps' groups, as for `--cgroup`.
     pub cgroup: Option<String>,
-    /// The most processes of one step.
+    /// Most processes per step.
     pub pids_max: Option<u32>,
-    /// How steps are kept from GPUs that they were not granted.
+    /// Mechanism that restricts steps to their granted GPUs.
     pub device_filter: DeviceFilterChoice,
-    /// Nodes of devices that are GPUs beside those of the driver.
+    /// Device nodes of additional GPUs, besides those of the driver.
     pub gpu_devices: Vec<String>,
-    /// Replaces the loader's choice of the driver's library.
+    /// Path of the CUDA driver library, instead of the loader's choice.
     pub cuda_library: Option<String>,
-    /// Replaces the search for `cuda-checkpoint`.
+    /// Path of `cuda-checkpoint`, instead of a search.
     pub cuda_checkpoint: Option<String>,
-    /// What is kept of output.
+    /// Retention of output.
     pub output: OutputRetention,
-    /// Whose leases count, and for how long.
+    /// Rules for leases.
     pub leases: LeaseRules,
-    /// Who steps run as, and within what.
+    /// Users and restrictions of steps.
     pub steps: StepRules,
-    /// What runs around attempts.
+    /// Hooks that run for every attempt.
     pub hooks: HostHooks,
 }
 
-/// A user as an admin names it.
+/// Reference to a user in the config.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UserRef {
-    /// By name.
+    /// Name of the user.
     Name(String),
-    /// By number.
+    /// Id of the user.
     Uid(u32),
 }
 
 impl UserRef {
-    /// The number, if it is one.
+    /// The user id, unless given by name.
     pub fn uid(&self) -> Option<u32> {
         match self {
             UserRef::Name(_) => None,
@@ -69,7 +69,7 @@ impl UserRef {
         }
     }
 
-    /// As messages show it.
+    /// Escaped text for messages.
     pub fn shown(&self) -> String {
         self.to_string().escape_debug().to_string()
     }
@@ -84,78 +84,78 @@ impl fmt::Display for UserRef {
     }
 }
 
-/// What steps may do on this host, whatever the agent says.
+/// Restrictions on steps on this host, regardless of what the agent says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepRules {
-    /// The file that says so; none where none was named.
+    /// The config file; `None` if none was given.
     pub file: Option<String>,
-    /// Who steps run as whose subject is not among `users`.
+    /// User of steps whose subject is not in `users`.
     pub default_user: Option<UserRef>,
-    /// Who the steps of a subject run as.
+    /// Users by subject.
     pub users: BTreeMap<Subject, UserRef>,
-    /// The users that steps of several subjects may run as.
+    /// Users that steps of several subjects may share.
     pub shared_users: Vec<UserRef>,
-    /// The users whose own steps run as them; `None` if it does not matter who submitted a step.
+    /// Users whose own steps run as them; `None` if the submitter does not matter.
     pub as_submitter: Option<SubmitterUsers>,
-    /// Which user ids are given to attempts for which no user is named.
+    /// Range of user ids for attempts without a configured user.
     pub uid_range: UidRangeSetting,
-    /// Whether any of these may be root.
+    /// Whether steps may run as root.
     pub allow_root: bool,
-    /// Where steps may work, beside their own directories; `None` is wherever their user may go.
+    /// Directories that steps may work in, besides their own; `None` for any that their user can access.
     pub workdirs: Option<Vec<String>>,
-    /// What new files are not allowed to others; `None` is as the supervisor was started.
+    /// Umask of steps; `None` for the supervisor's own.
     pub umask: Option<u32>,
-    /// Limits of each process, by key; `u64::MAX` is no limit.
+    /// Limits of each process by key; `u64::MAX` is unlimited.
     pub limits: Vec<(String, u64)>,
-    /// Whether steps are kept from changing which project a file is counted to. No key: the file system decides.
+    /// Whether steps are prevented from changing the project of a file. Not a config key: depends on the file system.
     pub keep_projects: bool,
 }
 
 impl StepRules {
-    /// The file, as messages call it.
+    /// Path of the file for messages.
     pub fn shown_file(&self) -> String {
         let file = self.file.as_deref();
         file.unwrap_or("the file that --config names").to_string()
     }
 }
 
-/// The users whose own steps run as them.
+/// Users whose own steps run as them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubmitterUsers {
-    /// The host's user for each submitter.
+    /// Host user for each submitter.
     pub users: BTreeMap<UserName, UserRef>,
-    /// What becomes of the steps of all others.
+    /// Treatment of all other submitters.
     pub others: OtherSubmitters,
 }
 
-/// What becomes of a step whose submitter is not listed, or not known.
+/// Treatment of a step whose submitter is unknown or not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OtherSubmitters {
-    /// It is refused.
+    /// The step is refused.
     #[default]
     Refuse,
-    /// It runs as if there were no list.
+    /// The step runs as without `as_submitter`.
     AsUsual,
 }
 
-/// Which user ids are given to attempts, each to one at a time.
+/// User ids assigned to attempts, each to one attempt at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UidRangeSetting {
-    /// The range that is set aside for it where the file says nothing.
+    /// The default range.
     #[default]
     Default,
-    /// From the first to the last.
+    /// The range from the first to the last id.
     Given([u32; 2]),
-    /// None: then every subject needs a user.
+    /// No range: every subject needs a configured user.
     Nothing,
 }
 
 impl UidRangeSetting {
-    /// The range; `None` where no attempt gets a user id of its own.
+    /// The range; `None` if attempts get no ids of their own.
     ///
     /// # Errors
-    /// Where the bounds are no range.
+    /// If the bounds are not a valid range.
     pub fn uids(self) -> Result<Option<UidRange>, UidRangeError> {
         match self {
             UidRangeSetting::Default => Ok(Some(UidRange::DEFAULT)),
@@ -165,23 +165,23 @@ impl UidRangeSetting {
     }
 }
 
-/// The mechanism of device filters that the file wants.
+/// Device filter mechanism in the config.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceFilterChoice {
-    /// The best that can be had.
+    /// The best available mechanism.
     #[default]
     Auto,
-    /// A program on the group of version 2, or none.
+    /// A BPF program on the control group version 2.
     Cgroup2,
-    /// The devices controller of version 1, or none.
+    /// The devices controller of version 1.
     Cgroup1,
-    /// None: every step can open every GPU.
+    /// No filter: every step can open every GPU.
     None,
 }
 
 impl DeviceFilterChoice {
-    /// Whether a mechanism may be used.
+    /// Whether the config permits a mechanism.
     pub fn allows(self, mechanism: Mechanism) -> bool {
         match (self, mechanism) {
             (DeviceFilterChoice::Auto, Mechanism::Cgroup2 | Mechanism::Cgroup1)
@@ -195,29 +195,29 @@ impl DeviceFilterChoice {
     }
 }
 
-/// What is kept of the output of attempts, and for how long.
+/// Retention of the output of attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputRetention {
-    /// How much of each stream of an attempt is kept, in bytes: the newest.
+    /// Newest output kept per stream of an attempt, in bytes.
     pub max_bytes: u64,
-    /// How long an attempt's directory is kept after the attempt was forgotten.
+    /// Time that a forgotten attempt's directory is kept.
     pub keep_for: Span,
-    /// How much all attempts' directories together may take before the oldest of forgotten ones go.
+    /// Space that all attempts' directories may take before the oldest forgotten ones are deleted, in bytes.
     pub total_bytes: u64,
-    /// How long an attempt's working directory is kept after its end; zero is not at all.
+    /// Time that an attempt's working directory is kept after its end; zero deletes it at once.
     pub keep_work: Span,
-    /// What the file system keeps free, in bytes, if not as by default.
+    /// Free space to keep in the file system, in bytes; `None` for the default.
     pub min_free: Option<u64>,
 }
 
 impl Default for OutputRetention {
     fn default() -> Self {
         Self {
-            // Enough for every log that a person reads, and little beside the disk of a GPU host.
+            // Enough for any log that a person reads, and small for the disk of a GPU host.
             max_bytes: 1 << 30,
-            // Who looks for the cause of a failure looks within a week.
+            // Failures are usually investigated within a week.
             keep_for: Span::from_secs(7 * 24 * 3600),
-            // Of the outputs of many finished steps, little beside the disk of a GPU host.
+            // Enough for many finished steps, and small for the disk of a GPU host.
             total_bytes: 64 << 30,
             keep_work: Span::ZERO,
             min_free: None,
@@ -225,12 +225,12 @@ impl Default for OutputRetention {
     }
 }
 
-/// Whose leases count, and for how long.
+/// Rules for leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRules {
-    /// The cluster's key, if it is set by hand.
+    /// Lease key of the cluster, if pinned in the config.
     pub key: Option<LeaseKey>,
-    /// The longest that a lease may last, whoever gives it.
+    /// Longest lease that the host accepts.
     pub longest: Span,
 }
 
@@ -238,24 +238,24 @@ impl Default for LeaseRules {
     fn default() -> Self {
         Self {
             key: None,
-            // Longer than any partition that a cluster is meant to bear.
+            // Longer than any network partition that a cluster should survive.
             longest: Span::from_secs(24 * 3600),
         }
     }
 }
 
-/// Programs of the admin that run around attempts.
+/// Hooks of the admin that run for every attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostHooks {
-    /// Before the step's program; where it fails, the step does not start here.
+    /// Program run before the step's program; if it fails, the step does not start on this host.
     pub prolog: Option<String>,
-    /// After the last process of an attempt has ended.
+    /// Program run after the last process of an attempt has ended.
     pub epilog: Option<String>,
-    /// How long each may take.
+    /// Time limit of each hook.
     pub timeout: Span,
-    /// Failed prologs in a row that are the host's failure and no longer only the step's.
+    /// Consecutive prolog failures after which the host, not the step, is at fault.
     pub failures_max: u32,
-    /// What says whether the host is fit.
+    /// Check that determines whether the host is healthy.
     pub health_check: Option<HealthCheck>,
 }
 
@@ -264,95 +264,95 @@ impl Default for HostHooks {
         Self {
             prolog: None,
             epilog: None,
-            // Enough to look at a GPU or to mount a file system.
+            // Enough to check a GPU or to mount a file system.
             timeout: Span::from_secs(60),
-            // One may be the step's bad luck, three in a row are the host's.
+            // One failure may be the step's, three in a row are the host's.
             failures_max: 3,
             health_check: None,
         }
     }
 }
 
-/// A check of the host.
+/// Periodic health check of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthCheck {
-    /// What is run.
+    /// Program to run.
     pub program: String,
-    /// How long it may take.
+    /// Time limit of one check.
     pub timeout: Span,
-    /// From the beginning of one to that of the next.
+    /// Time between the starts of two checks.
     pub interval: Span,
-    /// Failures in a row by which the host is unfit.
+    /// Consecutive failures after which the host is unhealthy.
     pub failures_max: u32,
 }
 
-/// Asks the helper who steps run as on this host.
+/// Request to the helper to resolve the users of steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserLookup {
-    /// Whom the file names.
+    /// Rules with the user references to resolve.
     pub rules: StepRules,
-    /// Whose agent may connect.
+    /// User id of the agent that may connect.
     pub agent_uid: Option<u32>,
     /// The supervisor's own user and groups, without variables.
     pub own: StepUser,
 }
 
-/// Who steps run as on this host.
+/// Resolved users of steps on this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepUsers {
-    /// Of subjects that are not listed.
+    /// User of subjects that are not listed.
     pub default: Option<StepUser>,
-    /// By subject.
+    /// Users by subject.
     pub by_subject: BTreeMap<Subject, StepUser>,
-    /// By submitter, if it matters who submitted a step; `None` for a user whom the host does not have.
+    /// Users by submitter, if submitters matter; `None` for a user that the host does not have.
     pub by_submitter: Option<BTreeMap<UserName, Option<StepUser>>>,
-    /// The ids that are given to attempts of whom nothing is said.
+    /// Range of user ids for attempts without a configured user.
     pub own_range: Option<UidRange>,
-    /// What is wrong with the first submitter whom the host lacks: a start goes on without.
+    /// Message about the first submitter that the host lacks; not fatal.
     pub missing: Option<String>,
-    /// What an admin should know that is no mistake.
+    /// Warnings for the admin.
     pub warnings: Vec<String>,
 }
 
-/// A user and the groups that steps run as.
+/// User and groups that a step runs as.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepUser {
-    /// Who.
+    /// Id of the user.
     pub uid: u32,
-    /// The first of its groups.
+    /// Primary group id.
     pub gid: u32,
-    /// The others.
+    /// Supplementary group ids.
     pub groups: Vec<u32>,
-    /// `HOME` and the like, as far as the database knows them. What a step brings itself goes before.
+    /// Environment variables such as `HOME` from the user database. The step's own variables override them.
     pub variables: Vec<(String, String)>,
 }
 
-/// What is wrong with the file.
+/// Error in the config file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum ConfigFileError {
-    /// The file is no text, or its disk fails.
+    /// The file cannot be read or is not text.
     #[error("{0}")]
     Unreadable(String),
-    /// A line is not understood.
+    /// A line cannot be parsed.
     #[error("line {line}: {message}")]
     Line {
-        /// Where, counted from 1.
+        /// Line number, starting at 1.
         line: u64,
-        /// Why.
+        /// Message of the parser.
         message: String,
     },
-    /// A value means nothing.
+    /// The value of a key is invalid.
     #[error("{key}: {message}")]
     Value {
-        /// Of what.
+        /// Name of the key.
         key: String,
-        /// Why.
+        /// Why the value is invalid.
         message: String,
     },
 }
 
 impl ConfigFileError {
-    /// What is wrong with the value of a key.
+    /// Makes an error about the value of a key.
     pub fn value(key: &str, message: impl AsRef<str>) -> Self {
         Self::Value {
             key: escape_controls(key),
@@ -361,12 +361,12 @@ impl ConfigFileError {
     }
 }
 
-/// What the helper is to print for whoever checks a config.
+/// Result of a config check, printed by the helper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckedConfig {
-    /// What the file comes to, with what the command line and the environment say.
+    /// The effective config, including command line and environment.
     pub config: SupervisorConfig,
-    /// What an admin should know that is no mistake.
+    /// Warnings for the admin.
     pub warnings: Vec<String>,
 }
 

@@ -1,9 +1,9 @@
-//! Templates: what an admin lays under the steps of a pool or a platform. Named documents of the cluster, applied in the
-//! order in which a pool names them; what a platform overrides goes over them, and the step's own over all.
+//! Templates: settings that admins apply to the steps of a pool or a platform. A pool lists named templates in order; a
+//! platform's override is applied on top, and the step's own settings last.
 //!
-//! This file is what is written. How layers become one is in [`merge`], what `{{...}}` may name in [`variable`], what is
-//! refused in [`check`], where a value came from in [`origin`], how one is told in `told`, and what is started of all
-//! that in [`launch`]. The coordinator's core stores templates and says which of them a step stands on.
+//! This file defines the document format. [`merge`] merges layers, [`variable`] handles `{{...}}` variables, [`check`]
+//! validates, [`origin`] tracks the origin of values, `field_text` formats them, and [`launch`] derives what is
+//! started. The coordinator's core stores templates and selects those of a step.
 
 pub mod check;
 mod field_text;
@@ -23,150 +23,149 @@ use crate::request::ResourceSettings;
 
 pub use merge::{LayeredList, ListItem};
 
-/// One layer. What is absent says nothing; zero, `false` and an empty list are values like any other.
+/// One layer of settings. Absent fields are inherited; zero, `false` and empty lists are values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Template {
-    /// For people.
+    /// Free text for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Variables of the step's environment. Values may hold `{{...}}`.
+    /// Environment variables. Values may contain `{{...}}`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: Environment,
-    /// Program and arguments that the step's own command is put behind, such as `["numactl",
-    /// "--cpunodebind={{numa}}", "--"]`.
+    /// Program and arguments placed before the step's command, such as `["numactl", "--cpunodebind={{numa}}", "--"]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wrapper: Option<Vec<String>>,
-    /// Absolute path on the host. May hold `{{...}}`.
+    /// Working directory, an absolute path on the host. May contain `{{...}}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
-    /// Limits of each process by the names of `supervisor.toml`, and `processes`, how many there may be at once. Numbers,
-    /// or bytes such as `8GiB`. What the host's own file says bounds them.
+    /// Limits of each process by the keys of `supervisor.toml`, and `processes`, the number of processes. Numbers, or
+    /// bytes such as `8GiB`. The host's config bounds them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, LimitValue>,
-    /// Programs that run around the step.
+    /// Hooks that run before and after the step.
     #[serde(skip_serializing_if = "Hooks::is_empty")]
     pub hooks: Hooks,
-    /// How much a step takes that does not say.
+    /// Default resources of steps that request none.
     #[serde(skip_serializing_if = "DefaultResources::is_empty")]
     pub resources: DefaultResources,
-    /// What is mounted where the step says nothing.
+    /// Default mounts of steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mounts: Option<LayeredList<Mount>>,
-    /// What a step may mount: what lies at or below one of these. Nothing where it is absent.
+    /// Paths that steps may mount, including everything below. None if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_mounts: Option<LayeredList<Mount>>,
-    /// What `{{mounts}}` becomes for each mount, such as `--volume={{source}}:{{target}}:{{mode}}`.
+    /// Argument that replaces `{{mounts}}`, once per mount, such as `--volume={{source}}:{{target}}:{{mode}}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount_argument: Option<String>,
-    /// Whether a step may ask for `privileged`; not where it is absent.
+    /// Whether steps may request `privileged`; `false` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub privileged_allowed: Option<bool>,
-    /// What `{{privileged}}` becomes for a step that asks for it, such as `--privileged`.
+    /// Argument that replaces `{{privileged}}` if requested, such as `--privileged`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub privileged_argument: Option<String>,
-    /// Whether a step may ask for `host_network`; not where it is absent.
+    /// Whether steps may request `host_network`; `false` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_network_allowed: Option<bool>,
-    /// What `{{host_network}}` becomes for a step that asks for it, such as `--network=host`.
+    /// Argument that replaces `{{host_network}}` if requested, such as `--network=host`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_network_argument: Option<String>,
 }
 
-/// A limit as it is written.
+/// Value of a limit as written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged, expecting = "expected a number, or bytes such as \"8GiB\"")]
 pub enum LimitValue {
-    /// So many.
+    /// A plain number.
     Number(u64),
-    /// So much memory.
+    /// Amount of memory, such as `8GiB`.
     Text(String),
 }
 
-/// Programs that run around a step, as its user and inside its attempt, one after the other.
+/// Programs run one after the other as the step's user inside its attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Hooks {
-    /// Before the step. Where one fails, the step does not start and has failed.
+    /// Hooks before the step. If one fails, the step fails without starting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<LayeredList<Hook>>,
-    /// After the step's program has ended, however it did. What becomes of them changes nothing.
+    /// Hooks after the step's program has ended, whatever its exit. Their own exits are ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<LayeredList<Hook>>,
 }
 
 impl Hooks {
-    /// Whether it says nothing.
+    /// Whether there are no hooks.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// One program.
+/// A program run before or after a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Hook {
-    /// By which layers above find it.
+    /// Name by which other layers merge the hook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Program and arguments. May hold `{{...}}`.
+    /// Program and arguments. May contain `{{...}}`.
     pub command: Vec<String>,
-    /// How long it may take, such as `30s`, which it is where absent.
+    /// Time limit, such as `1m`; `30s` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
 }
 
-/// A directory or file of the host that a wrapper is to show to the step.
+/// Directory or file of the host that a wrapper makes available to the step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Mount {
-    /// By which layers above find it.
+    /// Name by which other layers merge the mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Absolute path on the host.
     pub source: String,
-    /// Where the step sees it; where it is on the host, where absent.
+    /// Path inside the step's environment; same as `source` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Whether the step may not write to it; it may where absent.
+    /// Whether the step may only read; `false` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
 }
 
-/// How much a step takes that does not say.
+/// Default resources of steps that request none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct DefaultResources {
-    /// Whole GPUs on each host.
+    /// Number of whole GPUs per host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_count: Option<u64>,
-    /// Cores on each host; thousandths count.
+    /// Number of cores per host; up to three decimals.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_count: Option<f64>,
-    /// Such as `16GiB`, on each host.
+    /// Memory per host, such as `16GiB`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
-    /// Such as `100GiB`, on each host.
+    /// Disk space per host, such as `100GiB`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<String>,
 }
 
-/// `cpu_count` is a number that was written: no value of it is unequal to itself.
+/// No value of `cpu_count` is NaN, so equality is total.
 impl Eq for DefaultResources {}
 
 impl DefaultResources {
-    /// Whether it says nothing.
+    /// Whether no default is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What a step says, and this where it says nothing.
+    /// Returns the step's settings with gaps filled by these defaults.
     #[must_use]
     pub fn fill_unset(&self, step: &ResourceSettings) -> ResourceSettings {
         ResourceSettings {
@@ -180,12 +179,12 @@ impl DefaultResources {
 }
 
 impl Mount {
-    /// Where the step sees it.
+    /// Path inside the step's environment.
     pub fn target(&self) -> &str {
         self.target.as_deref().unwrap_or(&self.source)
     }
 
-    /// `ro` or `rw`.
+    /// Access mode: `ro` or `rw`.
     pub fn mode(&self) -> &'static str {
         match self.read_only {
             Some(true) => "ro",

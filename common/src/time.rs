@@ -1,4 +1,4 @@
-//! Points and lengths of time as integers of milliseconds. Whoever drives a core reads the clock; the core never does.
+//! Points in time and durations in integer milliseconds. Cores never read a clock; callers pass the time.
 
 use core::fmt;
 use core::ops::{Add, Sub};
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// A point in time: milliseconds since the Unix epoch.
 ///
-/// Drivers hand out times that never go back within one run of a process (wall clock at start plus the steady clock
-/// since), so that a core may compare them and arm timers by them.
+/// Within one process, times passed to a core never go back (wall clock at the start plus the monotonic clock since),
+/// so a core may compare them and set timers.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub struct Time(u64);
 
 impl Time {
-    /// `millis` since the Unix epoch.
+    /// Makes a time from milliseconds since the Unix epoch.
     pub const fn from_unix_millis(millis: u64) -> Self {
         Self(millis)
     }
@@ -28,13 +28,13 @@ impl Time {
         self.0
     }
 
-    /// How long after `earlier` this is; zero where it is not after it.
+    /// Duration since `earlier`; zero if `earlier` is later.
     pub const fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// A length of time in milliseconds.
+/// A duration in milliseconds.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -43,20 +43,20 @@ impl Time {
 pub struct Span(u64);
 
 impl Span {
-    /// No time at all.
+    /// The empty duration.
     pub const ZERO: Span = Span(0);
 
-    /// `millis` milliseconds.
+    /// Makes a duration from milliseconds.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// `secs` seconds.
+    /// Makes a duration from seconds, saturating.
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1000))
     }
 
-    /// In milliseconds.
+    /// Length in milliseconds.
     pub const fn millis(self) -> u64 {
         self.0
     }
@@ -77,7 +77,7 @@ impl Add for Span {
 }
 
 impl Time {
-    /// `span` before; the epoch where that would lie before it.
+    /// The time `span` earlier; at least the epoch.
     #[must_use]
     pub const fn before(self, span: Span) -> Time {
         Time(self.0.saturating_sub(span.0))
@@ -91,7 +91,7 @@ impl Sub for Span {
     }
 }
 
-/// As people write it: `250ms`, `30s`, `5m`, `6m30s`, `2h`, `1d`.
+/// Formats a duration such as `250ms`, `30s`, `6m30s`, `2h` or `1d`.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == 0 {
@@ -117,21 +117,21 @@ const UNITS: [(&str, u64); 5] = [
     ("ms", 1),
 ];
 
-/// Why a text is no length of time.
+/// Error for a text that is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{}` is not a duration: write a number and a unit (ms, s, m, h, d), such as `30s` or `1h30m`",
     shown(text)
 )]
 pub struct SpanError {
-    /// What was written.
+    /// The rejected text.
     pub text: String,
 }
 
-/// How much of what was written a message shows.
+/// Number of characters that messages quote.
 const SHOWN_CHARS: usize = 80;
 
-/// A text as it may stand in a message: cut, and without anything that a terminal would obey.
+/// Shortens and escapes a text for a message.
 fn shown(text: &str) -> String {
     let start = text.chars().take(SHOWN_CHARS);
     start.flat_map(char::escape_debug).collect()
@@ -140,8 +140,8 @@ fn shown(text: &str) -> String {
 impl core::str::FromStr for Span {
     type Err = SpanError;
 
-    /// Reads what `Display` writes: whole numbers, each with its unit, added up. A bare number is refused, because
-    /// half of the world's tools mean seconds by it and the other half milliseconds.
+    /// Parses what `Display` writes: whole numbers with units, added up. A bare number is rejected, because some tools
+    /// mean seconds by it and others milliseconds.
     fn from_str(text: &str) -> Result<Self, SpanError> {
         parse_span(text).ok_or_else(|| SpanError { text: text.into() })
     }

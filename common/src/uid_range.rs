@@ -1,22 +1,21 @@
-//! Ranges of user ids that attempts are given, and the ids that belong to others on every Linux host. The same numbers are
-//! group ids. Whether a range is free on one host is looked at there.
+//! Ranges of user ids for attempts, checked against ids that are assigned otherwise on every Linux host. The same
+//! numbers serve as group ids. Conflicts on a particular host are checked there.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
-/// User ids from the first to the last, both included.
+/// Inclusive range of user ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UidRange {
-    /// The lowest.
+    /// The lowest id.
     pub first: u32,
-    /// The highest.
+    /// The highest id.
     pub last: u32,
 }
 
-/// Numbers that programs of a Linux host give out by themselves. The table of systemd's `UIDS-GIDS` is the source of all
-/// but the subordinate ids, which are the default of `login.defs`.
+/// Ids that Linux programs assign by themselves. Sources: systemd's `UIDS-GIDS`, and `login.defs` for subordinate ids.
 const TAKEN: [(u32, u32, &str); 7] = [
     (0, 999, "system users"),
     (60_001, 60_577, "systemd-homed"),
@@ -31,60 +30,60 @@ const TAKEN: [(u32, u32, &str); 7] = [
     ),
 ];
 
-/// Most ids of a range: the file of each that is in use lies in one directory.
+/// Most ids of a range; each id in use has a file in one directory.
 const MAX_LEN: u32 = 1 << 20;
 
-/// Why a range cannot be used.
+/// Error for an unusable range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UidRangeError {
-    /// The bounds say nothing.
+    /// The range has fewer than two ids.
     #[error(
         "[{first}, {last}] is no range: write the lowest id, then the highest, of two at least"
     )]
     Empty {
-        /// As written.
+        /// Lowest id as written.
         first: u32,
-        /// As written.
+        /// Highest id as written.
         last: u32,
     },
-    /// It is too long.
+    /// The range has too many ids.
     #[error(
         "[{first}, {last}] has more than {MAX_LEN} ids, which is the most: write a shorter one"
     )]
     TooLong {
-        /// As written.
+        /// Lowest id as written.
         first: u32,
-        /// As written.
+        /// Highest id as written.
         last: u32,
     },
-    /// Somebody else gives these ids out.
+    /// Other programs assign these ids.
     #[error(
         "ids from {first} to {last} are given out to {to}: choose a range beside them, or take the key out"
     )]
     GivenOut {
-        /// The lowest of theirs.
+        /// Lowest id of the other range.
         first: u32,
-        /// The highest of theirs.
+        /// Highest id of the other range.
         last: u32,
-        /// To whom.
+        /// Program or purpose that uses the other range.
         to: String,
     },
 }
 
 impl UidRange {
-    /// Where the config names no range: above what directory services give out by themselves (SSSD ends at
-    /// 2,000,200,000), below what systemd keeps for others; so many that an id comes again late.
+    /// Default range: above the ids that directory services assign (SSSD ends at 2,000,200,000) and below those that
+    /// systemd reserves; large enough that ids are reused late.
     pub const DEFAULT: Self = Self {
         first: 2_100_000_000,
         last: 2_100_065_535,
     };
 
-    /// A range.
+    /// Makes a range.
     ///
     /// # Errors
-    /// Where it is none, is too long, or belongs to somebody on every Linux host.
+    /// If it is empty, too long, or overlaps ids that every Linux host uses.
     pub fn new(first: u32, last: u32) -> Result<Self, UidRangeError> {
-        // One is the writer's of their output.
+        // One id is reserved for the writer of output.
         if first >= last {
             return Err(UidRangeError::Empty { first, last });
         }
@@ -105,17 +104,17 @@ impl UidRange {
         }
     }
 
-    /// How many there are.
+    /// Number of ids.
     pub fn count(self) -> u32 {
         self.last - self.first + 1
     }
 
-    /// Whether an id is among them.
+    /// Whether the range contains an id.
     pub fn contains(self, uid: u32) -> bool {
         (self.first..=self.last).contains(&uid)
     }
 
-    /// Whether one of them lies from `first` to `last`.
+    /// Whether the range overlaps `first` to `last`.
     pub fn overlaps(self, first: u32, last: u32) -> bool {
         self.first <= last && first <= self.last
     }

@@ -1,24 +1,24 @@
-//! What an attempt has used, as its host counted it.
+//! Resource usage of an attempt as measured by its host.
 
 use serde::{Deserialize, Serialize};
 
-/// What all processes of an attempt have used together, as far as their host can tell: where it has no control group
-/// that counts, it tells of the main process and of those that this waited for.
+/// Usage of all processes of an attempt. On hosts without accounting control groups it covers only the main process and
+/// its waited-for children.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Usage {
-    /// Processor time, in microseconds.
+    /// CPU time, in microseconds.
     pub cpu_us: Option<u64>,
-    /// Most memory that it held at once, in bytes.
+    /// Peak memory use, in bytes.
     pub peak_memory_bytes: Option<u64>,
-    /// Read from storage, in bytes.
+    /// Bytes read from storage.
     pub read_bytes: Option<u64>,
-    /// Written to storage, in bytes.
+    /// Bytes written to storage.
     pub written_bytes: Option<u64>,
 }
 
 impl Usage {
-    /// What is known here, and what is not from `other`.
+    /// Fills unknown values from `other`.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {
@@ -29,7 +29,7 @@ impl Usage {
         }
     }
 
-    /// Of two hosts together: their sum, and the higher of their peaks. What one of them does not know is not made up.
+    /// Combines the usage of two hosts: sums, and the higher peak. Unknown if either is unknown.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let sum = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));

@@ -1,15 +1,13 @@
-//! Validation rules: what an admin asserts of steps, and of hosts that could hold them, as text such as
-//! `memory <= 0.9 * node.memory`. This file is what is written and stored; `validation/parse.rs` reads an assertion,
-//! `validation/evaluate.rs` judges it. Whose rules a step must keep, and what becomes of one that does not, is the
-//! coordinator's.
+//! Validation rules: assertions of admins about steps and the hosts that could hold them, such as `memory <= 0.9 *
+//! node.memory`. This file defines the document format; `validation/parse.rs` parses an assertion and
+//! `validation/evaluate.rs` evaluates it. The coordinator selects the rules of a step and handles violations.
 //!
-//! An assertion is one comparison of two sides of simple arithmetic over a closed list of facts ([`Fact`]). What it
-//! costs is bounded before it is read: by the length of its text and the depth of its brackets; there are no loops, no
-//! calls and no patterns in it. Amounts are exact fractions, so that each machine comes to the same verdict. That sides
-//! are comparable at all (memory with memory, time with time) is checked when the rule is written.
+//! An assertion is one comparison of two arithmetic expressions over a fixed list of facts ([`Fact`]). Its cost is
+//! bounded by the length of its text and the depth of its brackets; there are no loops, calls or patterns. Amounts are
+//! exact fractions, so that every machine gets the same result. Units are checked when the rule is written.
 //!
-//! A general language of expressions (CEL) was looked at first: it has no units, does not multiply an integer with a
-//! decimal, and the crates for it find wrong types only when they run.
+//! CEL was considered first: it has no units, does not multiply an integer by a decimal, and its crates detect type
+//! errors only at evaluation.
 
 mod constant;
 mod error;
@@ -33,65 +31,65 @@ pub use number::Ratio;
 pub use parse::Rule;
 pub use value::{FactValue, ValueKind};
 
-/// Most assertions of one document. A step is judged by each, on each host where it is about hosts.
+/// Most assertions per validation. Each is evaluated for a step, and for each host if it mentions hosts.
 pub const MAX_ASSERTIONS: usize = 32;
 
-/// Most documents that one pool may name.
+/// Most validations that one pool may reference.
 pub const MAX_VALIDATIONS: usize = 16;
 
 /// Longest message of an assertion, in characters.
 const MAX_MESSAGE_CHARS: usize = 500;
 
-/// A document of assertions, as it is written and stored.
+/// Spec of a validation: a set of assertions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "ValidationTerms"))]
 #[serde(deny_unknown_fields)]
 pub struct ValidationSpec {
-    /// For people.
+    /// Free text for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Each of which a step must keep.
+    /// Assertions that a step must satisfy.
     pub assertions: Vec<Assertion>,
 }
 
-/// One assertion as it is written.
+/// One assertion as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Assertion {
-    /// What must hold, such as `gpu_count <= 8` or `memory <= 0.9 * node.memory`.
+    /// Condition to satisfy, such as `gpu_count <= 8` or `memory <= 0.9 * node.memory`.
     pub assert: String,
-    /// When it must hold, such as `work == "notebook"`; always where absent.
+    /// Precondition, such as `work == "notebook"`; always true if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
-    /// What whoever breaks it is told.
+    /// Message for submitters who violate the assertion.
     pub message: String,
 }
 
-/// An assertion that was read.
+/// A parsed assertion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsedAssertion {
-    /// As it is written.
+    /// The assertion as written.
     pub source: Assertion,
     when: Option<Rule>,
     rule: Rule,
 }
 
 impl ParsedAssertion {
-    /// Whether it is about hosts.
+    /// Whether it mentions facts of hosts.
     pub fn is_about_hosts(&self) -> bool {
         self.rule.is_about_hosts() || self.when.as_ref().is_some_and(Rule::is_about_hosts)
     }
 
-    /// Whether a `when` about steps keeps it from asking for anything.
+    /// Whether a `when` about the step alone is false, so that the assertion does not apply.
     pub fn is_inactive(&self, step: &StepFacts<'_>) -> bool {
         let when = self.when.as_ref();
         let when = when.filter(|when| !when.is_about_hosts());
         when.is_some_and(|when| when.evaluate(step) != RuleResult::Holds)
     }
 
-    /// Whether it holds. Where its `when` does not, or cannot be judged, it asks for nothing.
+    /// Evaluates the assertion. It holds if `when` is false or cannot be evaluated.
     pub fn evaluate(&self, facts: &impl FactSource) -> RuleResult {
         let wanted = self.when.as_ref().map(|when| when.evaluate(facts));
         match wanted {
@@ -101,31 +99,31 @@ impl ParsedAssertion {
     }
 }
 
-/// What is wrong with a document of assertions, and in which field.
+/// Error in a validation, with the field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {wrong}")]
 pub struct ValidationError {
-    /// Such as `assertions[2].assert`.
+    /// Path of the field, such as `assertions[2].assert`.
     pub field: String,
-    /// What is wrong.
+    /// The problem with the field.
     pub wrong: Box<ValidationProblem>,
 }
 
-/// What is wrong with a field of a document.
+/// Problem with one field of a validation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValidationProblem {
     /// There are no assertions, or too many.
     #[error("{0} assertions: write 1 to {MAX_ASSERTIONS}")]
     Count(usize),
-    /// One tells nobody anything.
+    /// The message is empty or too long.
     #[error("write 1 to {MAX_MESSAGE_CHARS} characters that tell users what to do")]
     Message,
-    /// One cannot be read.
+    /// An expression cannot be parsed.
     #[error("`{text}`: {error}")]
     Rule {
-        /// What was written.
+        /// The expression, escaped.
         text: String,
-        /// What is wrong, and where in the text.
+        /// The problem and its position.
         error: RuleError,
     },
 }
@@ -138,10 +136,10 @@ impl ValidationError {
 }
 
 impl ValidationSpec {
-    /// Reads every assertion.
+    /// Parses every assertion.
     ///
     /// # Errors
-    /// The first that is wrong.
+    /// The first invalid field.
     pub fn read(&self) -> Result<Vec<ParsedAssertion>, ValidationError> {
         let count = self.assertions.len();
         if count == 0 || count > MAX_ASSERTIONS {

@@ -1,27 +1,27 @@
-//! The warrant of an attempt as hosts keep it: a text of the coordinator's own, in which nobody else reads.
+//! Warrants: encrypted copies of an attempt's spec that hosts store for the coordinator and cannot read.
 
 use core::fmt;
 
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
-/// The text. It holds a whole step, its variables included, so it is never printed.
+/// Encrypted text. It contains a whole step with its environment variables and is never printed.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SealedWarrant(String);
 
 impl SealedWarrant {
-    /// One that reads so.
+    /// Wraps a text.
     pub fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// As it is written.
+    /// The warrant as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether there is none.
+    /// Whether there is no warrant.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

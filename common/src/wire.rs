@@ -1,16 +1,15 @@
-//! The whole protocol between coordinator and agent.
+//! Protocol between coordinator and agent.
 //!
-//! The agent dials, and opens two streams: *control* and *heartbeat*. On control it says [`Hello`] first and is
-//! answered by [`HelloReply`]; from then on each side sends [`FromNode`] and [`Command`]. On heartbeat it sends
-//! [`Heartbeat`]s, each acknowledged at once by [`HeartbeatAck`]. For each transfer of output the coordinator opens a
-//! stream, sends a [`LogRequest`] and is answered by a [`LogReply`] followed by plain bytes until the stream ends. A
-//! program that runs beside a step is asked for in the same way.
+//! The agent dials and opens two streams, *control* and *heartbeat*. On control it sends [`Hello`] and receives a
+//! [`HelloReply`]; then the agent sends [`FromNode`] and the coordinator [`Command`]. On heartbeat the agent sends
+//! [`Heartbeat`]s, each answered at once by a [`HeartbeatAck`]. For each transfer of output the coordinator opens a
+//! stream, sends a [`LogRequest`] and receives a [`LogReply`] followed by plain bytes. `exec` works the same way.
 //!
-//! Attempts are reported as *statuses*, not as events: where the attempt stands now. A repeat is harmless and a status
-//! implies all that came before it, so nothing is numbered and nothing can be missed. The host keeps an attempt until
-//! the coordinator says [`ToNode::Forget`], which it does once `Released` is durable.
+//! Attempts are reported as *statuses*, not as events. A repeat is harmless and a status implies all earlier ones, so
+//! none can be missed. The host keeps an attempt until the coordinator sends [`ToNode::Forget`], which it does once
+//! `Released` is durable.
 //!
-//! The encoding cannot skip, flatten or tag: fields of these types carry no serde attributes of that kind.
+//! The encoding cannot skip, flatten or tag: these types use no such serde attributes.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -34,238 +33,236 @@ use crate::time::{Span, Time};
 use crate::usage::Usage;
 use crate::warrant::SealedWarrant;
 
-/// The protocol version that this build speaks. Until the first tagged release other versions are refused.
+/// Protocol version of this build. Other versions are refused until the first release is tagged.
 pub const PROTOCOL_VERSION: u32 = 1;
 
 /// ALPN name of the protocol.
 pub const ALPN: &[u8] = b"sluice/1";
 
-/// What a stream that the agent opens is for; its first frame.
+/// Purpose of a stream that the agent opens; its first frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StreamKind {
-    /// Commands and statuses; one for each connection.
+    /// Commands and statuses; one per connection.
     Control,
-    /// Heartbeats; one for each connection.
+    /// Heartbeats and leases; one per connection.
     Heartbeat,
-    /// Which authorities are trusted, and the node's next certificate ([`crate::join`]); one for each connection.
+    /// Trusted authorities and the node's next certificate ([`crate::join`]); one per connection.
     Certificates,
 }
 
-/// The agent's first words.
+/// First message of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`PROTOCOL_VERSION`] of the agent.
     pub protocol: u32,
-    /// The agent's build, for people.
+    /// Version of the agent, for people.
     pub version: String,
-    /// Must be the name in the agent's certificate.
+    /// Node name; must match the agent's certificate.
     pub node: NodeName,
-    /// The pool that its config joins.
+    /// The pool in the agent's config.
     pub pool: PoolName,
-    /// From its config.
+    /// Labels in the agent's config.
     pub labels: BTreeMap<String, String>,
-    /// Where the other hosts of a gang reach this one: a host name or an address, from its config.
+    /// Host name or address at which gang members reach this host, from the agent's config.
     pub address: String,
-    /// The boot that the attempts below belong to.
+    /// Boot that the attempts belong to.
     pub boot_id: BootId,
-    /// Tells the agent's state directory from a copy of it on the same machine: opaque, the same as long as it is the same
-    /// directory.
+    /// Opaque id of the agent's state directory, which distinguishes it from a copy on the same machine.
     pub state_dir: String,
-    /// The highest epoch that the host has obeyed, with the seal that came with it. A coordinator goes above it only if the
-    /// seal is its cluster's.
+    /// Highest epoch that the host has obeyed, with its seal. A coordinator adopts a higher epoch only if the seal is
+    /// its cluster's.
     pub highest_epoch: Option<SealedEpoch>,
-    /// What the host has.
+    /// Detected hardware and software.
     pub inventory: Inventory,
-    /// Every attempt that the host knows and was not told to forget. While the supervisor is
-    /// [`SupervisorState::NeverSeen`] the host knows none, and none counts as missing.
+    /// Every attempt that the host knows and was not told to forget. Empty while the supervisor is
+    /// [`SupervisorState::NeverSeen`]; then no attempt counts as missing.
     pub attempts: Vec<AttemptStatus>,
-    /// Which GPUs are not to be granted.
+    /// GPUs that must not be granted.
     pub gpu_states: GpuStates,
-    /// When the host says this, by its own clock.
+    /// Time of sending on the host's boot clock.
     pub sent_at: BootMillis,
     /// Whether the supervisor answers.
     pub supervisor: SupervisorState,
-    /// What its supervisor wants to see signed; `None` if the agent has no challenge at hand.
+    /// Challenge of the supervisor for a signed lease; `None` if the agent has none at hand.
     pub challenge: Option<Challenge>,
 }
 
-/// The answer to [`Hello`].
+/// Answer to [`Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HelloReply {
-    /// The node is in.
+    /// The node may connect.
     Welcome(Welcome),
-    /// The node is not let in; the agent logs the sentence and tries again later.
+    /// The node may not connect; the agent logs the message and retries later.
     Refused {
-        /// Why, and what would help.
+        /// Why, and what to do next.
         message: String,
     },
 }
 
-/// Terms of a link.
+/// Parameters of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The coordinator that speaks. The host keeps the highest epoch that it has seen, with its seal, and refuses lower ones.
+    /// Epoch of the coordinator. The host stores the highest epoch that it has seen, with its seal, and refuses lower
+    /// ones.
     pub epoch: SealedEpoch,
-    /// How long attempts run on after the last heartbeat that was acknowledged, counted from its sending.
+    /// Time that attempts may run after the last acknowledged heartbeat, counted from its sending.
     pub lease: Span,
-    /// How long stopping an attempt whose lease has passed may take.
+    /// Time limit for stopping an attempt whose lease has expired.
     pub stop_limit: Span,
-    /// Between two heartbeats.
+    /// Time between two heartbeats.
     pub heartbeat: Span,
-    /// How long an order to start or resume an attempt is valid, counted from [`Command::heard`].
+    /// Time for which an order to start or resume an attempt is valid, counted from [`Command::last_heard`].
     pub order_limit: Span,
-    /// The first lease, for the hello's challenge. Whoever holds the cluster's key signs it; the core leaves it out.
+    /// First lease, for the challenge in the hello. Added by the holder of the cluster's key; the core leaves it out.
     pub seal: Option<Box<SealedLease>>,
 }
 
-/// From the agent, after [`Hello`].
+/// Message of the agent after [`Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromNode {
-    /// Where an attempt stands now.
+    /// Current status of an attempt.
     Status(AttemptStatus),
-    /// The host has changed.
+    /// New inventory of the host.
     Inventory(Box<Inventory>),
-    /// How the host does. Whoever drives the core keeps the last and gives it to those who ask.
+    /// Latest readings of the host. Not passed to the core; only shown.
     Readings(Readings),
-    /// Which GPUs are not to be granted. Said before a status that returns units of one of them.
+    /// GPUs that must not be granted. Sent before a status that returns resources of one of them.
     GpuStates(Box<GpuStates>),
-    /// An attempt has saved its work. Said again from time to time, so that nothing hangs on one message.
+    /// An attempt has saved its work. Repeated periodically, so that losing one message is harmless.
     Checkpoint {
-        /// Which.
+        /// Id of the attempt.
         attempt: AttemptId,
-        /// How long ago: the host's clock need not be right.
+        /// Time since the save; independent of the host's wall clock.
         ago: Span,
     },
-    /// How the host is by its own check. Said on each new link, and when it has changed.
+    /// Result of the host's health check. Sent on each new link and after every change.
     Health(HostHealth),
-    /// The answer to [`ToNode::ShowWarrant`].
+    /// Answer to [`ToNode::ShowWarrant`].
     Warrant {
-        /// Whose.
+        /// Id of the attempt.
         attempt: AttemptId,
-        /// What came with its assignment; `None` where the host has not kept it.
+        /// Warrant from its assignment; `None` if the host has not stored it.
         warrant: Option<SealedWarrant>,
     },
-    /// The labels of its config are others than [`Hello`] said: all of them.
+    /// All labels of the agent's config, after a change.
     Labels(BTreeMap<String, String>),
-    /// Whether the supervisor answers is not as [`Hello`] said. A supervisor that is heard for the first time is told by a new
-    /// link and its hello, which lists the attempts.
+    /// Change of the supervisor's state since [`Hello`]. When a supervisor first answers, the agent reconnects instead,
+    /// and its new hello lists the attempts.
     Supervisor(SupervisorState),
 }
 
-/// To the agent: an order, and by whom.
+/// An order to the agent, with sender and sequence number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
-    /// The coordinator that speaks: the epoch of its welcome on this connection, and no other.
+    /// Epoch of the sending coordinator; must equal that of its welcome on this connection.
     pub epoch: Epoch,
-    /// The order's number on this link, starting at 1. The host drops the link if one is missing or comes twice.
+    /// Sequence number on this link, starting at 1. The host drops the link if a number is missing or repeated.
     pub number: u64,
-    /// The `said_at` of the newest heartbeat or hello of this link that the coordinator had heard. An order to start or
-    /// resume an attempt is obeyed within [`Welcome::order_limit`] of it, by the host's clock, and not later: the
-    /// coordinator may have given the host up since, and started the step elsewhere.
+    /// `sent_at` of the newest heartbeat or hello that the coordinator had received. The host obeys an order to start
+    /// or resume an attempt only within [`Welcome::order_limit`] of it, because the coordinator may have given the host
+    /// up since and started the step elsewhere.
     pub last_heard: BootMillis,
-    /// The order.
+    /// The order itself.
     pub order: ToNode,
 }
 
-/// An order.
+/// Order to an agent. Repeats are harmless.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToNode {
-    /// Run an attempt. A repeat is harmless.
+    /// Run an attempt.
     Assign(Box<Assignment>),
-    /// Stop an attempt. A repeat with a shorter grace shortens it; an attempt that the host does not know is reported
-    /// `Released`.
+    /// Stop an attempt. A repeat with a shorter grace period shortens it; an unknown attempt is reported as `Released`.
     Stop {
-        /// Which.
+        /// Attempt to stop.
         attempt: AttemptId,
-        /// Why, for the notice.
+        /// Reason, for the stop notice.
         why: StopReason,
-        /// Between the signal and the kill.
+        /// Time between the stop signal and the kill.
         grace: Span,
     },
-    /// The attempt's end is recorded; the host need not remember it. Its output stays.
+    /// Forget an attempt, because its end is recorded. Its output stays.
     Forget {
-        /// Which.
+        /// Attempt to forget.
         attempt: AttemptId,
     },
-    /// Freeze an attempt, and empty its GPUs first. A repeat is harmless. What cannot be frozen is left running and
-    /// reported [`AttemptPhase::NotSuspended`].
+    /// Freeze an attempt after emptying its GPUs. If that fails, the attempt keeps running and is reported as
+    /// [`AttemptPhase::NotSuspended`].
     Suspend {
-        /// Which.
+        /// Attempt to suspend.
         attempt: AttemptId,
-        /// How much of the host's memory may be taken for what is moved from its GPUs, in units of 10^6 bytes.
+        /// Host memory available for its GPU memory, in units of 10^6 bytes.
         room_mb: u64,
     },
-    /// Let a frozen attempt run again. A repeat is harmless, and so is one for an attempt that runs.
+    /// Resume a frozen attempt; harmless if it runs.
     Resume {
-        /// Which.
+        /// Attempt to resume.
         attempt: AttemptId,
     },
-    /// An admin wants GPUs back that were quarantined: they are looked at, and of each that answers what was noted of its
-    /// health is forgotten. A repeat is harmless.
+    /// Check quarantined GPUs at an admin's request and clear the recorded faults of those that answer.
     RestoreGpus {
-        /// Their UUIDs.
+        /// UUIDs of the GPUs.
         gpus: Vec<String>,
     },
-    /// Show the warrant of an attempt that the coordinator does not know: it was brought back from an earlier time.
+    /// Send the warrant of an attempt that the coordinator does not know, because it was restored from an earlier
+    /// state.
     ShowWarrant {
-        /// Whose.
+        /// Id of the attempt.
         attempt: AttemptId,
     },
 }
 
-/// One attempt to run on this host.
+/// An attempt to run on this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assignment {
-    /// Which.
+    /// Id of the attempt.
     pub attempt: AttemptId,
-    /// The pool that granted it.
+    /// The pool that granted the resources.
     pub pool: PoolName,
-    /// Program and arguments, not empty.
+    /// Program and arguments; not empty.
     pub command: Vec<String>,
-    /// The step's own variables.
+    /// Environment variables of the step itself.
     pub env: Environment,
-    /// Absolute path; `None` is a directory of the attempt's own.
+    /// Working directory, an absolute path; `None` for a directory of the attempt's own.
     pub workdir: Option<String>,
-    /// UUIDs of the GPUs that it is given.
+    /// UUIDs of the granted GPUs.
     pub gpus: Vec<String>,
-    /// How long it may run; the host stops it then.
+    /// Longest run time; the host stops the attempt then.
     pub timeout: Option<Span>,
-    /// Between the signal and the kill when it times out.
+    /// Time between the stop signal and the kill at the timeout.
     pub grace: Span,
-    /// Its place among the hosts that run the step together; also where there is but one.
+    /// Rank and hosts of the gang; also set for a single host.
     pub gang: Gang,
-    /// On whose behalf: the host's own rules say which user that is there.
+    /// Subject of the step; the host's config maps it to a user.
     pub subject: Subject,
-    /// The user who submitted the step, if the coordinator had authenticated one: the host's own rules say whether it runs as
-    /// its user of that name.
+    /// Authenticated user who submitted the step; the host's config decides whether the step runs as its own user of
+    /// that name.
     pub submitter: Option<Submitter>,
-    /// What it was granted on this host, which is what it may use.
+    /// Resources granted on this host, which are also the limits.
     pub resources: Amounts,
-    /// How it has the processors among them.
+    /// Mode in which the attempt gets its CPU cores.
     pub cpu_mode: CpuMode,
-    /// What templates put around it.
+    /// Wrapper, environment and hooks from templates.
     pub launch: Launch,
-    /// By what the coordinator knows the attempt again when it was brought back from a time before it: the host keeps it
-    /// as it is, reads nothing in it, and shows it when it is asked. At most [`MAX_WARRANT_BYTES`]; empty where there is
-    /// none.
+    /// Encrypted data by which a restored coordinator recognises the attempt. The host stores it unread and returns it
+    /// on request. At most [`MAX_WARRANT_BYTES`]; may be empty.
     ///
     /// [`MAX_WARRANT_BYTES`]: crate::limit::MAX_WARRANT_BYTES
     pub warrant: SealedWarrant,
 }
 
-/// The place of one host among those that run an attempt together, each its part.
+/// Position of a host among those that run an attempt together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gang {
-    /// Its place, counted from 0.
+    /// Rank of this host, starting at 0.
     pub rank: u32,
-    /// Where each is reached, by rank; as many as there are hosts.
+    /// Addresses of all hosts, ordered by rank.
     pub hosts: Vec<String>,
-    /// A port on the host of rank 0 that no other gang there was given, to meet at; `None` where there is one host.
+    /// Rendezvous port on the host of rank 0, unique among the gangs there; `None` for a single host.
     pub port: Option<u16>,
 }
 
 impl Gang {
-    /// One host, reached at `address`, that runs all of it.
+    /// Gang of one host, reached at `address`.
     pub fn single(address: &str) -> Self {
         Self {
             rank: 0,
@@ -275,107 +272,106 @@ impl Gang {
     }
 }
 
-/// Why an attempt is stopped.
+/// Reason for stopping an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "StopWhy"))]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// Somebody cancelled the step.
+    /// A user cancelled the step.
     Cancelled,
-    /// It ran longer than its `timeout`.
+    /// The attempt ran longer than its `timeout`.
     TimedOut,
-    /// Its host is being drained.
+    /// The host is being drained.
     Drained,
-    /// A step that goes before it needs its units.
+    /// The step was preempted.
     Preempted,
     /// The coordinator has ended this attempt, or never knew it.
     Superseded,
-    /// Another part of the attempt, on another host, failed or was lost: all of it ends as one.
+    /// Another part of the attempt failed or was lost; all parts end together.
     PeerEnded,
-    /// A GPU that it was given has fallen off the bus.
+    /// A granted GPU has fallen off the bus.
     GpuLost,
-    /// Somebody wants the step to start anew.
+    /// A user asked to requeue the step.
     Requeued,
-    /// It was to be frozen, which could not be done.
+    /// The attempt could not be suspended.
     NotSuspended,
-    /// It was frozen for longer than its `suspend_timeout`.
+    /// The attempt was suspended for longer than its `suspend_timeout`.
     SuspendedTooLong,
 }
 
-/// Where an attempt stands, as its host sees it.
+/// Current status of an attempt, as seen by its host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptStatus {
-    /// Which.
+    /// Id of the attempt.
     pub attempt: AttemptId,
-    /// Where it stands.
+    /// Phase of the attempt.
     pub phase: AttemptPhase,
 }
 
-/// How far an attempt has come. Phases only go forward, in this order; some may be passed over. An attempt that runs may
-/// be frozen and run again, any number of times, before it goes on.
+/// Phases of an attempt. They advance only in this order, and some may be skipped; a running attempt may be suspended
+/// and resumed any number of times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AttemptPhase {
-    /// The host makes its process.
+    /// The host is creating the process.
     Starting,
-    /// Its process runs.
+    /// The process runs.
     Running(StartedProcess),
-    /// It was told to stop and has not ended.
+    /// The attempt is being stopped.
     Stopping {
         /// The process, if it was seen running.
         started: Option<StartedProcess>,
-        /// Why.
+        /// Reason for the stop.
         why: StopReason,
     },
-    /// Its main process has ended; its units are not free yet.
+    /// The main process has ended; resources are not free yet.
     Ended(AttemptEnd),
-    /// Nothing of it is left and its GPUs were seen free: its units may be granted again.
+    /// All processes are gone and the GPUs were seen free: the resources may be granted again.
     Released(AttemptEnd),
-    /// Its processes are being frozen.
+    /// The processes are being frozen.
     Suspending(StartedProcess),
-    /// Its processes are frozen, and its GPUs were seen free: all but its memory may be granted to others.
+    /// The processes are frozen and the GPUs were seen free: all resources except memory may be granted to others.
     Suspended {
-        /// The process.
+        /// The frozen process.
         started: StartedProcess,
-        /// What was moved from its GPUs to the host's memory, in units of 10^6 bytes.
+        /// GPU memory moved to the host, in units of 10^6 bytes.
         moved_mb: u64,
     },
-    /// Its processes are being brought back.
+    /// The processes are being restored.
     Resuming(StartedProcess),
-    /// It was to be frozen or brought back, which could not be done: what was done for it was undone, and it runs on as
-    /// far as it can.
+    /// The attempt could not be suspended or resumed. Completed parts were undone, and it keeps running if possible.
     NotSuspended {
-        /// The process.
+        /// The process that keeps running.
         started: StartedProcess,
-        /// Why not.
+        /// Reason of the failure.
         why: SuspendFailure,
     },
 }
 
-/// Why an attempt cannot be frozen, or brought back.
+/// Why an attempt could not be suspended or resumed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SuspendFailure {
-    /// The host has no way to freeze processes.
+    /// The host cannot freeze processes.
     NoFreezer,
-    /// It holds GPUs, and the host has no way to move what is on them.
+    /// The attempt holds GPUs, and the host cannot checkpoint GPU memory.
     NoCheckpoint,
-    /// Several of its processes use GPUs, which may have links to each other.
+    /// Several processes use GPUs and may share memory.
     SeveralProcesses,
-    /// There is too little memory on the host for what is on its GPUs.
+    /// The host has too little free memory for the GPU memory.
     NoRoom(MemoryShortage),
-    /// The host tried and could not; the sentence says what stood in the way.
+    /// The host tried and failed, as explained.
     Refused(String),
-    /// It took longer than it may.
+    /// Suspending or resuming took too long.
     TimedOut,
-    /// Its GPUs did not come free.
+    /// The GPUs did not become free.
     GpusBusy,
-    /// It was frozen, and could not be brought back; the sentence says what stood in the way.
+    /// The attempt was suspended and could not be resumed, as explained.
     NotResumed(String),
 }
 
-/// Room for what is on GPUs, in units of 10^6 bytes.
+/// Lack of host memory for GPU memory, in units of 10^6 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -383,9 +379,9 @@ pub enum SuspendFailure {
     schemars(rename = "RoomForGpus")
 )]
 pub struct MemoryShortage {
-    /// How much there is to be moved.
+    /// Memory to be moved.
     pub wanted_mb: u64,
-    /// How much of that there is room for.
+    /// Memory available for it.
     pub room_mb: u64,
 }
 
@@ -397,98 +393,98 @@ pub struct MemoryShortage {
     schemars(rename = "Process")
 )]
 pub struct StartedProcess {
-    /// Process id on its host.
+    /// Process id on the host.
     pub pid: u32,
-    /// When, by the host's clock.
+    /// Start time by the host's clock.
     pub at: Time,
 }
 
-/// How and when an attempt ended.
+/// End of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttemptEnd {
-    /// The process that ran; `None` where there never was one.
+    /// The process that ran; `None` if none was started.
     pub started: Option<StartedProcess>,
-    /// How.
+    /// Outcome of the attempt.
     pub exit: Exit,
-    /// Why it was being stopped when it ended, if it was.
+    /// Reason of the stop, if it was being stopped.
     pub stopped: Option<StopReason>,
-    /// When, by the host's clock.
+    /// End time by the host's clock.
     pub at: Time,
-    /// What it has used.
+    /// Resources used by the attempt.
     pub usage: Usage,
 }
 
 impl AttemptEnd {
-    /// Whether its process exited with code 0.
+    /// Whether the process exited with code 0.
     pub fn is_clean(&self) -> bool {
         self.exit == Exit::Code(0)
     }
 }
 
-/// A sign of life.
+/// Periodic sign of life of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
-    /// Counted up on each connection.
+    /// Sequence number on this connection.
     pub number: u64,
-    /// When the host sends it, by its own clock.
+    /// Time of sending on the host's boot clock.
     pub sent_at: BootMillis,
-    /// The `said_at` of the newest heartbeat or hello that the coordinator has answered. If it lies far back, the host
-    /// hears nothing.
+    /// `sent_at` of the newest heartbeat or hello that was acknowledged. If that is long ago, the host receives
+    /// nothing.
     pub last_acknowledged: BootMillis,
-    /// The number of the newest [`Command`] that had arrived by `said_at`.
+    /// Number of the newest [`Command`] received.
     pub last_order: u64,
-    /// What the host's supervisor wants to see signed; `None` if the agent has no challenge at hand.
+    /// Challenge of the supervisor for a signed lease; `None` if the agent has none at hand.
     pub challenge: Option<Challenge>,
 }
 
-/// The coordinator has heard a [`Heartbeat`]: leases run from the moment when the agent sent it.
+/// Acknowledges a [`Heartbeat`]. Leases count from the moment when the agent sent it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeartbeatAck {
-    /// Which one.
+    /// Number of the heartbeat.
     pub number: u64,
-    /// The lease, for the heartbeat's challenge.
+    /// Signed lease for the heartbeat's challenge.
     pub seal: Option<Box<SealedLease>>,
 }
 
-/// Which of a step's outputs.
+/// Streams of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogStream {
-    /// Standard output.
+    /// Standard output of the step.
     Stdout,
-    /// Standard error.
+    /// Standard error of the step.
     Stderr,
-    /// No output of its own: the streams of a program that is to run beside it. An [`crate::exec::ExecOrder`] follows
-    /// the request, and once it is granted [`crate::exec`]'s frames both ways.
+    /// Streams of an `exec` program instead of stored output. An [`crate::exec::ExecOrder`] follows the request, and
+    /// after acceptance [`crate::exec`]'s frames both ways.
     Exec,
 }
 
-/// Asks for a stretch of output.
+/// Request for a range of output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogRequest {
-    /// Whose.
+    /// Id of the attempt.
     pub attempt: AttemptId,
-    /// Which output.
+    /// Stream to read.
     pub stream: LogStream,
     /// First byte wanted, counted from the start of the attempt.
     pub offset: u64,
-    /// Whether to go on, as the attempt writes, until it has ended.
+    /// Whether to continue until the attempt has ended.
     pub follow: bool,
 }
 
-/// The answer to [`LogRequest`].
+/// Answer to [`LogRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogReply {
-    /// Plain bytes follow, beginning at this offset: later than asked where the oldest output was dropped, and the end
-    /// of what was written where what was asked is beyond it.
+    /// Plain bytes follow from this offset: later than requested if the oldest output was dropped, and at most the end
+    /// of what was written.
     From {
         /// Offset of the first byte that follows.
         offset: u64,
     },
-    /// Nothing follows; the sentence says why.
+    /// No output follows.
     Refused {
-        /// Why.
+        /// Reason of the refusal.
         message: String,
     },
 }

@@ -1,4 +1,4 @@
-//! One value to bytes and back, bounded both ways. Owns the choice of `bincode` and of its configuration.
+//! Encodes and decodes single values with size limits. The only place that configures `bincode`.
 
 use bincode::config::{self, Config};
 use bincode::enc::write::Writer;
@@ -11,8 +11,8 @@ use crate::error::CodecError;
 /// Most memory that the lengths inside one message may claim, in bytes. Callers' own limits are lower.
 const MAX_CLAIM_BYTES: usize = 16 * 1024 * 1024;
 
-/// The same for messages of at most half as many bytes: `bincode` takes the limit as a constant and allocates a text
-/// before it has read it, so that under a single limit a peer would have megabytes for twenty bytes.
+/// Lower limits for messages of at most half as many bytes. `bincode` takes the limit as a constant and allocates
+/// before it reads, so with a single limit a peer could claim megabytes with twenty bytes.
 const SMALL_CLAIM_BYTES: usize = 16 * 1024;
 const MIDDLING_CLAIM_BYTES: usize = 512 * 1024;
 
@@ -20,16 +20,16 @@ const fn layout<const MAX: usize>() -> impl Config {
     config::legacy().with_limit::<MAX>()
 }
 
-/// The bytes of `value`, at most `max_bytes` of them.
+/// Encodes `value` in at most `max_bytes` bytes.
 ///
 /// # Errors
-/// [`CodecError::TooLarge`] as soon as the limit is passed, so that no more memory than that is taken;
-/// [`CodecError::Unencodable`] for a type that has no encoding.
+/// [`CodecError::TooLarge`] as soon as the limit is exceeded, without allocating more; [`CodecError::Unencodable`] for
+/// a type that has no encoding.
 pub fn encode<T: Serialize + ?Sized>(value: &T, max_bytes: usize) -> Result<Vec<u8>, CodecError> {
     encode_after(Vec::new(), value, max_bytes)
 }
 
-/// Appends the bytes of `value`, at most `max_bytes` of them, to `start`.
+/// Appends the encoding of `value`, at most `max_bytes` bytes, to `start`.
 pub(crate) fn encode_after<T: Serialize + ?Sized>(
     start: Vec<u8>,
     value: &T,
@@ -47,10 +47,10 @@ pub(crate) fn encode_after<T: Serialize + ?Sized>(
     }
 }
 
-/// The value that exactly these bytes stand for.
+/// Decodes a value from exactly these bytes.
 ///
 /// # Errors
-/// Where there are more than `max_bytes` of them, where they stand for no `T` and where some are left over.
+/// If there are more than `max_bytes` bytes, if they do not encode a `T`, or if some are left over.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], max_bytes: usize) -> Result<T, CodecError> {
     if bytes.len() > max_bytes {
         return Err(CodecError::BodyTooLarge {
@@ -74,14 +74,14 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], max_bytes: usize) -> Result<T, 
     }
 }
 
-/// A value, and how many bytes stand for it.
+/// Decodes a value and returns the number of bytes used.
 fn read_within<T: DeserializeOwned, const MAX: usize>(
     bytes: &[u8],
 ) -> Result<(T, usize), DecodeError> {
     bincode::serde::decode_from_slice(bytes, layout::<MAX>())
 }
 
-/// A vector that refuses to grow beyond its room.
+/// Writer into a vector of limited length.
 struct BoundedWriter {
     bytes: Vec<u8>,
     room: usize,
@@ -107,7 +107,7 @@ fn encode_reason(error: EncodeError) -> String {
     }
 }
 
-/// `bincode` shows its errors as Rust source; the ones that a peer can cause get words.
+/// Translates `bincode` errors that a peer can cause; `bincode` prints them as Rust source.
 fn decode_reason(error: DecodeError) -> String {
     match error {
         DecodeError::UnexpectedEnd { .. } => "they end too early".to_owned(),

@@ -1,60 +1,60 @@
-//! What can be wrong with a message or a frame, in words that may be logged as they are.
+//! Errors of messages and frames, safe to log.
 
 use std::any::type_name;
 use std::fmt::Display;
 
-/// Longest account of what is wrong with a message, in characters. It may quote the peer, who may be long-winded.
+/// Longest explanation in an error, in characters, because it may quote the peer.
 const MAX_REASON_CHARS: usize = 300;
 
-/// Why a message could not be written or read.
+/// Error while encoding or decoding a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
-    /// The message to be sent is larger than a peer would take.
+    /// The outgoing message exceeds the peer's limit.
     #[error("a message `{what}` takes more than {max} bytes, which is the most")]
     TooLarge {
-        /// Its type.
+        /// Type of the message.
         what: &'static str,
         /// The limit, in bytes.
         max: usize,
     },
-    /// The message to be sent has no encoding, which is a defect in its type.
+    /// The outgoing message cannot be encoded, which is a defect of its type.
     #[error("a message `{what}` cannot be encoded: {reason}")]
     Unencodable {
-        /// Its type.
+        /// Type of the message.
         what: &'static str,
-        /// Why.
+        /// Cause reported by the encoder.
         reason: String,
     },
-    /// The bytes that were received are longer than any message may be.
+    /// The received bytes exceed the limit for a message.
     #[error("{bytes} bytes were received for one message: the most is {max}")]
     BodyTooLarge {
-        /// How many there are.
+        /// Number of bytes received.
         bytes: usize,
         /// The limit, in bytes.
         max: usize,
     },
-    /// A frame announces a body that is longer than any message may be. The stream cannot be read on.
+    /// A frame announces a body above the limit. The stream cannot be read any further.
     #[error("a frame of {announced} bytes is announced: the most is {max}")]
     FrameTooLarge {
-        /// What its prefix says.
+        /// Length in the frame's prefix.
         announced: u32,
         /// The limit, in bytes.
         max: usize,
     },
-    /// The bytes that were received are no such message.
+    /// The received bytes do not encode the expected message.
     #[error("the received bytes are no message `{what}`: {reason}")]
     Malformed {
-        /// The type that was expected.
+        /// Type of the expected message.
         what: &'static str,
-        /// Why, harmless to print.
+        /// Cause reported by the decoder, escaped.
         reason: String,
     },
-    /// More bytes were received than the message takes.
+    /// Bytes are left over after the message.
     #[error("a message `{what}` is followed by {extra} bytes that do not belong to it")]
     TrailingBytes {
-        /// The type that was expected.
+        /// Type of the expected message.
         what: &'static str,
-        /// How many.
+        /// Number of bytes left over.
         extra: usize,
     },
 }
@@ -85,7 +85,7 @@ impl CodecError {
     }
 }
 
-/// A text as it may stand in a log: cut, and without anything that a terminal would obey.
+/// Shortens a text and replaces control characters, for logs.
 fn harmless(text: &str) -> String {
     let safe = |c: char| if c.is_control() { '?' } else { c };
     text.chars().take(MAX_REASON_CHARS).map(safe).collect()

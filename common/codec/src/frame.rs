@@ -1,5 +1,4 @@
-//! Frames: a length of 4 bytes, little-endian, and a body of that length. Owns the prefix and the buffer in which
-//! frames are put together again; whoever holds the socket moves the bytes.
+//! Frames: a 4-byte little-endian length, followed by a body of that length. Callers move the bytes over sockets.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -7,13 +6,13 @@ use serde::de::DeserializeOwned;
 use crate::encoding::{decode, encode_after};
 use crate::error::CodecError;
 
-/// Bytes of a frame before its body.
+/// Length of a frame's prefix in bytes.
 pub const PREFIX_BYTES: usize = 4;
 
-/// A whole frame: prefix and body. The body takes at most `max_bytes`.
+/// Encodes a whole frame with prefix. The body takes at most `max_bytes`.
 ///
 /// # Errors
-/// Where the body would be larger, or the type has no encoding.
+/// If the body would be larger, or the type has no encoding.
 pub fn frame<T: Serialize + ?Sized>(value: &T, max_bytes: usize) -> Result<Vec<u8>, CodecError> {
     let max_bytes = max_bytes.min(u32::MAX as usize);
     let mut bytes = encode_after(vec![0; PREFIX_BYTES], value, max_bytes)?;
@@ -22,22 +21,22 @@ pub fn frame<T: Serialize + ?Sized>(value: &T, max_bytes: usize) -> Result<Vec<u
     Ok(bytes)
 }
 
-/// Puts frames together from bytes as they arrive.
+/// Assembles frames from bytes as they arrive.
 ///
-/// After each [`push`](Self::push), call [`next`](Self::next) until it returns `None`: then never more than one
-/// incomplete frame is held, and one of an unlawful length is refused by its prefix, before anything of it is kept.
+/// After each [`push`](Self::push), call [`next`](Self::next) until it returns `None`: then at most one incomplete
+/// frame is buffered, and a frame above the limit is rejected by its prefix, before its body is buffered.
 #[derive(Debug)]
 pub struct FrameBuffer {
     max_bytes: usize,
     bytes: Vec<u8>,
-    /// How many of `bytes` were given out already.
+    /// Number of leading `bytes` already consumed.
     start: usize,
-    /// Length of the frame that ended this buffer's use.
+    /// Length of the frame that exceeded the limit.
     refused: Option<u32>,
 }
 
 impl FrameBuffer {
-    /// An empty buffer for frames whose bodies take at most `max_bytes`. Allocates nothing yet.
+    /// Makes an empty buffer for bodies of at most `max_bytes`. Does not allocate.
     pub const fn new(max_bytes: usize) -> Self {
         Self {
             max_bytes,
@@ -47,7 +46,7 @@ impl FrameBuffer {
         }
     }
 
-    /// Adds bytes in the order of the stream. They are dropped where an earlier frame was too large.
+    /// Appends received bytes. Ignored after a frame that was too large.
     pub fn push(&mut self, bytes: &[u8]) {
         self.check_announced();
         if self.refused.is_some() {
@@ -59,11 +58,11 @@ impl FrameBuffer {
         self.check_announced();
     }
 
-    /// The next frame's message; `None` until all of it has arrived.
+    /// The next message; `None` until all of its frame has arrived.
     ///
     /// # Errors
-    /// [`CodecError::FrameTooLarge`], now and from now on: the stream cannot be read on. Any other error is about one
-    /// frame's body; that frame is gone and the next one can be read, though a peer that sends such is seldom worth it.
+    /// [`CodecError::FrameTooLarge`], now and on every later call, because the stream cannot be read any further. Any
+    /// other error concerns one frame; the next one can be read.
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator cannot choose its item's type at each step"
@@ -88,12 +87,12 @@ impl FrameBuffer {
         message.map(Some)
     }
 
-    /// Whether nothing is held: where the stream ends now, it ends between two frames.
+    /// Whether nothing is buffered, so that the stream may end here.
     pub fn is_empty(&self) -> bool {
         self.refused.is_none() && self.held().is_empty()
     }
 
-    /// Takes out up to `max` bytes as they came, for a stream that goes on without frames.
+    /// Takes up to `max` unframed bytes, for streams that continue without frames.
     pub fn take_raw(&mut self, max: usize) -> Vec<u8> {
         let count = max.min(self.held().len());
         let raw = self.held()[..count].to_vec();
@@ -112,7 +111,7 @@ impl FrameBuffer {
         Some(u32::from_le_bytes(*prefix))
     }
 
-    /// Gives up at a prefix that announces too much, and lets go of all memory.
+    /// Rejects a prefix above the limit and frees the buffer.
     fn check_announced(&mut self) {
         let too_large = |len: &u32| *len as usize > self.max_bytes;
         if let Some(len) = self.announced().filter(too_large) {
@@ -122,7 +121,7 @@ impl FrameBuffer {
         }
     }
 
-    /// Lets an emptied buffer go, so that one large frame does not hold its memory for a connection's whole life.
+    /// Shrinks an empty buffer, so that one large frame does not occupy memory for the life of a connection.
     fn tidy(&mut self) {
         if self.start == self.bytes.len() {
             self.bytes.clear();
@@ -132,5 +131,5 @@ impl FrameBuffer {
     }
 }
 
-/// Memory that an empty buffer keeps for the next frame, in bytes: enough for all but the rarest messages.
+/// Memory that an empty buffer keeps, in bytes; enough for most messages.
 const KEPT_BYTES: usize = 16 * 1024;

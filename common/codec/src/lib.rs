@@ -1,14 +1,13 @@
-//! Messages to bytes and back, and frames around them: the one place that names `bincode`.
+//! Encoding of messages, and frames around them. The only crate that depends on `bincode`.
 //!
-//! Whoever holds a socket drives this, in an async task or in a poll loop: nothing here does I/O. What a message means,
-//! and what its fields may hold beyond their types, is left to the caller.
+//! Nothing here does I/O: async tasks and poll loops alike drive it. Callers give meaning to messages and validate
+//! their fields.
 //!
-//! The bytes of a value are those of `bincode`'s legacy configuration: integers little-endian at their full width,
-//! lengths as 8 bytes, an enum as the 4-byte index of its variant, an option as one byte. That layout is plain enough
-//! to be written by other encoders, which keeps a way out of a crate that is no longer developed. It is not
-//! self-describing: types that travel in it carry no serde attribute that skips, flattens or tags.
+//! Values use `bincode`'s legacy configuration: little-endian integers of full width, lengths of 8 bytes, enums as a
+//! 4-byte variant index, options as one byte. Other encoders can produce this layout, should `bincode` have to be
+//! replaced. The encoding is not self-describing: types must not use serde attributes that skip, flatten or tag.
 //!
-//! A *frame* is the length of a body as 4 bytes, little-endian, and the body.
+//! A *frame* is a 4-byte little-endian length followed by a body of that length.
 
 mod encoding;
 mod error;

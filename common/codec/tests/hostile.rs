@@ -1,4 +1,4 @@
-//! What a peer may send: noise, pieces, lies about lengths. Nothing here may panic or take memory without end.
+//! Hostile input from a peer: noise, fragments, false lengths. Nothing may panic or allocate without limit.
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use proptest::prelude::*;
@@ -157,7 +157,7 @@ fn status() -> impl Strategy<Value = AttemptStatus> {
     })
 }
 
-/// Gives `bytes` to a buffer in pieces of these sizes, again and again, and returns what comes out.
+/// Feeds `bytes` to a buffer in pieces of these sizes, cyclically, and returns what comes out.
 fn in_pieces(bytes: &[u8], sizes: &[usize]) -> (Vec<AttemptStatus>, FrameBuffer) {
     let mut buffer = FrameBuffer::new(MAX);
     let mut out = Vec::new();
@@ -182,7 +182,7 @@ proptest! {
         decode_as_everything(&bytes);
     }
 
-    /// Noise mostly fails at its first length; small numbers reach deeper.
+    /// Random bytes mostly fail at the first length; small numbers reach deeper.
     #[test]
     fn plausible_noise_never_panics(bytes in proptest::collection::vec(0u8..4, 0..300)) {
         decode_as_everything(&bytes);

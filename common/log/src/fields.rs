@@ -1,14 +1,14 @@
-//! What an event or a span carries beside its place: the message and the fields, as values that every shape can write.
+//! Collects message and fields of events and spans as JSON values.
 
 use std::fmt::{Debug, Write};
 
 use serde_json::Value;
 use tracing::field::{Field, Visit};
 
-/// The field in which `tracing` passes the text of an event.
+/// Name of the field with an event's message.
 const MESSAGE: &str = "message";
 
-/// The fields of an event or of a span, in the order in which they were written.
+/// Fields of an event or span, in order of writing.
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
     message: String,
@@ -24,7 +24,7 @@ impl Fields {
         self.named.iter().map(|(name, value)| (*name, value))
     }
 
-    /// Takes over what a span knows and this does not: what is nearer to the event is what it is about.
+    /// Adds fields of an enclosing span. Fields that are already present win.
     pub(crate) fn inherit(&mut self, span: &Fields) {
         for (name, value) in &span.named {
             if !self.has(name) {

@@ -1,6 +1,5 @@
-//! What is logged: `SLUICE_LOG`, else `log_filter` of a daemon's config, in the syntax of `tracing-subscriber`'s filters.
-//! A filter that cannot be read stops the start, since whoever writes one is looking for something, and would look in
-//! vain.
+//! Log filters: `SLUICE_LOG`, else `log_filter` in the daemon's config, in the syntax of `tracing-subscriber`. An
+//! invalid filter stops the start, since it would hide the lines that an admin looks for.
 
 use std::env::VarError;
 use std::fmt;
@@ -9,20 +8,20 @@ use sluice_common::nearest::nearest;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
 
-/// Holds the filter; it goes before the config's.
+/// Environment variable with the filter; overrides the config.
 pub const FILTER_VARIABLE: &str = "SLUICE_LOG";
-/// What a daemon's config calls it.
+/// Config key of the filter.
 const FILTER_KEY: &str = "log_filter";
-/// What is logged where nothing is asked for.
+/// Filter if none is configured.
 const DEFAULT_FILTER: &str = "info";
-/// The words that are levels, which a target is not called by mistake.
+/// Names of levels, used to detect misspelled ones.
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
-/// Which lines are written; it was read and can be.
+/// A valid filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(String);
 
-/// Why a filter is none.
+/// Error for an invalid filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{by}: `{}` cannot be read as a filter ({why}): write a level (error, warn, info, debug, trace, off), and others for \
@@ -36,10 +35,10 @@ pub struct FilterError {
 }
 
 impl Filter {
-    /// The one that the environment asks for, else a config's, else the default. Each that is there must be one.
+    /// The filter from the environment, else from the config, else the default. All that are present must be valid.
     ///
     /// # Errors
-    /// Where one is none.
+    /// If one is invalid.
     pub fn from_env_or(configured: Option<&str>) -> Result<Self, FilterError> {
         let configured = parse(FILTER_KEY, configured.unwrap_or_default())?;
         match std::env::var(FILTER_VARIABLE) {
@@ -71,7 +70,7 @@ impl fmt::Display for Filter {
     }
 }
 
-/// An empty text asks for nothing, which is the default.
+/// Parses a filter; an empty text means the default.
 fn parse(by: &'static str, text: &str) -> Result<Filter, FilterError> {
     let parts: Vec<&str> = parts(text);
     let refused = |part: &str, why: String| FilterError {
@@ -92,14 +91,14 @@ fn parse(by: &'static str, text: &str) -> Result<Filter, FilterError> {
     Ok(Filter(whole))
 }
 
-/// The parts between commas, none of which can hold one.
+/// Splits a filter at commas.
 fn parts(text: &str) -> Vec<&str> {
     let parts = text.split(',').map(str::trim);
     parts.filter(|part| !part.is_empty()).collect()
 }
 
 fn check(part: &str) -> Result<(), String> {
-    // A word alone is a target, of which everything is logged: a slip in a level would be one that does not exist.
+    // A single word is a target, so a misspelled level would silently match nothing.
     let word = part.to_ascii_lowercase();
     let is_word = word.bytes().all(|b| b.is_ascii_alphabetic());
     if let Some(level) = meant_level(&word).filter(|level| is_word && *level != word) {
@@ -109,7 +108,7 @@ fn check(part: &str) -> Result<(), String> {
     read.map(drop).map_err(|error| error.to_string())
 }
 
-/// The level that a word is near to, or has the letters of.
+/// The level that a word resembles.
 fn meant_level(word: &str) -> Option<&'static str> {
     let letters = |word: &str| {
         let mut letters = word.as_bytes().to_vec();
@@ -160,7 +159,7 @@ mod tests {
         let refusal = Filter::from_env_or(Some("info,sluice_agent=loud")).unwrap_err();
         assert!(refusal.to_string().starts_with("log_filter: "), "{refusal}");
         for nothing in [None, Some(""), Some(" , ")] {
-            // A test is run without the variable, or with one that can be read.
+            // Tests run without the variable, or with a valid one.
             let filter = parse(FILTER_KEY, nothing.unwrap_or_default());
             assert_eq!(filter, Ok(Filter::default()));
         }

@@ -1,4 +1,4 @@
-//! The form of the log: what was asked for, and the shape of lines that it means where this process writes.
+//! Log formats: the configured one, and the one it resolves to for this process's stderr.
 
 use std::fmt;
 use std::fs::File;
@@ -9,25 +9,25 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
-/// Names the form where no flag does.
+/// Environment variable with the format, unless a flag sets it.
 pub const FORMAT_VARIABLE: &str = "SLUICE_LOG_FORMAT";
-/// Set by systemd for a process whose output goes to the journal: `DEVICE:INODE` of the socket.
+/// Set by systemd to `DEVICE:INODE` of the socket if a process's output goes to the journal.
 const JOURNAL_VARIABLE: &str = "JOURNAL_STREAM";
 
-/// What was asked for.
+/// Configured log format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// Lines for people, each with its time.
+    /// Lines for people, with times.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// The journal's lines under the journal, else [`Format::Text`].
+    /// Journal lines if stderr goes to the journal, else [`Format::Text`].
     #[default]
     Auto,
 }
 
-/// A word that names no form.
+/// Error for an unknown format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is no form of a log: write `text`, `json` or `auto`", text.escape_debug())]
 pub struct FormatError {
@@ -57,29 +57,29 @@ impl fmt::Display for Format {
     }
 }
 
-/// How lines look.
+/// Format of lines as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResolvedFormat {
-    /// Time, level, message, fields.
+    /// Time, level, message and fields.
     Plain { colors: bool },
-    /// Priority, message, fields: the journal knows the time.
+    /// Priority, message and fields; the journal adds the time.
     Journal,
-    /// One object.
+    /// One JSON object per line.
     Json,
 }
 
 impl Format {
-    /// What the environment asks for, if it does.
+    /// The format set in the environment, if any.
     ///
     /// # Errors
-    /// Where it asks for something else.
+    /// If it is unknown.
     pub fn from_environment() -> Result<Option<Self>, FormatError> {
         let asked = std::env::var_os(FORMAT_VARIABLE).filter(|text| !text.is_empty());
         let asked = asked.map(|text| text.to_string_lossy().parse());
         asked.transpose()
     }
 
-    /// What it means for this process's stderr.
+    /// Resolves the format for this process's stderr.
     pub(crate) fn resolve(self) -> ResolvedFormat {
         let journal = std::env::var(JOURNAL_VARIABLE).ok();
         match self {
@@ -92,15 +92,15 @@ impl Format {
     }
 }
 
-/// Colours on a terminal alone, unless somebody does not want them or the terminal has none.
+/// Whether to use colours: on a terminal, unless `NO_COLOR` is set or the terminal is dumb.
 fn colors() -> bool {
     let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     !unwanted && !dumb && io::stderr().is_terminal()
 }
 
-/// Whether `stream` is what systemd would have said of this descriptor. A child of a service inherits the variable and
-/// may write elsewhere, so the variable alone says nothing (systemd.exec(5), `$JOURNAL_STREAM`).
+/// Whether `stream` identifies this descriptor. A service's child inherits the variable but may write elsewhere, so the
+/// variable alone is not enough (systemd.exec(5), `$JOURNAL_STREAM`).
 fn names(stream: &str, output: &impl AsFd) -> bool {
     let number = |text: &str| text.parse::<u64>().ok();
     let Some((device, inode)) = stream.split_once(':') else {

@@ -1,11 +1,10 @@
-//! One JSON object a line: `time`, `level`, `message` and `target`, then every field by its own name, those of the
-//! spans around it included.
+//! Formats events as JSON: `time`, `level`, `message` and `target`, then all fields of the event and its spans.
 
 use serde_json::Value;
 
 use crate::layer::LogEvent;
 
-/// Names that are the line's own. A field that is called so is written as `fields.NAME`.
+/// Reserved names; fields of these names are written as `fields.NAME`.
 const OURS: [&str; 4] = ["time", "level", "message", "target"];
 
 pub(crate) fn object(entry: &LogEvent) -> String {
@@ -30,7 +29,7 @@ pub(crate) fn object(entry: &LogEvent) -> String {
     text
 }
 
-/// In order, which a map of `serde_json` would not keep.
+/// Appends a member. A map of `serde_json` would not keep the order.
 fn put(text: &mut String, name: &str, value: &Value) {
     if text.len() > 1 {
         text.push(',');

@@ -1,4 +1,4 @@
-//! The end of every event: its fields and those of the spans around it are brought together and written as one line.
+//! Subscriber layer that merges each event's fields with those of its spans and writes one line.
 
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ use crate::fields::Fields;
 use crate::format::ResolvedFormat;
 use crate::{json, text};
 
-/// An event, ready to be written.
+/// An event to be formatted.
 #[derive(Debug)]
 pub(crate) struct LogEvent {
     pub(crate) time: Timestamp,
@@ -21,7 +21,7 @@ pub(crate) struct LogEvent {
     pub(crate) fields: Fields,
 }
 
-/// Writes a line for each event that gets through the filter.
+/// Writes one line per event that passes the filter.
 #[derive(Debug)]
 pub(crate) struct LineLayer<W> {
     shape: ResolvedFormat,
@@ -68,7 +68,7 @@ where
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        // From the innermost span outwards.
+        // Visit spans from the innermost outwards.
         for span in context.event_scope(event).into_iter().flatten() {
             if let Some(known) = span.extensions().get::<Fields>() {
                 fields.inherit(known);
@@ -83,7 +83,7 @@ where
     }
 }
 
-/// A clock that stands before 1970 counts as 1970, and so does one that stands beyond the year 9999.
+/// Current time, clamped to the years 1970 to 9999.
 fn now() -> Timestamp {
     let now = Timestamp::try_from(SystemTime::now()).unwrap_or_default();
     now.max(Timestamp::UNIX_EPOCH)
@@ -95,7 +95,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use tracing_subscriber::layer::SubscriberExt;
 
-    /// What is written while `work` runs.
+    /// Lines written while `work` runs.
     fn written(shape: ResolvedFormat, work: impl FnOnce()) -> Vec<String> {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&lines);

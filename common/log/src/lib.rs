@@ -1,16 +1,16 @@
-//! How every daemon logs: which lines, in which form, to stderr. The daemons call [`start`] once, as soon as they know
-//! the form that was asked for; what is worth a line is theirs to say, with `tracing`'s macros.
+//! Logging of the daemons: filter, format and output to stderr. A daemon calls [`start`] once, as soon as it knows the
+//! configured format, and logs with `tracing`'s macros.
 //!
 //! ```text
 //! SLUICE_LOG, config -> filter -+
-//!                               +-> lines -> line | json -> stderr
-//! Format -------------> shape --+
+//!                               +-> layer -> text | json -> stderr
+//! Format ------------> resolve -+
 //! ```
 //!
-//! The filter may be another later; the form stays.
+//! The filter can change at run time; the format cannot.
 //!
-//! Has no thread, no queue and no network, so that the supervisor can use it: a line is one write to stderr, and a
-//! stderr that nobody reads any more is nobody's loss.
+//! The crate uses no thread, queue or network, so that the supervisor can use it. A line is one write to stderr; errors
+//! of that write are ignored.
 
 mod fields;
 mod filter;
@@ -30,33 +30,33 @@ pub use format::{FORMAT_VARIABLE, Format, FormatError};
 
 use layer::LineLayer;
 
-/// Why nothing can be logged as was asked.
+/// Error while starting the log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The filter.
+    /// The filter is invalid.
     #[error(transparent)]
     Filter(#[from] FilterError),
-    /// A defect: somebody else in this process has begun already.
+    /// The log was already started, which is a defect.
     #[error("the log was started twice")]
     Twice(#[from] tracing::subscriber::SetGlobalDefaultError),
 }
 
-/// A log that was started.
+/// Handle of the started log.
 #[derive(Clone, Debug)]
 pub struct Log(reload::Handle<EnvFilter, Registry>);
 
 impl Log {
-    /// Filters by another filter from now on.
+    /// Replaces the filter.
     pub fn set_filter(&self, filter: &Filter) {
         let changed = self.0.reload(filter.to_env_filter());
         changed.expect("the log lives as long as its process, and nothing in its lock panics");
     }
 }
 
-/// Begins to log to stderr, in this form and by this filter. From now on a panic is a line of the log as well.
+/// Starts logging to stderr. Panics are logged from now on too.
 ///
 /// # Errors
-/// Where this was called before.
+/// If called before in this process.
 pub fn start(format: Format, filter: &Filter) -> Result<Log, LogError> {
     let (filter, handle) = reload::Layer::new(filter.to_env_filter());
     let lines = LineLayer::new(format.resolve(), to_stderr);
@@ -78,7 +78,7 @@ pub fn start(format: Format, filter: &Filter) -> Result<Log, LogError> {
     Ok(Log(handle))
 }
 
-/// One write for each line, so that lines of several threads do not mix.
+/// Writes a line at once, so that lines of several threads do not mix.
 fn to_stderr(line: &[u8]) {
     let _nobody_reads_it = io::stderr().lock().write_all(line);
 }

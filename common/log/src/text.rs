@@ -1,5 +1,5 @@
-//! Lines for people: `TIME LEVEL MESSAGE NAME=VALUE...`, and the same for the journal, which knows the time itself and
-//! takes the level as a number in front.
+//! Formats events as text: `TIME LEVEL MESSAGE NAME=VALUE...`. For the journal, which adds the time, a priority number
+//! replaces time and level.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use crate::layer::LogEvent;
 const FAINT: &str = "\u{1b}[2m";
 const RESET: &str = "\u{1b}[0m";
 
-/// With its time.
+/// Formats a line with time and level.
 pub(crate) fn plain(entry: &LogEvent, colors: bool) -> String {
     let mut line = String::new();
     let [faint, bright, reset] = if colors {
@@ -29,7 +29,7 @@ pub(crate) fn plain(entry: &LogEvent, colors: bool) -> String {
     line
 }
 
-/// As sd-daemon(3) has it: `<PRIORITY>` in front, and nothing that the journal adds by itself.
+/// Formats a line with `<PRIORITY>` in front, as described in sd-daemon(3).
 pub(crate) fn journal(entry: &LogEvent) -> String {
     let mut line = format!("<{}>", priority(entry.level));
     say(&mut line, entry, "", "");
@@ -48,7 +48,7 @@ fn say(line: &mut String, entry: &LogEvent, faint: &str, reset: &str) {
     }
 }
 
-/// A text that is one plain word stands as it is, any other between quotes.
+/// Appends a value; texts that are not a plain word are quoted.
 fn show(line: &mut String, value: &Value) {
     match value {
         Value::String(text) if is_word(text) => line.push_str(text),
@@ -68,7 +68,7 @@ fn is_word(text: &str) -> bool {
             .all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'=' | b'\\'))
 }
 
-/// What would end the line, or a terminal would obey, is shown as an escape; quotes are nobody's harm.
+/// Appends a text with control characters escaped, so that it stays on one line and cannot steer a terminal.
 fn harmless(line: &mut String, text: &str) {
     for c in text.chars() {
         if matches!(c, '"' | '\'' | '\\') {
@@ -89,7 +89,7 @@ fn color(level: Level) -> &'static str {
     }
 }
 
-/// Of syslog(3): notice, 5, is none of `tracing`'s levels.
+/// Priority of syslog(3); `tracing` has no level for notice (5).
 fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,

@@ -1,4 +1,4 @@
-//! The roles that are always there: four for the whole cluster, and three for each pool, which come and go with it.
+//! Built-in roles: four for the whole cluster, and three for each pool that exist as long as the pool.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -8,15 +8,15 @@ use alloc::{format, vec};
 use super::{AccessRule, Effect, NamePattern, OneOrAll, Resource, RoleSpec, Verb};
 use crate::id::RoleName;
 
-/// Those for the whole cluster, by name.
+/// Names of the built-in cluster roles.
 pub const BUILT_IN_ROLES: [&str; 4] = ["admin", "operator", "submitter", "viewer"];
 
-/// What the name of a role of a pool begins with.
+/// Prefix of the names of pool roles.
 const POOL_ROLE_PREFIX: &str = "pool-";
-/// What it ends in, with the role of the whole cluster that it is for one pool alone.
+/// Suffixes of pool roles; each is the cluster role of that name limited to one pool.
 const POOL_ROLES: [&str; 3] = ["admin", "submitter", "viewer"];
 
-/// What nobody sees but who has a right of its own to it.
+/// Resources that the viewer role does not include.
 const PRIVATE: [Resource; 4] = [
     Resource::StepEnv,
     Resource::ApiTokens,
@@ -24,20 +24,20 @@ const PRIVATE: [Resource; 4] = [
     Resource::Audit,
 ];
 
-/// The names of the roles of a pool.
+/// Names of the roles of a pool.
 pub fn pool_roles(pool: &str) -> impl Iterator<Item = String> {
     POOL_ROLES
         .iter()
         .map(move |role| format!("{POOL_ROLE_PREFIX}{pool}-{role}"))
 }
 
-/// Whether only Sluice itself may have a role of this name.
+/// Whether the name is reserved for built-in roles.
 pub fn is_reserved(role: &RoleName) -> bool {
     let name = role.as_str();
     BUILT_IN_ROLES.contains(&name) || name.starts_with(POOL_ROLE_PREFIX)
 }
 
-/// What a built-in role is; `there` says which pools there are.
+/// The spec of a built-in role; `there` tells whether a pool exists.
 pub fn built_in_role(role: &RoleName, there: impl FnOnce(&str) -> bool) -> Option<RoleSpec> {
     if let Some((description, rules)) = of_cluster(role.as_str()) {
         let description = description.to_owned();
@@ -123,7 +123,7 @@ fn viewer() -> AccessRule {
     allow(&READ, &open)
 }
 
-/// Where no verb or no resource is named, all.
+/// A rule that allows `verbs` on `resources`; an empty list means all.
 fn allow(verbs: &[Verb], resources: &[Resource]) -> AccessRule {
     AccessRule {
         effect: Effect::Allow,

@@ -1,48 +1,48 @@
-//! What rules mean: whether grants, with the roles that they name, let somebody do something. A rule that denies wins
-//! over all that allow. Where it is not known in which pool or for which subject something will be, a right must hold
-//! in all of them, and a rule that could deny does.
+//! Decides whether a set of role grants allows an action. A rule that denies overrides all rules that allow. If the
+//! pool or subject of the action is not known yet, a right must hold for all of them, and a deny rule for any of them
+//! applies.
 
 use super::{AccessRule, Effect, NamePattern, Resource, RoleGrant, RoleSpec, Verb};
 use crate::id::RoleName;
 
-/// Where something is done.
+/// Pools or subjects that an action concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope<'a> {
-    /// There.
+    /// The one of this name.
     One(&'a str),
-    /// There is no telling: a right must hold everywhere.
+    /// Unknown in advance: the right must hold for every name.
     Every,
-    /// Somewhere: what is found is judged one by one later, and a right for any of it is enough.
+    /// Results are filtered one by one later: a right for any name is enough.
     Any,
-    /// It is nowhere in particular: it has no subject, or no pool. Seeing it is no matter of where, changing it is.
+    /// The object belongs to no pool or subject. Reading it needs no scope, changing it does.
     Unscoped,
 }
 
-/// What somebody wants to do.
+/// An action to be checked against role grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessQuery<'a> {
-    /// What.
+    /// Action to perform.
     pub verb: Verb,
-    /// To what.
+    /// Kind of object that the action concerns.
     pub resource: Resource,
-    /// In which pool.
+    /// Pools of the object.
     pub pool: Scope<'a>,
-    /// Of which subject.
+    /// Subjects of the object.
     pub subject: Scope<'a>,
 }
 
-/// Whether it may be done.
+/// Result of an access check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It may.
+    /// A rule allows the action.
     Allowed,
-    /// A rule of this role takes the right away.
+    /// A rule of this role denies the action.
     Denied(RoleName),
-    /// Nothing gives the right.
+    /// No rule allows the action.
     NotGranted,
 }
 
-/// Judges by all grants that somebody has, each with what its role is.
+/// Decides a query by all grants of a caller, each with the spec of its role.
 pub fn decide<'a>(
     grants: impl Iterator<Item = (&'a RoleGrant, &'a RoleSpec)>,
     ask: &AccessQuery<'_>,

@@ -1,4 +1,4 @@
-//! Who may call: tokens, and what somebody may ask of himself.
+//! API tokens, roles, bindings and the caller's own identity, as the API shows them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,31 +8,32 @@ use serde::{Deserialize, Serialize};
 use crate::access::{AccessRule, Member, NamePattern, RoleGrant};
 use crate::id::RoleName;
 
-/// A token to be made.
+/// Request to create an API token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ApiTokenRequest {
-    /// Unique in the cluster.
+    /// Token name, unique in the cluster.
     pub name: String,
-    /// The roles that it has.
+    /// Roles of the token.
     pub roles: Vec<String>,
-    /// In these pools alone; patterns such as `train-*`. In any where it is empty.
+    /// Limits the roles to these pools; patterns such as `train-*`. Empty means every pool.
     #[serde(default)]
     pub pools: Vec<String>,
-    /// For these subjects alone; patterns such as `prod-*`. For any where it is empty, which a submitter's may not be.
+    /// Limits the roles to these subjects; patterns such as `prod-*`. Empty means every subject, which a submitter's
+    /// token may not have.
     #[serde(default)]
     pub subjects: Vec<String>,
-    /// The user who submits what is submitted with it: a host may run those steps as its own user of that name. An admin
-    /// may name anybody, and everybody else themselves.
+    /// User recorded as submitter of what is submitted with the token; a host may run those steps as its own user of
+    /// that name. An admin may name any user, other callers only themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// After how long it is worth nothing any more, such as `30d`; never where absent.
+    /// Lifetime of the token, such as `30d`; unlimited if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<String>,
 }
 
-/// A token, without its secret.
+/// An API token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -40,34 +41,34 @@ pub struct ApiTokenRequest {
     schemars(rename = "ApiToken")
 )]
 pub struct ApiTokenView {
-    /// Unique in the cluster.
+    /// Token name, unique in the cluster.
     pub name: String,
-    /// What it has by itself; bindings may give it more.
+    /// Roles of the token itself; bindings may add more.
     pub grants: Vec<RoleGrant>,
-    /// The user who submits what is submitted with it.
+    /// User recorded as submitter of what is submitted with the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Who had it made.
+    /// The caller who created the token.
     pub created_by: String,
-    /// When.
+    /// Time when the token was created.
     pub created_at: Timestamp,
-    /// From when on it is worth nothing; `None` is never.
+    /// Time when the token expires; `null` if never.
     pub expires_at: Option<Timestamp>,
-    /// Whether that has come.
+    /// Whether the token has expired.
     pub expired: bool,
 }
 
-/// A token that was just made.
+/// A newly created API token with its secret.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApiTokenCreated {
-    /// What it is.
+    /// The token without its secret.
     pub token: ApiTokenView,
-    /// What to show as `Authorization: Bearer`. It is told once, here, and kept nowhere.
+    /// Value for `Authorization: Bearer`. Returned only here and not stored.
     pub secret: String,
 }
 
-/// Who a caller is taken for.
+/// Identity and rights of the caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -75,22 +76,22 @@ pub struct ApiTokenCreated {
     schemars(rename = "WhoAmI")
 )]
 pub struct WhoAmIView {
-    /// As events call him: `local`, `admin`, `token/NAME`, `certificate/USER` or `claims/NAME`.
+    /// The caller as events name it: `local`, `admin`, `token/NAME`, `certificate/USER` or `claims/NAME`.
     pub who: String,
-    /// His name, where he has one.
+    /// Name of the caller, if any.
     pub name: Option<String>,
-    /// The user by whom his steps are submitted, if he is known as one.
+    /// User recorded as submitter of the caller's steps, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Whether he may do everything.
+    /// Whether the caller may do everything.
     pub unbounded: bool,
-    /// What was given to him, by his token and by bindings.
+    /// Roles granted to the caller by its token and by bindings.
     pub grants: Vec<RoleGrant>,
-    /// From when on what he shows is worth nothing; `None` is never, or not known.
+    /// Time when the caller's credential expires; `null` if never or unknown.
     pub expires_at: Option<Timestamp>,
 }
 
-/// Whether a caller may do something.
+/// Whether the caller may perform an action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -98,13 +99,13 @@ pub struct WhoAmIView {
     schemars(rename = "CanI")
 )]
 pub struct CanIView {
-    /// Whether.
+    /// Whether the action is allowed.
     pub allowed: bool,
-    /// Why not.
+    /// Reason why the action is not allowed.
     pub why: Option<String>,
 }
 
-/// A role.
+/// A role as the API returns it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -112,19 +113,19 @@ pub struct CanIView {
     schemars(rename = "Role")
 )]
 pub struct RoleView {
-    /// Unique in the cluster.
+    /// Role name, unique in the cluster.
     pub name: String,
-    /// For people.
+    /// Free text for people.
     pub description: String,
-    /// Its rules. One that denies wins over all that allow.
+    /// Rules of the role. A rule that denies overrides every rule that allows.
     pub rules: Vec<AccessRule>,
-    /// Whether it is always there, as it is.
+    /// Whether the role is built in and cannot be changed.
     pub built_in: bool,
-    /// What it is now; 0 of one that is built in.
+    /// Version of the role; 0 if built in.
     pub version: u64,
 }
 
-/// Who has which roles.
+/// A binding: members and the roles given to them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -132,18 +133,18 @@ pub struct RoleView {
     schemars(rename = "Binding")
 )]
 pub struct BindingView {
-    /// Unique in the cluster.
+    /// Binding name, unique in the cluster.
     pub name: String,
-    /// For people.
+    /// Free text for people.
     pub description: String,
-    /// The roles.
+    /// Roles that the members get.
     pub roles: Vec<RoleName>,
-    /// In these pools alone; in any where it is empty.
+    /// Limits the roles to these pools. Empty means every pool.
     pub pools: Vec<NamePattern>,
-    /// For these subjects alone; for any where it is empty.
+    /// Limits the roles to these subjects. Empty means every subject.
     pub subjects: Vec<NamePattern>,
-    /// To whom they are given.
+    /// Members that get the roles.
     pub members: Vec<Member>,
-    /// What it is now.
+    /// Version of the binding.
     pub version: u64,
 }

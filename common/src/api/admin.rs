@@ -1,5 +1,4 @@
-//! What admins ask of nodes, as the bodies of their calls, each of which may be left out where nothing is to be said; and
-//! what is shown of nodes and GPUs that are closed to new work.
+//! Request bodies of admins' calls on nodes (each may be omitted), and cordoned nodes and GPUs as the API shows them.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -8,66 +7,66 @@ use serde::{Deserialize, Serialize};
 
 use crate::gpu_state::GpuFault;
 
-/// The body of `:cordon`.
+/// Request body of `:cordon`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct CordonRequest {
-    /// Why, for people. Where it is absent, what was said before stays.
+    /// Reason for people. If absent, the previous reason is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Only one GPU of the node, by its index or UUID; the UUID of one that is cut means all of its instances.
+    /// Cordons only this GPU of the node, given by index or UUID; the UUID of a GPU in MIG mode means all its
+    /// instances.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<String>,
 }
 
-/// The body of `:drain`.
+/// Request body of `:drain`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct DrainRequest {
-    /// Why, for people. Where it is absent, what was said before stays.
+    /// Reason for people. If absent, the previous reason is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// After how long steps that need not give way are stopped too, such as `30m`. Where it is absent, what was said
-    /// before stays.
+    /// Time after which non-preemptible steps are stopped too, such as `30m`. If absent, the previous deadline is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<String>,
 }
 
-/// The body of `:move`.
+/// Request body of `:move`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MoveRequest {
-    /// Where to.
+    /// The pool to move the node to.
     pub pool: String,
-    /// Why, for people. Where it is absent, what was said before stays.
+    /// Reason for people. If absent, the previous reason is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// After how long steps that need not give way are stopped too, such as `30m`. Where it is absent, what was said
-    /// before stays.
+    /// Time after which non-preemptible steps are stopped too, such as `30m`. If absent, the previous deadline is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<String>,
 }
 
-/// The body of `:uncordon`.
+/// Request body of `:uncordon`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct UncordonRequest {
-    /// Only one GPU of the node, by its index or UUID. Without it the node, whose closed GPUs stay closed.
+    /// Uncordons only this GPU, given by index or UUID. If absent, uncordons the node and leaves cordoned GPUs as they
+    /// are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<String>,
 }
 
-/// Labels to set, by key; those with `null` are taken away, others stay as they are.
+/// Labels to set by key; `null` removes a label, labels not named here stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct LabelsRequest(pub BTreeMap<String, Option<String>>);
 
-/// A node that an admin closed to new work.
+/// Cordon or drain of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -75,23 +74,23 @@ pub struct LabelsRequest(pub BTreeMap<String, Option<String>>);
     schemars(rename = "Cordon")
 )]
 pub struct CordonView {
-    /// In the admin's words; empty where none were given.
+    /// Reason given by the admin; empty if none.
     pub reason: String,
-    /// Since when.
+    /// Time when the node was cordoned.
     pub since: Timestamp,
-    /// Whether it is also to become empty.
+    /// Whether the node is also being drained.
     pub drain: bool,
-    /// When steps that still run on it are stopped and start elsewhere; without it they may end by themselves.
+    /// Time when steps that still run on the node are stopped and started elsewhere; if absent they may finish.
     pub deadline: Option<Timestamp>,
-    /// Since when a node that is to become empty is.
+    /// Time since when a draining node is empty.
     #[serde(default)]
     pub empty_since: Option<Timestamp>,
-    /// The pool that it is to be in as soon as it is empty.
+    /// The pool that the node moves to once it is empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moves_to: Option<String>,
 }
 
-/// A GPU that is granted to nobody. A step that runs on it goes on.
+/// A GPU that is not granted to new steps. A step that already runs on it continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -99,14 +98,14 @@ pub struct CordonView {
     schemars(rename = "UnfitGpu")
 )]
 pub struct UnfitGpuView {
-    /// The driver's index; absent where the host does not list it any more.
+    /// The driver's index; absent if the host no longer lists the GPU.
     pub index: Option<u32>,
-    /// Which.
+    /// UUID of the GPU or instance.
     pub uuid: String,
-    /// What an admin said who closed it; absent where none did.
+    /// Reason given by the admin who cordoned the GPU; absent if none did.
     pub cordon: Option<String>,
-    /// What its host finds wrong with it; absent where nothing.
+    /// Fault reported by the host; absent if none.
     pub fault: Option<GpuFault>,
-    /// Why it is granted to nobody, in one sentence.
+    /// Why the GPU is not granted, in one sentence.
     pub message: String,
 }

@@ -1,4 +1,4 @@
-//! The forms of answers: a stretch of a list, an error, one result for each of many.
+//! Generic response bodies: pages of a list, errors and batch results.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -9,7 +9,7 @@ use super::StepView;
 use crate::reason::Detail;
 use crate::request::StepRequest;
 
-/// A stretch of a list.
+/// One page of a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -17,14 +17,14 @@ use crate::request::StepRequest;
     schemars(rename = "{T}Page")
 )]
 pub struct Page<T> {
-    /// The items.
+    /// Items of this page.
     pub items: Vec<T>,
-    /// Pass this as `cursor` for what follows; absent at the end.
+    /// Opaque cursor of the next page; pass it as `cursor`. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
 
-/// The body of an error.
+/// Response body of a failed call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -32,11 +32,11 @@ pub struct Page<T> {
     schemars(rename = "Error")
 )]
 pub struct ErrorBody {
-    /// The error.
+    /// Code, message and details.
     pub error: ErrorView,
 }
 
-/// An error.
+/// A failed call: what happened and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -44,29 +44,29 @@ pub struct ErrorBody {
     schemars(rename = "ErrorInfo")
 )]
 pub struct ErrorView {
-    /// Stable code. A newer coordinator may know more of them.
+    /// Stable code. A newer coordinator may return codes not listed here.
     #[cfg_attr(feature = "schema", schemars(with = "crate::error_code::ErrorCode"))]
     pub code: String,
-    /// What happened, with field and value, and the way out.
+    /// Explanation with field and value, and what to do next.
     pub message: String,
-    /// Names and numbers in the message.
+    /// Names and numbers used in the message.
     #[serde(default)]
     pub detail: BTreeMap<String, Detail>,
 }
 
-/// The body of a batch of submits.
+/// Request body of a batch of submits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BatchRequest {
-    /// Settings that every step has where its own say nothing.
+    /// Settings for steps that do not set them themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub defaults: Option<alloc::boxed::Box<StepRequest>>,
-    /// The steps, in order.
+    /// The steps to submit, in order.
     pub steps: Vec<StepRequest>,
 }
 
-/// The answer to a batch: one result for each step, in order.
+/// Response to a batch: one result per step, in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -74,7 +74,7 @@ pub struct BatchRequest {
     schemars(rename = "BatchResult")
 )]
 pub struct BatchView {
-    /// The results.
+    /// One result per step, in order.
     pub results: Vec<BatchItem>,
 }
 
@@ -83,8 +83,8 @@ pub struct BatchView {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum BatchItem {
-    /// It was accepted (or rejected by policy, which its state says).
+    /// The step was accepted, or rejected by policy, as its state says.
     Step(alloc::boxed::Box<StepView>),
-    /// It was malformed.
+    /// The request was malformed.
     Error(ErrorBody),
 }

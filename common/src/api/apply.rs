@@ -1,4 +1,4 @@
-//! Changes of the terms of pools and of subjects in them: how they are asked for, and what is told of them.
+//! Changes of pools, policies, platforms, templates, roles and bindings: the request and its documents.
 
 mod impact;
 mod outcome;
@@ -19,50 +19,50 @@ use crate::validation::ValidationSpec;
 pub use impact::{InUseView, PreemptedView};
 pub use outcome::{ApplyView, ChangeOutcome, DocumentKind, SpecChangeView, SpecView};
 
-/// Changes that are made together or not at all.
+/// Changes that are applied together or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ApplyRequest {
-    /// What is to be there, on these terms and no others. Their order does not matter.
+    /// Documents to create or replace, in any order. Fields that a document omits are reset.
     pub put: Vec<PutDocument>,
-    /// What is to be there no longer.
+    /// Objects to delete.
     pub delete: Vec<DeleteDocument>,
 }
 
-/// A pool, a policy, a template or the cluster as somebody writes it.
+/// A document that describes one object of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PutDocument {
-    /// A pool.
+    /// Creates or replaces a pool.
     Pool(SpecDocument<ClusterObjectId, Box<PoolSpec>>),
-    /// The cluster as a whole.
+    /// Replaces the settings of the cluster.
     Cluster(SpecDocument<SingletonId, ClusterSpec>),
-    /// A platform of a pool.
+    /// Creates or replaces a platform of a pool.
     Platform(SpecDocument<PoolObjectId, PlatformSpec>),
-    /// The binding of a subject to a pool.
+    /// Creates or replaces a subject's policy in a pool.
     Policy(SpecDocument<PolicyId, PolicySpec>),
-    /// A document of assertions over what is submitted.
+    /// Creates or replaces a set of validation rules.
     Validation(SpecDocument<ClusterObjectId, ValidationSpec>),
-    /// A template.
+    /// Creates or replaces a template.
     Template {
-        /// Its name.
+        /// Template name, unique in the cluster.
         name: String,
-        /// What it says.
+        /// The template's fields.
         template: Box<Template>,
-        /// The version that it must have; 0 is that it must not be there.
+        /// Version that the template must have; 0 requires that it does not exist.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u64>,
     },
-    /// What somebody may do.
+    /// Creates or replaces a role.
     Role(SpecDocument<ClusterObjectId, RoleSpec>),
-    /// Who has which roles.
+    /// Creates or replaces a binding.
     Binding(SpecDocument<ClusterObjectId, BindingSpec>),
 }
 
 impl PutDocument {
-    /// A pool.
+    /// Makes the document of a pool.
     pub fn pool(name: impl Into<String>, spec: PoolSpec) -> Self {
         Self::Pool(SpecDocument::new(
             ClusterObjectId { name: name.into() },
@@ -70,7 +70,7 @@ impl PutDocument {
         ))
     }
 
-    /// A template.
+    /// Makes the document of a template.
     pub fn template(name: impl Into<String>, template: Template) -> Self {
         Self::Template {
             name: name.into(),
@@ -79,12 +79,12 @@ impl PutDocument {
         }
     }
 
-    /// The cluster.
+    /// Makes the document of the cluster.
     pub fn cluster(terms: ClusterSpec) -> Self {
         Self::Cluster(SpecDocument::new(SingletonId {}, terms))
     }
 
-    /// A document of assertions.
+    /// Makes the document of a validation.
     pub fn validation(name: impl Into<String>, terms: ValidationSpec) -> Self {
         Self::Validation(SpecDocument::new(
             ClusterObjectId { name: name.into() },
@@ -92,7 +92,7 @@ impl PutDocument {
         ))
     }
 
-    /// A platform.
+    /// Makes the document of a platform.
     pub fn platform(pool: impl Into<String>, name: impl Into<String>, spec: PlatformSpec) -> Self {
         let names = PoolObjectId {
             pool: pool.into(),
@@ -101,7 +101,7 @@ impl PutDocument {
         Self::Platform(SpecDocument::new(names, spec))
     }
 
-    /// A policy.
+    /// Makes the document of a policy.
     pub fn policy(pool: impl Into<String>, subject: impl Into<String>, spec: PolicySpec) -> Self {
         let names = PolicyId {
             pool: pool.into(),
@@ -110,7 +110,7 @@ impl PutDocument {
         Self::Policy(SpecDocument::new(names, spec))
     }
 
-    /// A role.
+    /// Makes the document of a role.
     pub fn role(name: impl Into<String>, terms: RoleSpec) -> Self {
         Self::Role(SpecDocument::new(
             ClusterObjectId { name: name.into() },
@@ -118,7 +118,7 @@ impl PutDocument {
         ))
     }
 
-    /// A binding.
+    /// Makes the document of a binding.
     pub fn binding(name: impl Into<String>, terms: BindingSpec) -> Self {
         Self::Binding(SpecDocument::new(
             ClusterObjectId { name: name.into() },
@@ -127,48 +127,48 @@ impl PutDocument {
     }
 }
 
-/// What is to be there no longer.
+/// Names an object to delete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DeleteDocument {
-    /// A pool, with its policies. It must have no nodes.
+    /// A pool with its policies. The pool must have no nodes.
     Pool {
-        /// Its name.
+        /// Name of the pool.
         name: String,
     },
-    /// The binding of a subject to a pool.
+    /// A subject's policy in a pool.
     Policy {
-        /// The pool.
+        /// Name of the pool.
         pool: String,
-        /// Who.
+        /// The subject that the policy applies to.
         subject: String,
     },
-    /// A document of assertions. No pool may name it.
+    /// A validation. No pool may reference it.
     Validation {
-        /// Its name.
+        /// Name of the validation.
         name: String,
     },
-    /// A platform that a pool declares.
+    /// A platform declared by a pool.
     Platform {
-        /// The pool.
+        /// Name of the pool.
         pool: String,
-        /// Its name.
+        /// Name of the platform.
         name: String,
     },
-    /// A template. No pool may name it.
+    /// A template. No pool may reference it.
     Template {
-        /// Its name.
+        /// Name of the template.
         name: String,
     },
-    /// A role that nobody has.
+    /// A role that no binding or token uses.
     Role {
-        /// Its name.
+        /// Name of the role.
         name: String,
     },
-    /// A binding.
+    /// A binding, by name.
     Binding {
-        /// Its name.
+        /// Name of the binding.
         name: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The cluster as a whole, as it is shown.
+//! Settings of the cluster as the API shows them.
 
 use alloc::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{DefaultPool, SubjectSpec};
 use crate::id::Subject;
 
-/// Terms of the cluster as a whole.
+/// Settings of the cluster as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -14,13 +14,13 @@ use crate::id::Subject;
     schemars(rename = "Cluster")
 )]
 pub struct ClusterView {
-    /// Where steps go that name no pool.
+    /// Pools of steps that name no pool.
     #[serde(default)]
     pub default_pool: DefaultPool,
-    /// Where those of a subject go instead.
+    /// Per-subject overrides of `default_pool`.
     #[serde(default)]
     pub subjects: BTreeMap<Subject, SubjectSpec>,
-    /// Counted up with every change; 0 where nobody has set any. `ETag` and `If-Match` say the same.
+    /// Version of the settings, incremented by every change; 0 if never set. Also in `ETag` and `If-Match`.
     #[serde(default)]
     pub version: u64,
 }

@@ -1,9 +1,9 @@
-//! How an attempt ended, as the API tells it. What that makes of its step is the step's state and reason.
+//! Exit of an attempt as the API shows it.
 
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
-/// How an attempt ended: a code, a signal, or neither where nobody saw.
+/// Exit of an attempt: a code, a signal, or neither if unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
     schemars(rename = "AttemptExit")
 )]
 pub struct ExitView {
-    /// Exit code.
+    /// Exit code of the process.
     pub code: Option<i32>,
-    /// Signal number.
+    /// Number of the signal that killed the process.
     pub signal: Option<i32>,
-    /// A sentence where neither tells.
+    /// Explanation if there is neither a code nor a signal.
     pub message: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! The answer to "why is this step where it is?": the same decision that keeps it there, with the numbers and with what
-//! would let it start. Sentences are for people; everything in them stands beside them for programs.
+//! Response of `explain`: why a step is in its state and what would let it start. Sentences are for people; every
+//! number and name in them is also a field.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use crate::amount::ResourceKey;
 use crate::reason::Reason;
 use crate::state::StepState;
 
-/// Why a step is where it is.
+/// Explanation of a step's state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -19,58 +19,58 @@ use crate::state::StepState;
     schemars(rename = "Explanation")
 )]
 pub struct ExplainView {
-    /// The step.
+    /// Id of the step.
     pub id: String,
-    /// Where it is in its life.
+    /// Current state of the step.
     pub state: StepState,
-    /// On whose behalf.
+    /// The subject on whose behalf the step was submitted.
     pub subject: String,
-    /// The short answer.
+    /// The short answer: reason for the current state.
     pub reason: Reason,
-    /// The pools in which it waits, most preferred first; empty unless it is queued.
+    /// Pools in which the step waits, most preferred first; empty unless queued.
     pub pools: Vec<PoolExplanation>,
-    /// The pools that refused it, each with why: of one that was rejected all, of one that waits those whose rules keep
-    /// it out.
+    /// Pools that refuse the step, with reasons: all candidate pools if it was rejected, otherwise those whose rules
+    /// exclude it.
     pub refused: Vec<RefusalView>,
-    /// What it holds; absent where it holds nothing.
+    /// Resources that the step holds; absent if none.
     pub holding: Option<HoldingView>,
-    /// Every attempt, oldest first, with how it ended.
+    /// Every attempt, oldest first, with its outcome.
     pub attempts: Vec<AttemptOutcomeView>,
 }
 
-/// A step that waits in a pool.
+/// Explanation of why a step waits in one pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PoolExplanation {
-    /// The pool.
+    /// Name of the pool.
     pub pool: String,
-    /// Of the subject's policy there.
+    /// Priority of the subject's policy in the pool.
     pub priority: u64,
-    /// Whether the step fits into what is unused of its subject's reserved share; else it must borrow.
+    /// Whether the step fits in the unused part of its subject's reserved share; if not, it must borrow.
     pub in_share: bool,
-    /// The first rule that keeps it from starting, with its numbers.
+    /// The first rule that keeps the step from starting, with its numbers.
     pub reason: Reason,
-    /// Its place in the queue, from 1.
+    /// Position in the queue, starting at 1.
     pub place: u64,
-    /// How many steps wait.
+    /// Number of queued steps in the pool.
     pub waiting: u64,
-    /// The step just ahead of it.
+    /// The step directly ahead in the queue.
     pub behind: Option<String>,
-    /// What the rules read of each key that it asks for.
+    /// Usage and bounds of each resource key that the step requests.
     pub keys: Vec<KeyUsageView>,
-    /// The place that it is promised here.
+    /// Hosts nominated for the step.
     pub promised: Option<NominationView>,
-    /// Whom it would stop, or why nobody is stopped for it.
+    /// Runs that would be preempted for the step, or the reason why none would.
     pub preemption: String,
-    /// The runs that hold what it is short of, the first 16.
+    /// Runs that hold the missing resources; at most 16.
     pub holders: Vec<HolderView>,
-    /// How many such runs there are.
+    /// Number of all such runs.
     pub holders_total: u64,
-    /// What would let it start, the smallest first.
+    /// Changes that would let the step start, smallest first.
     pub would_start_if: Vec<RemedyView>,
 }
 
-/// One key of a request, as the rules read it.
+/// Usage and bounds of one resource key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -78,30 +78,30 @@ pub struct PoolExplanation {
     schemars(rename = "KeyTerms")
 )]
 pub struct KeyUsageView {
-    /// Which.
+    /// The resource key.
     pub key: ResourceKey,
-    /// What the step asks for, on all its hosts.
+    /// Amount that the step requests on all its hosts together.
     pub asked: u64,
-    /// What its subject uses in the pool.
+    /// Amount that the subject uses in the pool.
     pub used: u64,
-    /// The part of that which is not preemptible.
+    /// The part of `used` that is not preemptible.
     pub used_firmly: u64,
-    /// What is reserved for the subject; absent where the key is not metered.
+    /// Amount reserved for the subject; absent if the key does not count in shares.
     pub reserved: Option<u64>,
-    /// What the subject may use; absent where the pool alone bounds it.
+    /// The subject's limit; absent if only the pool bounds it.
     pub limit: Option<u64>,
-    /// What is free in the pool, where the key is declared.
+    /// Amount free in the pool, if the key is declared.
     pub free: Option<u64>,
-    /// The host with most of it free, of those that take work.
+    /// The host with the most free among those that take work.
     pub freest_node: Option<String>,
-    /// What is free there.
+    /// Amount free on `freest_node`.
     pub free_there: Option<u64>,
-    /// What others of its subject are promised beside what it uses: runs go for them.
+    /// Amount nominated for other steps of the subject beyond what it uses.
     #[serde(default)]
     pub promised: u64,
 }
 
-/// A place that a step is promised.
+/// Hosts nominated for a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -109,15 +109,15 @@ pub struct KeyUsageView {
     schemars(rename = "Promise")
 )]
 pub struct NominationView {
-    /// The hosts, by rank.
+    /// The hosts, ordered by rank.
     pub nodes: Vec<String>,
-    /// Whether nobody else gets it; else preemptible steps may be started around the one that waits.
+    /// Whether the hosts are kept for the step alone; if not, preemptible steps may be backfilled on them.
     pub firm: bool,
-    /// The runs that must be gone first.
+    /// Runs that must end before the step can start.
     pub awaits: Vec<AwaitedRunView>,
 }
 
-/// A run whose end is awaited.
+/// A run that must end before a nominated step can start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -125,19 +125,19 @@ pub struct NominationView {
     schemars(rename = "AwaitedRun")
 )]
 pub struct AwaitedRunView {
-    /// Its step.
+    /// Step of the run.
     pub step: String,
-    /// Which attempt of it.
+    /// Attempt number of the run.
     pub attempt: u32,
-    /// Whose.
+    /// Subject of the run.
     pub subject: Option<String>,
-    /// Since when it is being stopped; absent where it is left to end by itself.
+    /// Time when the stop began; absent if the run is left to finish.
     pub stopping_since: Option<Timestamp>,
-    /// When its grace ends: what is left of it then is killed.
+    /// Time when the grace period ends and the rest is killed.
     pub grace_ends_at: Option<Timestamp>,
 }
 
-/// A run that holds what a step is short of.
+/// A run that holds missing resources.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -145,17 +145,17 @@ pub struct AwaitedRunView {
     schemars(rename = "Holder")
 )]
 pub struct HolderView {
-    /// Its step.
+    /// Step of the run.
     pub step: String,
-    /// Which attempt of it.
+    /// Attempt number of the run.
     pub attempt: u32,
-    /// Whose.
+    /// Subject of the run.
     pub subject: String,
-    /// Why it is not stopped; absent where it may be.
+    /// Why the run cannot be preempted; absent if it can.
     pub spared: Option<String>,
 }
 
-/// What would let a step start.
+/// A set of changes that would let a step start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -163,17 +163,17 @@ pub struct HolderView {
     schemars(rename = "WouldStartIf")
 )]
 pub struct RemedyView {
-    /// What follows "would start if".
+    /// Text that follows "would start if".
     pub message: String,
-    /// All of these together.
+    /// Changes that are needed together.
     pub changes: Vec<RemedyChange>,
-    /// How many runs would have to give way first.
+    /// Number of runs that would have to be preempted first.
     pub stops: u64,
-    /// Whether steps ahead of it could take what comes free.
+    /// Whether steps ahead in the queue could take the resources instead.
     pub after_others: bool,
 }
 
-/// One thing to change.
+/// One change of a remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -181,38 +181,38 @@ pub struct RemedyView {
     schemars(rename = "RemedyChange")
 )]
 pub struct RemedyChange {
-    /// Which kind of change.
+    /// Kind of change.
     pub kind: RemedyKind,
-    /// Of which key.
+    /// Resource key that the change concerns.
     pub key: Option<String>,
-    /// On which host.
+    /// Host that the change concerns.
     pub node: Option<String>,
-    /// How much: of `free` and `declared` how much more, of the others the new value.
+    /// Additional amount for `free` and `declared`; new value otherwise.
     pub amount: Option<u64>,
 }
 
-/// Kinds of changes.
+/// Kinds of changes that would let a step start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RemedyKind {
-    /// More of a key comes free on a host.
+    /// More of a key is freed on a host.
     Free,
-    /// More of a declared key comes free in the pool, or more is declared.
+    /// More of a declared key is freed in the pool, or more is declared.
     Declared,
-    /// A host that is closed takes work.
+    /// A cordoned or drained host is uncordoned.
     Open,
-    /// A higher limit in the subject's policy.
+    /// The limit of the subject's policy is raised.
     Limit,
-    /// A larger reservation in the subject's policy.
+    /// The reserved share of the subject's policy is raised.
     Reserved,
-    /// The step asks for no more than this, on each host.
+    /// The step requests at most this amount per host.
     Ask,
-    /// The step is preemptible.
+    /// The step is made preemptible.
     Preemptible,
 }
 
-/// A pool that refused a step.
+/// A pool that refuses a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -220,13 +220,13 @@ pub enum RemedyKind {
     schemars(rename = "PoolRefusal")
 )]
 pub struct RefusalView {
-    /// The pool.
+    /// Name of the pool.
     pub pool: String,
-    /// Why.
+    /// Why the pool refuses the step.
     pub message: String,
 }
 
-/// What a step holds.
+/// Resources that a step holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -234,33 +234,33 @@ pub struct RefusalView {
     schemars(rename = "Holding")
 )]
 pub struct HoldingView {
-    /// Which attempt.
+    /// Number of the attempt.
     pub attempt: u32,
-    /// The pool that granted it.
+    /// The pool that granted the resources.
     pub pool: String,
-    /// Where.
+    /// Hosts and GPUs of the attempt.
     pub placements: Vec<PlacementView>,
-    /// When its units were granted.
+    /// Time when the resources were granted.
     pub since: Timestamp,
-    /// When its process started.
+    /// Time when the process started.
     pub started_at: Option<Timestamp>,
-    /// Whether its subject is now within its reserved share of all that the step holds; else it borrows.
+    /// Whether the subject is within its reserved share of everything that the step holds; if not, the step borrows.
     pub in_share: bool,
-    /// The keys of which its subject uses more than is reserved.
+    /// Keys of which the subject uses more than is reserved.
     pub beyond_share: Vec<BeyondShareView>,
-    /// The waiting steps around which it was started: these may take its place.
+    /// Queued steps ahead of which this one was backfilled; they may preempt it.
     pub backfill_to: Vec<String>,
-    /// Whether a step of another subject could stop it.
+    /// Whether a step of another subject could preempt this one.
     pub exposed: bool,
-    /// Until then the pool's `min_runtime` spares it, where it does.
+    /// Time until which the pool's `min_runtime` protects the step.
     pub spared_until: Option<Timestamp>,
-    /// By whom it could be stopped, and by whom not.
+    /// One sentence each about who could preempt the step and who could not.
     pub exposure: Vec<String>,
-    /// Since when it is being stopped.
+    /// Time when the stop began.
     pub stopping_since: Option<Timestamp>,
-    /// The step that it gives way to.
+    /// The step that preempts this one.
     pub gives_way_to: Option<String>,
-    /// When its grace ends.
+    /// Time when the grace period ends.
     pub grace_ends_at: Option<Timestamp>,
 }
 
@@ -272,15 +272,15 @@ pub struct HoldingView {
     schemars(rename = "BeyondShare")
 )]
 pub struct BeyondShareView {
-    /// Which.
+    /// The resource key.
     pub key: String,
-    /// What it uses.
+    /// Amount that the subject uses.
     pub used: u64,
-    /// What is reserved.
+    /// Amount reserved for the subject.
     pub reserved: u64,
 }
 
-/// One attempt, and how it ended.
+/// One attempt and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -288,20 +288,20 @@ pub struct BeyondShareView {
     schemars(rename = "AttemptOutcome")
 )]
 pub struct AttemptOutcomeView {
-    /// From 1.
+    /// Attempt number, starting at 1.
     pub number: u32,
-    /// The pool that granted it.
+    /// The pool that granted the resources.
     pub pool: String,
-    /// The hosts, by rank.
+    /// The hosts, ordered by rank.
     pub nodes: Vec<String>,
-    /// When its units were granted.
+    /// Time when the resources were granted.
     pub allocated_at: Timestamp,
-    /// When it ended.
+    /// Time when the attempt ended.
     pub ended_at: Option<Timestamp>,
-    /// Why it ended; absent while it has not.
+    /// Why the attempt ended; absent while it runs.
     pub reason: Option<Reason>,
-    /// How its process ended.
+    /// Exit of the process.
     pub exit: Option<ExitView>,
-    /// The step that it gave way to.
+    /// The step that preempted the attempt.
     pub preempted_by: Option<String>,
 }

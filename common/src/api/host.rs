@@ -1,4 +1,4 @@
-//! A host with how it does: what `sluice detect` prints and what the API tells of a node.
+//! A host's inventory joined with its latest readings: output of `sluice detect` and part of a node in the API.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -9,7 +9,7 @@ use crate::inventory::{
     Capability, Gpu, GpuReading, HostReading, Inventory, Mechanism, MigInstance, Readings, Reserve,
 };
 
-/// A host. The fields of [`Inventory`], and beside the host and beside each GPU what was last read of it.
+/// A host: the fields of [`Inventory`], with the latest reading of the host and of each GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -18,40 +18,40 @@ use crate::inventory::{
 )]
 #[serde(default)]
 pub struct HostView {
-    /// Kernel release.
+    /// Kernel release, such as `6.1.0-18-amd64`.
     pub kernel: String,
-    /// The operating system by its own name.
+    /// Name of the operating system.
     pub os: String,
-    /// Processor architecture.
+    /// Processor architecture, such as `x86_64`.
     pub arch: String,
-    /// Processor model.
+    /// Processor model as the kernel names it.
     pub cpu_model: String,
-    /// Physical cores; 0 where the kernel does not tell.
+    /// Number of physical cores; 0 if unknown.
     pub cores: u32,
-    /// Logical processors that steps may use.
+    /// Number of logical processors available to steps.
     pub cpus: u32,
-    /// Memory that steps may use, in bytes.
+    /// Memory available to steps, in bytes.
     pub memory_bytes: u64,
     /// Disk space below the state directory, in bytes.
     pub storage_bytes: u64,
-    /// What can be done to the processes of a step, and by which means.
+    /// Capabilities of the host and the mechanism that provides each.
     pub capabilities: BTreeMap<Capability, Mechanism>,
     /// Version of the NVIDIA driver.
     pub driver: Option<String>,
-    /// The highest version of CUDA that the driver serves.
+    /// Highest CUDA version that the driver supports.
     pub cuda: Option<String>,
-    /// What can be granted.
+    /// Grantable GPUs and MIG instances.
     pub gpus: Vec<GpuView>,
-    /// What could not be read and why.
+    /// Properties that could not be detected, with reasons.
     pub notes: Vec<String>,
-    /// What its admin keeps from steps for the host itself; `cpus` and `memory_bytes` are without it.
+    /// Resources reserved for the host itself; already subtracted from `cpus` and `memory_bytes`.
     #[serde(skip_serializing_if = "Reserve::is_empty")]
     pub reserve: Reserve,
-    /// How the host does; absent until it has told.
+    /// Latest reading of the host; absent until reported.
     pub reading: Option<HostReading>,
 }
 
-/// A GPU or an instance of one, with what was last read of it.
+/// A GPU or MIG instance with its latest reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -62,33 +62,33 @@ pub struct HostView {
 pub struct GpuView {
     /// The driver's index.
     pub index: u32,
-    /// What a step is given it by.
+    /// UUID by which a step is given the GPU.
     pub uuid: String,
-    /// Where it sits.
+    /// PCI address, such as `0000:17:00.0`.
     pub pci: Option<String>,
-    /// The model as NVML names it.
+    /// Model as NVML names it.
     pub model: String,
-    /// The platform that its model maps to.
+    /// Platform derived from the model.
     pub platform: String,
     /// Total memory in bytes.
     pub memory_bytes: u64,
-    /// What it is an instance of.
+    /// Parent GPU and profile, if this is a MIG instance.
     pub mig: Option<MigInstance>,
-    /// UUIDs of the GPUs that NVLink reaches from it.
+    /// UUIDs of the GPUs reachable over NVLink.
     pub nvlink: Vec<String>,
-    /// Its NUMA node.
+    /// NUMA node of the GPU.
     pub numa_node: Option<u32>,
-    /// Whether errors in its memory are corrected.
+    /// Whether ECC is enabled; absent if unknown.
     pub ecc: Option<bool>,
-    /// Paths of the device nodes through which a step reaches it.
+    /// Paths of the device nodes that a step uses.
     pub devices: Vec<String>,
-    /// How it does; absent until its host has told. What the driver tells only of the whole GPU (temperature, power,
-    /// errors) is told here of its instances too.
+    /// Latest reading; absent until reported. Temperature, power and error counts, which the driver reports only for
+    /// whole GPUs, are copied to their instances.
     pub reading: Option<GpuReading>,
 }
 
 impl HostView {
-    /// What a host has, beside how it does.
+    /// Joins an inventory with the latest readings.
     pub fn of(inventory: &Inventory, readings: Option<&Readings>) -> Self {
         Self {
             kernel: inventory.kernel.clone(),
@@ -136,8 +136,8 @@ impl GpuView {
     }
 }
 
-/// A reading, and where it is silent what is known of the whole GPU. Memory and use are not handed down: those of the
-/// whole are not the instance's.
+/// Fills gaps in an instance's reading from its whole GPU. Memory, utilization and processes are not copied: they
+/// differ.
 fn with_whole(own: GpuReading, whole: Option<&GpuReading>) -> GpuReading {
     let Some(whole) = whole else { return own };
     GpuReading {

@@ -1,4 +1,4 @@
-//! Tokens by which hosts join, as admins ask for them and see them.
+//! Join tokens as admins request and see them.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -6,31 +6,30 @@ use alloc::vec::Vec;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// A token that is wanted.
+/// Request to create a join token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct JoinTokenRequest {
-    /// The pool that hosts join by it. Where it is absent, the one that each host's config names, or else `default`.
+    /// The pool that hosts join with the token. If absent, the pool in each host's config, or else `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// For how long it lets hosts in, such as `1h`, which it is where it is absent.
+    /// Lifetime of the token, such as `2h`; `1h` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<String>,
-    /// How many hosts it lets in; one where it is absent.
+    /// Number of hosts that may join with the token; 1 if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uses: Option<u32>,
-    /// The only node that it lets in, which may be one that is there already: the host that had the name is out then.
-    /// Any whose name is free where it is absent.
+    /// The only node name that may join. If a node of that name exists, its access is revoked. Any free name if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// What the nodes are labelled with.
+    /// Labels given to the nodes.
     pub labels: BTreeMap<String, String>,
-    /// Where hosts reach the coordinator, as HOST:PORT, in place of what its config says.
+    /// Addresses of the coordinator as HOST:PORT, instead of those in its config.
     pub addresses: Vec<String>,
 }
 
-/// A token that was made. The line is shown this once and kept nowhere.
+/// A newly created join token with its join line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -38,29 +37,29 @@ pub struct JoinTokenRequest {
     schemars(rename = "NewJoinToken")
 )]
 pub struct NewJoinTokenView {
-    /// What to give to `sluice-agent join` on the host. It holds the secret.
+    /// Line to pass to `sluice-agent join` on the host. Contains the secret; returned only here and not stored.
     pub line: String,
-    /// The token.
+    /// The token without its secret.
     pub token: JoinTokenView,
 }
 
-/// How a token stands.
+/// State of a join token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum JoinTokenState {
-    /// It lets hosts in.
+    /// Hosts can join with the token.
     Open,
-    /// It has let in as many as it may.
+    /// All permitted uses are spent.
     UsedUp,
-    /// Its time is over.
+    /// The lifetime has passed.
     Expired,
-    /// An admin has taken it back.
+    /// An admin revoked the token.
     Revoked,
 }
 
 impl JoinTokenState {
-    /// As it is written.
+    /// The name as the API writes it.
     pub fn as_str(self) -> &'static str {
         match self {
             JoinTokenState::Open => "open",
@@ -71,7 +70,7 @@ impl JoinTokenState {
     }
 }
 
-/// A token by which hosts join. Its secret is not known.
+/// A join token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -79,23 +78,23 @@ impl JoinTokenState {
     schemars(rename = "JoinToken")
 )]
 pub struct JoinTokenView {
-    /// Its id.
+    /// Token id, unique in the cluster.
     pub id: String,
-    /// How it stands.
+    /// Whether hosts can still join with the token.
     pub state: JoinTokenState,
-    /// The pool that hosts join by it; absent where each host's config names its own.
+    /// The pool that hosts join; absent if each host's config decides.
     #[serde(default)]
     pub pool: Option<String>,
-    /// The only node that it lets in.
+    /// The only node name that may join.
     pub node: Option<String>,
-    /// What the nodes are labelled with.
+    /// Labels given to the nodes.
     pub labels: BTreeMap<String, String>,
-    /// How many hosts it lets in.
+    /// Number of hosts that may join with the token.
     pub uses: u32,
-    /// Those that it has let in, by name.
+    /// Names of the nodes that have joined.
     pub nodes: Vec<String>,
-    /// When it was made.
+    /// Time when the token was created.
     pub made_at: Timestamp,
-    /// Until when it lets hosts in.
+    /// Time when the token expires.
     pub expires_at: Timestamp,
 }

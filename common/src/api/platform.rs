@@ -1,4 +1,4 @@
-//! Platforms of pools as they are shown.
+//! Platforms of pools as the API shows them.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -17,34 +17,34 @@ use crate::template::Template;
     schemars(rename = "Platform")
 )]
 pub struct PlatformView {
-    /// Its pool.
+    /// Name of the pool.
     pub pool: String,
-    /// Its name.
+    /// Name of the platform.
     pub name: String,
-    /// For people.
+    /// Free text for people.
     pub description: String,
-    /// Whether the pool declares it. One that it does not is of the GPUs of a model, or `cpu`.
+    /// Whether the pool declares the platform. Platforms not declared are those of GPU models, and `cpu`.
     pub declared: bool,
-    /// Whether steps that name no platform take it.
+    /// Whether steps that name no platform get this one.
     pub default: bool,
-    /// Which GPUs and hosts are of it, where it is declared.
+    /// Selects the GPUs and hosts of a declared platform.
     #[serde(default)]
     pub selector: Option<HardwareSelector>,
-    /// What goes over the templates of its pool where a step is granted hardware of it.
+    /// Template applied on top of the pool's templates to steps that are granted this platform.
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     pub overrides: Option<Box<Template>>,
-    /// The documents of assertions that steps must keep which may be granted hardware of it.
+    /// Validations for steps that may be granted this platform.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub validations: Vec<ValidationName>,
-    /// The nodes that are of it, by name.
+    /// Names of the nodes that belong to the platform.
     pub nodes: Vec<String>,
-    /// GPUs, instances counted each. One may be of several platforms.
+    /// Number of GPUs, counting each MIG instance. A GPU may belong to several platforms.
     pub gpus: u64,
-    /// Those that are granted.
+    /// Number of GPUs granted.
     pub used: u64,
-    /// Those that are not, on nodes that take work.
+    /// Number of free GPUs on nodes that take work.
     pub free: u64,
-    /// Counted up with every change of its terms; 0 where it is not declared. `ETag` and `If-Match` say the same.
+    /// Version of the platform's spec, incremented by every change; 0 if not declared. Also in `ETag` and `If-Match`.
     pub version: u64,
 }
 
@@ -52,19 +52,19 @@ pub struct PlatformView {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlatformUse {
-    /// Nodes that have any; of `cpu` those that have no GPU.
+    /// Number of nodes with such GPUs; for `cpu`, nodes without GPUs.
     pub nodes: u64,
-    /// GPUs, instances counted each.
+    /// Number of GPUs, counting each MIG instance.
     pub gpus: u64,
-    /// Those that are granted.
+    /// Number of GPUs granted.
     pub used: u64,
-    /// Those that are not, on nodes that take work.
+    /// Number of free GPUs on nodes that take work.
     #[serde(default)]
     pub free: u64,
-    /// Whether the pool declares it.
+    /// Whether the pool declares the platform.
     #[serde(default)]
     pub declared: bool,
-    /// Whether steps that name no platform take it.
+    /// Whether steps that name no platform get this one.
     #[serde(default)]
     pub default: bool,
 }

@@ -1,4 +1,4 @@
-//! What a submit would come to, stage by stage, with nothing stored.
+//! Result of a dry-run submit, stage by stage.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StepView;
 
-/// What a submit would come to. Nothing of it is stored.
+/// Result of a dry-run submit. Nothing is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -14,45 +14,45 @@ use super::StepView;
     schemars(rename = "Preview")
 )]
 pub struct PreviewView {
-    /// What becomes of it.
+    /// Fate of the step.
     pub outcome: PreviewOutcome,
-    /// Every stage, in the order in which a submit goes through them.
+    /// Every stage, in the order in which a submit passes them.
     pub stages: Vec<StageView>,
-    /// The step as it would be stored, under an id of its own; absent where the submit would be refused.
+    /// The step as it would be stored, with an id of its own; absent if the submit would be refused.
     pub step: Option<StepView>,
-    /// Steps that would give way to it at once.
+    /// Steps that would be preempted at once.
     pub preempts: Vec<String>,
 }
 
-/// What would become of a step.
+/// Fate of a submitted step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PreviewOutcome {
-    /// It starts at once.
+    /// The step starts at once.
     Starts,
-    /// It waits.
+    /// The step is queued.
     Waits,
-    /// It is stored as rejected.
+    /// The step is stored as rejected.
     Rejected,
-    /// The call is refused, and nothing is stored.
+    /// The call fails and nothing is stored.
     Refused,
 }
 
-/// A stage of a submit.
+/// Stages that a submit passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PreviewStage {
-    /// Who may submit it, and where.
+    /// Checks the caller's right to submit.
     Access,
-    /// What is filled in where it says nothing.
+    /// Applies templates and defaults.
     Merge,
-    /// Maxima and assertions, over what that makes of it.
+    /// Checks maxima and validation rules.
     Validation,
-    /// Which hosts could hold it.
+    /// Finds hosts that could hold the step.
     Platform,
-    /// What it gets, and when.
+    /// Decides whether the step starts or waits.
     Queue,
 }
 
@@ -69,20 +69,20 @@ impl PreviewStage {
     }
 }
 
-/// How a stage, or something in it, came out.
+/// Outcome of a stage or of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StageOutcome {
-    /// It goes on.
+    /// The stage or check passed.
     Passed,
-    /// It ends here.
+    /// The stage or check failed.
     Failed,
-    /// It never came so far.
+    /// An earlier stage failed.
     NotReached,
 }
 
-/// A stage, and what was looked at. Of several pools it has passed where one lets the step through.
+/// One stage and its checks. A stage passes if at least one candidate pool passes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -90,15 +90,15 @@ pub enum StageOutcome {
     schemars(rename = "Stage")
 )]
 pub struct StageView {
-    /// Which.
+    /// The stage that was run.
     pub stage: PreviewStage,
-    /// How it came out.
+    /// Outcome of the stage.
     pub outcome: StageOutcome,
-    /// What was looked at, pool by pool, the most preferred first.
+    /// Checks by pool, most preferred pool first.
     pub checks: Vec<CheckView>,
 }
 
-/// One thing that was looked at.
+/// One check of a stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -106,12 +106,12 @@ pub struct StageView {
     schemars(rename = "Check")
 )]
 pub struct CheckView {
-    /// The pool that was asked; absent where there is none.
+    /// The pool that was checked; absent if none.
     pub pool: Option<String>,
-    /// What it is about: a field, an assertion, a platform, a reason code.
+    /// Subject of the check: a field, an assertion, a platform or a reason code.
     pub about: String,
-    /// How it came out.
+    /// Outcome of the check.
     pub outcome: StageOutcome,
-    /// In words, with the numbers.
+    /// Explanation with the numbers.
     pub message: String,
 }

@@ -1,10 +1,10 @@
-//! A recovery, as it is shown.
+//! State of a recovery as the API shows it.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-/// Whether the coordinator was brought back from a time before what its hosts know, and waits for them.
+/// Whether the coordinator runs on an older store and waits for its hosts to report what they run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
     schemars(rename = "Recovery")
 )]
 pub struct RecoveryView {
-    /// Whether it does: nothing new starts.
+    /// If true, no new steps start.
     pub recovering: bool,
-    /// Why: `restored` from a backup, `store_lost` and made anew, or `later_epoch`: a host has obeyed a coordinator that
-    /// this store knows nothing of.
+    /// Cause: `restored` (from a backup), `store_lost` (created anew) or `later_epoch` (a host has obeyed a coordinator
+    /// that this store does not know).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Since when.
+    /// Time when the recovery began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<jiff::Timestamp>,
-    /// When it ends by itself at the latest; by then all has stopped that no host has told of.
+    /// Latest time at which the recovery ends by itself; anything not reported by then has stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<jiff::Timestamp>,
-    /// The remembered nodes that have not told yet what they run, and are not lost.
+    /// Known nodes that have not reported yet and are not lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreported: Vec<String>,
 }

@@ -1,5 +1,4 @@
-//! What a coordinator's data directory tells of the past: shared by the coordinator's program, which reads the store, and
-//! the command line, which shows it. No call of the API answers with these.
+//! Past states and changes read from a coordinator's data directory by `replay`. Not part of the HTTP API.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,55 +7,55 @@ use serde::{Deserialize, Serialize};
 
 use super::{NodeView, PolicyView, PoolView, StepView};
 
-/// The state that one record left.
+/// The state after one record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReplayView {
-    /// The realm that the directory belongs to.
+    /// Id of the cluster that the directory belongs to.
     pub cluster: String,
-    /// The record; 0 is the time before the first.
+    /// Number of the record; 0 is the state before the first.
     pub seq: u64,
-    /// Its time; absent before the first.
+    /// Time of the record; absent for record 0.
     pub at: Option<Timestamp>,
-    /// The first record whose state can be told.
+    /// First record whose state is available.
     pub first: u64,
-    /// The last record.
+    /// Number of the last record.
     pub last: u64,
-    /// By name.
+    /// Pools sorted by name.
     pub pools: Vec<PoolView>,
-    /// By pool and subject.
+    /// Policies sorted by pool and subject.
     pub policies: Vec<PolicyView>,
-    /// By name. When one was heard last is in no record.
+    /// Nodes sorted by name. `heard_at` is not recorded.
     pub nodes: Vec<NodeView>,
-    /// In the order of their submission. The values of their variables are hidden.
+    /// Steps in order of submission. Values of environment variables are hidden.
     pub steps: Vec<StepView>,
 }
 
-/// What changed from one record to another.
+/// Changes between two records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChangesView {
-    /// The realm that the directory belongs to.
+    /// Id of the cluster that the directory belongs to.
     pub cluster: String,
-    /// The record whose state comes before the changes.
+    /// Record after which the changes begin.
     pub from: u64,
-    /// The record of the last change at most.
+    /// Last record that is included.
     pub to: u64,
-    /// In the order of their records.
+    /// Changes in the order of their records.
     pub changes: Vec<ChangeView>,
 }
 
-/// One thing that one record changed.
+/// One change made by one record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeView {
-    /// The record.
+    /// Number of the record.
     pub seq: u64,
-    /// Its time.
+    /// Time of the record.
     pub at: Timestamp,
-    /// The kind of record, as events name it.
+    /// Type of the record as in events.
     pub r#type: String,
-    /// Such as `step/k3v9`, `policy/training/prod-stack` or `coordinator`.
+    /// Object that changed, such as `step/k3v9`, `policy/training/prod-stack` or `coordinator`.
     pub what: String,
-    /// How it stood before; absent where it was not there.
+    /// Description before the change; absent if the object did not exist.
     pub before: Option<String>,
-    /// How it stands after; absent where it is gone.
+    /// Description after the change; absent if the object is gone.
     pub after: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Templates as the API shows them, and what came of them for a step.
+//! Templates as the API shows them, and the effective spec of a step.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::template::Template;
 
-/// A template.
+/// A template as the API returns it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -15,17 +15,17 @@ use crate::template::Template;
     schemars(rename = "NamedTemplate")
 )]
 pub struct TemplateView {
-    /// Its name.
+    /// Name of the template.
     pub name: String,
-    /// What it says.
+    /// Fields of the template.
     pub template: Template,
-    /// The pools that name it.
+    /// Pools that reference the template.
     pub pools: Vec<String>,
-    /// Counted up with each change.
+    /// Version of the template, incremented by every change.
     pub version: u64,
 }
 
-/// What a step is with all that lies under it, and where each value came from.
+/// A step's spec with all templates and defaults applied, and the origin of each value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -33,13 +33,13 @@ pub struct TemplateView {
     schemars(rename = "Merged")
 )]
 pub struct EffectiveSpecView {
-    /// The pool for which this is told: that which granted it, else that which it prefers.
+    /// The pool whose templates were applied: the pool that granted the step, or else its most preferred one.
     pub pool: Option<String>,
-    /// The hardware that it was granted, once it is known.
+    /// The platform that was granted, once known.
     pub platform: Option<String>,
-    /// The result. `{{...}}` stand as they are written: they are filled in when an attempt is assigned.
+    /// The merged template. `{{...}}` variables are filled in when an attempt is assigned.
     pub result: Template,
-    /// By the field, such as `env.LR`, `timeout` or `resources.memory`: `step`, `pipeline`, `work`, `template T of pool
-    /// P`, `platform Q of pool P, override`, `pool P, defaults` or `built in`.
+    /// Origin of each field, such as `env.LR`, `timeout` or `resources.memory`: `step`, `pipeline`, `work`, `template T
+    /// of pool P`, `platform Q of pool P, override`, `pool P, defaults` or `built in`.
     pub from: BTreeMap<String, String>,
 }

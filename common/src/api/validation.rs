@@ -1,4 +1,4 @@
-//! Documents of assertions as the API shows them.
+//! Validations as the API shows them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::validation::Assertion;
 
-/// A document of assertions over what is submitted.
+/// A named set of assertions over submitted steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -14,18 +14,18 @@ use crate::validation::Assertion;
     schemars(rename = "Validation")
 )]
 pub struct ValidationView {
-    /// Unique in the cluster.
+    /// Validation name, unique in the cluster.
     pub name: String,
-    /// For people.
+    /// Free text for people.
     #[serde(default)]
     pub description: String,
-    /// Each of which a step must keep.
+    /// Assertions that a step must satisfy.
     pub assertions: Vec<Assertion>,
-    /// The pools that name it.
+    /// Pools that reference the validation.
     pub pools: Vec<String>,
-    /// The platforms that name it, as `POOL/PLATFORM`.
+    /// Platforms that reference the validation, as `POOL/PLATFORM`.
     #[serde(default)]
     pub platforms: Vec<String>,
-    /// Counted up with every change; `ETag` and `If-Match` say the same.
+    /// Version of the validation, incremented by every change; also in `ETag` and `If-Match`.
     pub version: u64,
 }

@@ -1,4 +1,4 @@
-//! Ranges as people write them: `>=80GiB`, `>=550, <580`. Amounts of memory and versions are compared by the same words.
+//! Ranges of memory amounts and versions, such as `>=80GiB` or `>=550, <580`.
 
 use core::cmp::Ordering;
 use core::fmt;
@@ -12,33 +12,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::{format_memory, parse_memory};
 
-/// The most comparisons of a range: from, to, and what is left out between.
+/// Most comparisons in a range.
 const MAX_COMPARISONS: usize = 8;
 
-/// How much of what was written a message shows.
+/// Number of characters that messages quote.
 const SHOWN_CHARS: usize = 80;
 
-/// What can stand in a range.
+/// A type that ranges can be written for.
 pub trait RangeValue: Sized + Clone + fmt::Debug + PartialEq + Eq {
-    /// What one is called, with an example.
+    /// Noun for messages.
     const NAME: &'static str;
-    /// A range of these, as one may write it.
+    /// Example of a range.
     const EXAMPLE: &'static str;
 
-    /// Reads one.
+    /// Parses a value.
     ///
     /// # Errors
-    /// Why it is none, in words.
+    /// Why the text is not a value.
     fn parse(text: &str) -> Result<Self, String>;
 
-    /// Writes one, so that it is read as the same.
+    /// Formats the value; the result parses as the same value.
     fn format(&self) -> String;
 
-    /// How one that was found compares with one that was written.
+    /// Orders a detected value relative to a written one.
     fn compare(found: &Self, written: &Self) -> Ordering;
 }
 
-/// An amount of memory, in bytes.
+/// Amount of memory in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);
 
@@ -59,12 +59,12 @@ impl RangeValue for Bytes {
     }
 }
 
-/// A version: numbers with `.` between them.
+/// Version: numbers separated by `.`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version(Vec<u64>);
 
 impl Version {
-    /// The version that a text tells: its numbers up to the first word that is none.
+    /// Parses the leading numbers of a text; `None` if there are none.
     pub fn parse_prefix(text: &str) -> Option<Self> {
         let numbers = text.trim().split('.');
         let numbers: Vec<u64> = numbers.map_while(|part| part.parse().ok()).collect();
@@ -88,14 +88,14 @@ impl RangeValue for Version {
         numbers.join(".")
     }
 
-    /// By as many numbers as were written: 550.54 is 550, and not above it.
+    /// Compares only as many numbers as were written: 550.54 equals 550.
     fn compare(found: &Self, written: &Self) -> Ordering {
         let padded = found.0.iter().copied().chain(core::iter::repeat(0));
         padded.take(written.0.len()).cmp(written.0.iter().copied())
     }
 }
 
-/// How to compare.
+/// Comparison operator of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operator {
     AtLeast,
@@ -106,7 +106,7 @@ enum Operator {
     Equal,
 }
 
-/// Longer ones before those that they begin with.
+/// Operators, longer ones first.
 const SIGNS: [(&str, Operator); 7] = [
     (">=", Operator::AtLeast),
     ("<=", Operator::AtMost),
@@ -141,27 +141,27 @@ impl Operator {
     }
 }
 
-/// A range that cannot be read.
+/// Error for a text that is not a range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
-    /// One of its comparisons.
+    /// A comparison is malformed.
     #[error("`{part}` is not {what} to compare with: {why}; write a range such as `{example}`")]
     Comparison {
-        /// Which.
+        /// The comparison, escaped.
         part: String,
-        /// What it should be.
+        /// Noun of the expected value.
         what: &'static str,
-        /// What is wrong.
+        /// Why it is not a value.
         why: String,
-        /// A right one.
+        /// Example of a range.
         example: &'static str,
     },
-    /// Too many.
+    /// The range has too many comparisons.
     #[error("it has more than {MAX_COMPARISONS} comparisons; write a range such as `{0}`")]
     TooLong(&'static str),
 }
 
-/// Comparisons that must all hold.
+/// Conjunction of comparisons.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String", bound = "M: RangeValue")]
 pub struct Range<M: RangeValue> {
@@ -170,7 +170,7 @@ pub struct Range<M: RangeValue> {
 }
 
 impl<M: RangeValue> Range<M> {
-    /// Whether one that was found lies in it.
+    /// Whether a detected value lies in the range.
     pub fn holds(&self, found: &M) -> bool {
         let mut all = self.comparisons.iter();
         all.all(|(sign, written)| sign.holds(M::compare(found, written)))

@@ -1,5 +1,5 @@
-//! Platforms as admins write them: which GPUs and which hosts of a pool are of one, told by what was detected of them and
-//! by their labels. Which platforms there are beside them, by the models of GPUs alone, is said one level up.
+//! Platforms declared by admins: selectors of GPUs and hosts by detected properties and labels. `platform.rs` defines
+//! the platforms that exist without a declaration.
 
 use core::fmt;
 use core::str::FromStr;
@@ -18,33 +18,33 @@ use crate::inventory::Gpu;
 use crate::selector::Selector;
 use crate::template::Template;
 
-/// The most platforms that a pool declares: far more than there are kinds of hardware, and little to look at for each
+/// Most platforms that a pool declares: more than there are kinds of hardware, and few enough to match against every
 /// GPU.
 pub const MAX_PLATFORMS: usize = 64;
 
-/// The longest list of words.
+/// Most names in a list.
 const MAX_WORDS: usize = 64;
 
-/// Words with `,` between them, one of which is to be found.
+/// Names separated by `,`, any of which may match.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(with = "String"))]
 #[serde(try_from = "String", into = "String")]
 pub struct NameList(Vec<String>);
 
-/// A list of words that cannot be read.
+/// Error for a text that is not a list of names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameListError {
-    /// Nothing stands between two `,`.
+    /// A name is empty.
     #[error("a word of it is empty: write words with `,` between them, such as `a100, h100`")]
     Empty,
-    /// Too many.
+    /// The list has too many names.
     #[error("it has more than {MAX_WORDS} words")]
     TooLong,
 }
 
 impl NameList {
-    /// Each of them.
+    /// The names in order.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
@@ -87,7 +87,7 @@ impl From<NameList> for String {
     }
 }
 
-/// Which GPUs and hosts are of a platform. All that is said must hold; where nothing is, all are.
+/// Selects the GPUs and hosts of a platform. All given conditions must hold; without conditions everything matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -96,32 +96,32 @@ impl From<NameList> for String {
 )]
 #[serde(default, deny_unknown_fields)]
 pub struct HardwareSelector {
-    /// Of a GPU: its model, by its short name such as `a100` or in full, or one of several with `,` between them.
+    /// Condition on a GPU: model by short name such as `a100` or in full; several separated by `,`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_model: Option<NameList>,
-    /// Of a GPU: its memory, such as `>=80GB`.
+    /// Condition on a GPU: memory, such as `>=80GB`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub gpu_memory: Option<Range<Bytes>>,
-    /// Of a GPU: the profile of the instance that it is, such as `1g.10gb`, or one of several with `,` between them.
+    /// Condition on a MIG instance: profile, such as `1g.10gb`; several separated by `,`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig_profile: Option<NameList>,
-    /// Of a GPU: whether NVLink reaches another GPU of the host from it.
+    /// Condition on a GPU: whether NVLink connects it to another GPU of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvlink: Option<bool>,
-    /// Of a host: the version of its NVIDIA driver, such as `>=550, <580`.
+    /// Condition on a host: version of the NVIDIA driver, such as `>=550, <580`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub driver: Option<Range<Version>>,
-    /// Of a host: the architecture of its processors, such as `x86_64`, or one of several with `,` between them.
+    /// Condition on a host: processor architecture, such as `x86_64`; several separated by `,`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arch: Option<NameList>,
-    /// Labels, those that people set and facts alike, such as `zone=a,sluice/cuda!=12.4`.
+    /// Condition on labels, including facts, such as `zone=a,sluice/cuda!=12.4`.
     #[serde(skip_serializing_if = "Selector::is_empty")]
     pub labels: Selector,
 }
 
-/// What others call an architecture.
+/// Maps alternative names of architectures.
 fn arch(name: &str) -> &str {
     match name {
         "amd64" => "x86_64",
@@ -131,7 +131,7 @@ fn arch(name: &str) -> &str {
 }
 
 impl HardwareSelector {
-    /// Whether a GPU of a host is meant; `None` asks of a host that has none.
+    /// Whether the selector matches a GPU of a host, or with `None` a host without GPUs.
     pub fn matches(&self, host: &HostLabels<'_>, gpu: Option<&Gpu>) -> bool {
         self.matches_host(host)
             && match gpu {
@@ -142,7 +142,7 @@ impl HardwareSelector {
                 || facts::selector_matches(&self.labels, &host.labels_with(gpu)))
     }
 
-    /// Whether it tells GPUs apart, and not only hosts.
+    /// Whether the selector distinguishes GPUs, and not only hosts.
     pub fn is_about_gpus(&self) -> bool {
         let Self {
             gpu_model,
@@ -167,7 +167,7 @@ impl HardwareSelector {
     }
 
     fn matches_gpu(&self, gpu: &Gpu) -> bool {
-        // Vendors write models in capitals, and short names have none.
+        // Vendors write models in capitals; short names are lower case.
         let named = |name: &str| {
             name.eq_ignore_ascii_case(&gpu.platform) || name.eq_ignore_ascii_case(&gpu.model)
         };
@@ -185,7 +185,7 @@ impl HardwareSelector {
     }
 }
 
-/// A platform as an admin writes it.
+/// Spec of a platform as an admin writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -194,41 +194,41 @@ impl HardwareSelector {
 )]
 #[serde(default, deny_unknown_fields)]
 pub struct PlatformSpec {
-    /// For people.
+    /// Free text for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Which GPUs and hosts are of it; all of its pool where it says nothing.
+    /// Selects the GPUs and hosts of the platform; all of the pool if empty.
     pub selector: HardwareSelector,
-    /// What goes over the templates of its pool where a step is granted hardware of it.
+    /// Template applied on top of the pool's templates to steps that are granted this platform.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     pub overrides: Option<Box<Template>>,
-    /// The documents of assertions that steps must keep which may be granted hardware of it, beside those of its pool.
+    /// Validations for steps that may be granted this platform, in addition to the pool's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub validations: Vec<ValidationName>,
 }
 
 impl PlatformSpec {
-    /// Whether a step that takes any platform may be granted this one: without GPUs it takes no part in what tells GPUs
-    /// apart, on whatever host it is.
+    /// Whether a step that takes any platform may be granted this one. Steps without GPUs never get a platform that
+    /// distinguishes GPUs.
     pub fn is_candidate_for_any(&self, with_gpus: bool) -> bool {
         with_gpus || !self.selector.is_about_gpus()
     }
 }
 
-/// What a pool does with a request for a platform of which it has no host.
+/// Action on a request for a platform without hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UnmatchedPlatform {
-    /// It is rejected at once, unless it says `allow_pending`.
+    /// Reject the step, unless it sets `allow_pending`.
     #[default]
     Reject,
-    /// It waits for a host to come, where the pool declares the platform.
+    /// Let the step wait for a host, if the pool declares the platform.
     Wait,
 }
 
 impl UnmatchedPlatform {
-    /// Whether it is the usual one.
+    /// Whether this is the default.
     pub fn is_reject(&self) -> bool {
         *self == Self::Reject
     }
@@ -242,11 +242,11 @@ impl UnmatchedPlatform {
     }
 }
 
-/// The platforms that a pool declares.
+/// Platforms that a pool declares, by name.
 pub type PlatformSpecs = BTreeMap<PlatformName, PlatformSpec>;
 
-/// The platforms of a GPU of a host, or of a host that has none: those that are declared and mean it, and the one of its
-/// model, unless one of this name is declared.
+/// Platforms of a GPU, or of a host without GPUs: declared ones that match, and the one of its model unless a platform
+/// of that name is declared.
 pub fn platforms_of<'a>(
     declared: impl Iterator<Item = (&'a PlatformName, &'a PlatformSpec)>,
     host: &HostLabels<'_>,
@@ -302,7 +302,7 @@ mod tests {
         }
     }
 
-    /// Which GPUs of the host a selector means, and whether it means a host without any.
+    /// Indices of the GPUs that a selector matches, and whether it matches a host without GPUs.
     fn meant(selector: &str) -> (Vec<usize>, bool) {
         let selector = terms(selector).selector;
         let (name, pool) = (NodeName::new("n").unwrap(), PoolName::new("p").unwrap());
@@ -375,7 +375,7 @@ mod tests {
         };
         let expected = [vec!["a100"], vec!["a100", "a100-80"], vec!["h100"]];
         assert_eq!(kinds(&declared), expected);
-        // One that is declared takes the place of that of its name.
+        // A declared platform replaces the one of the same name.
         declared.insert(name("a100"), terms(r#"{"gpu_memory":"<80GB"}"#));
         let expected = [vec!["a100"], vec!["a100-80"], vec!["a100", "h100"]];
         assert_eq!(kinds(&declared), expected);

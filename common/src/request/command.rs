@@ -1,5 +1,5 @@
-//! What a process can be given: a program with arguments, an environment and a directory. Whoever takes one of these from
-//! a caller looks at it here; whether the program is there is the host's to find out.
+//! Validates commands: program, arguments, environment and working directory that a process can be given. Whether the
+//! program exists is checked on the host.
 
 use alloc::format;
 use alloc::string::String;
@@ -10,16 +10,16 @@ use crate::error_code::ErrorCode;
 use crate::limit::MAX_SPEC_BYTES;
 
 impl crate::exec::ExecRequest {
-    /// Whether it can be run at all.
+    /// Checks that the command can be run.
     ///
     /// # Errors
-    /// Where it names no program, or what none can be given.
+    /// If it is empty or contains what no process can be given.
     pub fn check(&self) -> Result<(), FieldError> {
         check_command(&self.command, &Environment::default(), None)
     }
 }
 
-/// What stands before a `=`: behind it may be a value, which is a secret.
+/// Quotes a variable's name without what follows `=`, which may be a secret.
 fn told(name: &str) -> String {
     let (name, more) = name
         .split_once('=')
@@ -27,7 +27,7 @@ fn told(name: &str) -> String {
     format!("{}{more}", name.escape_default())
 }
 
-/// Whether a process could be given this.
+/// Checks that a process can be given these.
 pub(crate) fn check_command(
     command: &[String],
     env: &Environment,

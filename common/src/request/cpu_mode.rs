@@ -1,4 +1,4 @@
-//! How a step has its processors, and what that asks of how many it asks for.
+//! Validates `cpu_mode` against the requested number of cores.
 
 use alloc::format;
 
@@ -8,7 +8,7 @@ use crate::error_code::ErrorCode;
 use crate::processors::CpuMode;
 
 impl StepRequest {
-    /// As written, where the number of processors allows it.
+    /// The requested mode, if the number of cores permits it.
     pub(super) fn checked_cpu_mode(&self, demand: &Amounts) -> Result<CpuMode, FieldError> {
         let mode = self.cpu_mode.unwrap_or_default();
         let mcpu = demand.get(MCPU);

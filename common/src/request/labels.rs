@@ -1,5 +1,4 @@
-//! Labels of a step: words of its submitter's own, by which lists and validation rules tell steps apart. Nothing of
-//! Sluice acts on them by itself.
+//! Validates the labels of a step. Labels serve filters and validation rules; Sluice itself does not act on them.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -10,13 +9,13 @@ use crate::error_code::ErrorCode;
 use crate::label::{LabelError, LabelKey, LabelValue};
 use crate::limit::MAX_STEP_LABELS;
 
-/// What begins the keys of labels that Sluice sets itself.
+/// Prefix of label keys that Sluice reserves.
 const OWN_PREFIX: &str = "sluice/";
 
-/// Labels as they were written, checked.
+/// Checks the labels of a request.
 ///
 /// # Errors
-/// Where there are too many, or one is not well-formed or has a key of Sluice's own.
+/// If there are too many, or one is malformed or has a reserved key.
 pub(super) fn checked(
     written: BTreeMap<String, String>,
 ) -> Result<BTreeMap<LabelKey, LabelValue>, FieldError> {

@@ -1,5 +1,5 @@
-//! Settings over settings: a step's own over those of its pipeline. Field by field, what is absent above is taken from
-//! below; maps are joined key by key, and zero is a value like any other.
+//! Merges a step's settings with inherited ones, such as its pipeline's. Absent fields are inherited, maps are merged
+//! key by key, and zero is a value like any other.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -11,10 +11,10 @@ use crate::template::merge::merge_lists;
 use crate::template::origin::list_fields;
 
 impl StepRequest {
-    /// These settings over those below. What is one step's alone (`kind` and `id`) stays its own.
+    /// Merges these settings over `below`. `kind` and `id` are never inherited.
     #[must_use]
     pub fn over(self, below: StepRequest) -> Self {
-        // A class and what it stands for are one setting in two forms.
+        // The class and `preemptible` are two forms of one setting.
         let says = self.priority_class.is_some() || self.resources.preemptible.is_some();
         let gives_way = match says {
             true => (self.priority_class, self.resources.preemptible),
@@ -61,7 +61,7 @@ impl StepRequest {
         }
     }
 
-    /// The fields that are said below, in its `defaults`, and not by itself.
+    /// Fields that only `defaults` sets.
     pub(super) fn inherited(&self) -> BTreeSet<String> {
         let below = self.defaults.as_ref().map(|below| below.set_fields());
         let own = self.set_fields();
@@ -69,7 +69,7 @@ impl StepRequest {
         below.filter(|field| !own.contains(field)).collect()
     }
 
-    /// The fields that say something, in the words of the API: a map's key by key.
+    /// Fields that are set, by their names in the API; maps key by key.
     fn set_fields(&self) -> BTreeSet<String> {
         let resources = &self.resources;
         let own = [
@@ -109,10 +109,10 @@ impl StepRequest {
         own.chain(env).chain(keys).chain(mounts).collect()
     }
 
-    /// The step's own settings over its `defaults`.
+    /// Merges the step's own settings over its `defaults`.
     ///
     /// # Errors
-    /// Where the defaults say what only a step can say for itself.
+    /// If `defaults` sets a field that cannot be inherited.
     pub fn with_defaults(mut self) -> Result<Self, FieldError> {
         let Some(below) = self.defaults.take() else {
             return Ok(self);

@@ -1,5 +1,5 @@
-//! The short forms of a step: its priority class and its kind of work. Each stands for values of fields that may also be
-//! written out; what is written out wins over the kind of work, and may not contradict the class.
+//! Applies the shorthands of a step: priority class and kind of work. Explicit fields override the kind of work and
+//! must not contradict the class.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -10,7 +10,7 @@ use crate::pool_rules::Setting;
 use crate::step::{PriorityClass, WorkKind};
 
 impl PriorityClass {
-    /// Whether its steps may be made to give way.
+    /// Whether steps of the class may be preempted.
     pub const fn is_preemptible(self) -> bool {
         match self {
             PriorityClass::High | PriorityClass::Normal => false,
@@ -18,7 +18,7 @@ impl PriorityClass {
         }
     }
 
-    /// The order of its steps among those of their subject, unless another is written.
+    /// Default priority among the steps of the same subject.
     pub const fn priority(self) -> i64 {
         match self {
             PriorityClass::High => 1000,
@@ -29,8 +29,7 @@ impl PriorityClass {
 }
 
 impl WorkKind {
-    /// Whether its steps may be made to give way, unless it is written otherwise. Somebody waits for the answers of
-    /// inference and sits before a notebook.
+    /// Default of `preemptible`. Inference and notebooks have waiting users.
     pub const fn is_preemptible(self) -> bool {
         match self {
             WorkKind::Training | WorkKind::Compute => true,
@@ -38,8 +37,8 @@ impl WorkKind {
         }
     }
 
-    /// How often its steps are tried again, unless it is written otherwise. Training begins again from its checkpoint,
-    /// inference is to be there again; a notebook's state is lost, so starting it again helps nobody.
+    /// Default number of retries. Training restarts from its checkpoint and inference must be available; a notebook's
+    /// state is lost, so a restart is useless.
     pub const fn retries(self) -> u32 {
         match self {
             WorkKind::Training => 2,
@@ -50,7 +49,7 @@ impl WorkKind {
 }
 
 impl StepRequest {
-    /// As written, or as the kind of the document says.
+    /// The kind of work from `work`, or from the document's `kind`.
     pub(super) fn work_kind(&self) -> Result<Option<WorkKind>, FieldError> {
         let Some(kind) = self.kind.as_deref().filter(|kind| *kind != "step") else {
             return Ok(self.work);
@@ -72,7 +71,7 @@ impl StepRequest {
         }
     }
 
-    /// Whether the step may be made to give way: as written, else by its class, else by its kind of work, else yes.
+    /// Whether the step may be preempted: explicit value, else by class, else by kind of work, else yes.
     pub(super) fn is_preemptible(&self) -> Result<bool, FieldError> {
         let written = self.resources.preemptible;
         let Some(class) = self.priority_class else {
@@ -93,13 +92,13 @@ impl StepRequest {
         }
     }
 
-    /// Its order among its subject's own steps: as written, else by its class.
+    /// Priority among the subject's steps: explicit value, else by class.
     pub(super) fn own_priority(&self) -> i64 {
         let by_class = self.priority_class.map_or(0, PriorityClass::priority);
         self.priority.unwrap_or(by_class)
     }
 
-    /// What it does not say, so that its pool may.
+    /// Settings left to the pool.
     pub(super) fn unset_settings(&self) -> BTreeSet<Setting> {
         let said = [
             (Setting::Timeout, self.timeout.is_some()),
@@ -113,7 +112,7 @@ impl StepRequest {
         unsaid.map(|(setting, _)| setting).collect()
     }
 
-    /// How often it is tried again: as written, else by its kind of work.
+    /// Number of retries: explicit value, else by kind of work.
     pub(super) fn own_retries(&self) -> u32 {
         let by_work = self.work.map_or(0, WorkKind::retries);
         self.retries.unwrap_or(by_work)

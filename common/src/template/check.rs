@@ -1,5 +1,5 @@
-//! What a template may hold, and what a step may ask of one. Looked at when a template is applied and when a step is
-//! submitted, so that nothing of it can be wrong when a step starts.
+//! Validates templates when they are applied, and what steps request of them when they are submitted, so that nothing
+//! can be invalid when a step starts.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -18,33 +18,33 @@ use crate::request::{FieldError, ResourceSettings, check_command};
 use crate::step::StepSpec;
 use crate::time::Span;
 
-/// The most bytes of a template as JSON: what was merged is kept with each step.
+/// Largest template as JSON, in bytes, because the merged template is stored with each step.
 pub const MAX_TEMPLATE_BYTES: usize = 32 * 1024;
 
-/// The most templates that a pool may name.
+/// Most templates that a pool may list.
 pub const MAX_TEMPLATES: usize = 16;
 
-/// The most items of a list of a template.
+/// Most items in a list of a template.
 const MAX_ITEMS: usize = 64;
 
-/// How long a hook may take that does not say.
+/// Default time limit of a hook.
 pub const DEFAULT_HOOK_TIMEOUT: Span = Span::from_secs(30);
 
-/// The longest that a hook may take.
+/// Longest time limit of a hook.
 pub const MAX_HOOK_TIMEOUT: Span = Span::from_secs(600);
 
-/// How many processes and threads a step may have at once; all other limits are of each process.
+/// Limit on the processes and threads of a step; all other limits apply to each process.
 pub const PROCESSES: &str = "processes";
 
-/// Limits that are counted.
+/// Limits given as counts.
 const COUNTED: [&str; 4] = [PROCESSES, "nofile", "nproc", "cpu_seconds"];
 
-/// Every limit by its name.
+/// Names of all limits.
 pub fn limits() -> impl Iterator<Item = &'static str> + Clone {
     COUNTED.into_iter().chain(BYTES)
 }
 
-/// Limits that are bytes.
+/// Limits given in bytes.
 const BYTES: [&str; 6] = [
     "address_space",
     "core",
@@ -59,10 +59,10 @@ fn wrong(field: impl Into<String>, message: impl ToString) -> FieldError {
 }
 
 impl Template {
-    /// Whether it may be stored.
+    /// Checks that the template may be stored.
     ///
     /// # Errors
-    /// The first field that holds what it may not, with the value and the way out.
+    /// The first invalid field, with the value and what to write instead.
     pub fn check(&self) -> Result<(), FieldError> {
         check_command(&["x".to_owned()], &self.env, None)?;
         for (name, value) in self.env.iter() {
@@ -114,7 +114,7 @@ impl Template {
         each_mount("allowed_mounts", allowed, TemplateField::AllowedMount)
     }
 
-    /// Whether a wrapper, a hook or a variable hands a variable on.
+    /// Whether the wrapper, a hook or an environment variable mentions a variable.
     fn mentions(&self, wanted: Variable) -> bool {
         let hooks = [&self.hooks.before, &self.hooks.after];
         let hooks = hooks.into_iter().flatten().flat_map(LayeredList::items);
@@ -146,10 +146,10 @@ fn check_text(field: &str, text: &str, place: TemplateField) -> Result<(), Field
         .map_err(|e: VariableError| FieldError::new(ErrorCode::InvalidVariable, field, e))
 }
 
-/// A limit as a number.
+/// Parses the value of a limit.
 ///
 /// # Errors
-/// Where nothing is limited by that name, or not to that.
+/// If there is no such limit, or the value is invalid.
 pub fn limit(name: &str, value: &LimitValue) -> Result<u64, FieldError> {
     let field = format!("limits.{}", name.escape_debug());
     let known = limits();
@@ -204,10 +204,10 @@ fn check_hooks(field: &str, hooks: Option<&LayeredList<Hook>>) -> Result<(), Fie
     Ok(())
 }
 
-/// How long a hook may take.
+/// The time limit of a hook.
 ///
 /// # Errors
-/// Where that cannot be read, or is none or too long.
+/// If it is malformed, zero or too long.
 pub fn hook_timeout(hook: &Hook) -> Result<Span, String> {
     let Some(text) = hook.timeout.as_deref() else {
         return Ok(DEFAULT_HOOK_TIMEOUT);
@@ -256,7 +256,7 @@ fn each_mount(
         for (side, path) in sides {
             let Some(path) = path else { continue };
             let field = format!("{field}[{at}].{side}");
-            // What it works in is a whole path by itself.
+            // A path may begin with a variable that stands for an absolute path.
             let absolute = path.starts_with('/') || path.starts_with("{{");
             if !absolute || path.contains('\0') || path.split('/').any(|part| part == "..") {
                 let path = path.escape_debug();
@@ -271,10 +271,10 @@ fn each_mount(
     Ok(())
 }
 
-/// The mounts that a step asks for, if they may be asked for at all. Nothing is filled into them.
+/// Checks the syntax of a step's own mounts, in which variables are not allowed.
 ///
 /// # Errors
-/// The first that is none.
+/// The first invalid mount.
 pub fn check_mounts(
     field: &str,
     mounts: Option<LayeredList<Mount>>,
@@ -293,20 +293,20 @@ pub fn check_mounts(
     Ok(mounts)
 }
 
-/// What of a step the templates that it stands on do not allow.
+/// Request of a step that its templates do not allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateViolation {
-    /// The reason's code.
+    /// Reason code of the rejection.
     pub code: ReasonCode,
-    /// The field of the step.
+    /// Field of the step.
     pub field: String,
-    /// What is wrong, from the step's point of view.
+    /// Explanation for the submitter.
     pub message: String,
 }
 
 impl Template {
-    /// The first thing that a step asks for and these templates, as one, do not allow or hand on. `value` fills in what
-    /// is known before there is a host.
+    /// The first request of a step that the merged template does not allow or does not pass on. `value` fills in
+    /// variables that are known before placement.
     pub fn violation(
         &self,
         step: &StepSpec,
@@ -341,8 +341,8 @@ impl Template {
             .or_else(|| self.workdir_violation(step, &value))
     }
 
-    /// A directory of the step's own choice that a wrapper is told of is shown by it, as a mount is: it must be one that
-    /// might be mounted to be written to. Without a wrapper it is as any directory of the host, and the host's to judge.
+    /// Checks a working directory that a wrapper would make available like a mount: it must lie below a writable
+    /// allowed mount. Without such a wrapper only the host restricts the directory.
     fn workdir_violation(
         &self,
         step: &StepSpec,
@@ -454,7 +454,7 @@ fn flag(
     })
 }
 
-/// Whether a path is another, or lies below it; both are absolute and climb nowhere.
+/// Whether `path` equals `root` or lies below it. Both are absolute without `..`.
 fn is_within(path: &str, root: &str) -> bool {
     let is_telling = |part: &&str| !part.is_empty() && *part != ".";
     let mut path = path.split('/').filter(is_telling);

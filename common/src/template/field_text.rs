@@ -1,5 +1,5 @@
-//! The values of a template in words, field by field: for whoever is shown where they came from. Values of the
-//! environment may be secrets and are not told.
+//! Formats the values of a template field by field, for display next to their origins. Values of environment variables
+//! are hidden.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -10,7 +10,7 @@ use super::{DefaultResources, Hook, LayeredList, LimitValue, Mount, Template};
 use crate::environment::HIDDEN;
 
 impl Template {
-    /// The value of a field, by the names of [`Template::said`]; `None` where it says nothing of it.
+    /// The value of a field named as in [`Template::set_fields`]; `None` if not set.
     pub fn field_value(&self, field: &str) -> Option<String> {
         if let Some(name) = field.strip_prefix("env.") {
             return self.env.contains_key(name).then(|| HIDDEN.to_string());
@@ -46,7 +46,7 @@ impl Template {
     }
 }
 
-/// A list as a whole, or the item of it that is named.
+/// Formats a whole list or one of its named items.
 fn listed<T: ListItem>(
     list: &str,
     field: &str,

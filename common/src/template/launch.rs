@@ -1,6 +1,5 @@
-//! What of a template is started: everything that is known of an attempt filled in. The coordinator fills in what it
-//! knows when it assigns the attempt; the paths of the attempt's own are known to its host alone, which does the same once
-//! more ([`Launch::settle`]).
+//! Derives what is started from a template by filling in variables. The coordinator fills in what it knows when it
+//! assigns the attempt; the host fills in the attempt's paths ([`Launch::fill_paths`]).
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -16,54 +15,54 @@ use crate::environment::Environment;
 use crate::step::StepSpec;
 use crate::time::Span;
 
-/// What goes around a step's own command, environment and directory.
+/// Additions of templates to a step's command, environment and hooks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
-    /// Program and arguments before the step's own.
+    /// Program and arguments placed before the step's command.
     pub wrapper: Vec<String>,
-    /// Variables under the step's own. They are what the wrapper and the hooks have, so none is left out because the step
-    /// brings it too.
+    /// Environment variables below the step's own. The wrapper and hooks use these, so none is dropped even if the step
+    /// sets it too.
     pub env: Environment,
-    /// What the host's supervisor does around it.
+    /// Hooks and limits for the supervisor.
     pub hooks: HooksAndLimits,
 }
 
-/// What a supervisor does around a step on the word of templates.
+/// Hooks and limits that templates ask of the supervisor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HooksAndLimits {
-    /// Limits by the names of its own config, and `processes`. Its config bounds them.
+    /// Limits by the supervisor's config keys, and `processes`. The config bounds them.
     pub limits: Vec<ProcessLimit>,
-    /// What runs before the step, as its user and inside its attempt.
+    /// Hooks before the step, run as its user inside its attempt.
     pub before: Vec<HookRun>,
-    /// What runs after it.
+    /// Hooks after the step.
     pub after: Vec<HookRun>,
 }
 
-/// The most of one thing.
+/// Limit on one resource of processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessLimit {
-    /// Of what.
+    /// Name of the limit.
     pub name: String,
-    /// How much.
+    /// Largest allowed value.
     pub max: u64,
 }
 
-/// A program that runs around a step.
+/// A hook, ready to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HookRun {
-    /// What messages call it.
+    /// Name for messages.
     pub name: String,
-    /// Program and arguments, not empty.
+    /// Program and arguments; not empty.
     pub command: Vec<String>,
-    /// How long it may take.
+    /// Time limit of the hook.
     pub timeout: Span,
 }
 
-/// The form of a mount where no template has one.
+/// Default form of a mount argument.
 const MOUNT_ARGUMENT: &str = "{{source}}:{{target}}:{{mode}}";
 
 impl Mount {
-    /// With what is known filled in.
+    /// Returns the mount with known variables filled in.
     pub(super) fn filled(&self, value: impl Fn(Variable) -> Option<String>) -> Self {
         Self {
             source: variable::fill(&self.source, &value),
@@ -77,7 +76,7 @@ impl Mount {
 }
 
 impl Template {
-    /// The directory that a step works in: its own, else that of its templates, else `None`, one of the attempt's own.
+    /// The step's working directory: its own, else the template's, else `None` for the attempt's own.
     pub fn workdir_of(
         &self,
         step: &StepSpec,
@@ -87,7 +86,7 @@ impl Template {
         step.workdir.clone().or_else(filled)
     }
 
-    /// What is mounted: what the step says goes into what the templates do, and nothing is filled into the step's own.
+    /// Merges the step's own mounts over the template's. Variables are filled in only in the template's.
     pub fn mounts_of(
         &self,
         step: &StepSpec,
@@ -99,7 +98,7 @@ impl Template {
         merged.map(Vec::from).unwrap_or_default()
     }
 
-    /// What goes around a step; `value` tells what is known of the attempt, what it does not know stays as it is.
+    /// Builds the additions for a step; `value` looks up variables, and unknown ones stay as written.
     pub fn launch(&self, step: &StepSpec, value: impl Fn(Variable) -> Option<String>) -> Launch {
         let mounts = self.mounts_of(step, &value);
         let value = |variable| match variable {
@@ -124,7 +123,7 @@ impl Template {
         }
     }
 
-    /// What one argument of the wrapper becomes: several, or none, where it is a variable that stands for them.
+    /// Expands one argument of the wrapper: to several or none if it is a variable for a list.
     fn arguments(
         &self,
         argument: &str,
@@ -157,7 +156,7 @@ impl Template {
     fn bounds(&self) -> Vec<ProcessLimit> {
         let limits = self.limits.iter();
         let bounds = limits.filter_map(|(name, value)| {
-            // What is stored was checked.
+            // Stored limits are valid.
             let most = check::limit(name, value).ok()?;
             let name = name.clone();
             Some(ProcessLimit { name, max: most })
@@ -198,13 +197,13 @@ fn filled(texts: &[String], value: impl Fn(Variable) -> Option<String> + Copy) -
 }
 
 impl Launch {
-    /// Whether the wrapper hands the step's variables on by a file.
+    /// Whether the wrapper uses the file of environment variables.
     pub fn has_env_file(&self) -> bool {
         let mut wrapper = self.wrapper.iter();
         wrapper.any(|argument| variable::mentions(argument, Variable::EnvFile))
     }
 
-    /// Fills in the directory that the step works in, where it was not known before, and the file of its variables.
+    /// Fills in the working directory and the path of the environment file.
     pub fn fill_paths(&mut self, workdir: &str, env_file: &str) {
         let value = |variable| match variable {
             Variable::Workdir => Some(String::from(workdir)),
@@ -221,7 +220,7 @@ impl Launch {
         }
     }
 
-    /// How many bytes it adds to what a process is given.
+    /// Size of wrapper and environment in bytes.
     pub fn bytes(&self) -> usize {
         let env = self.env.iter().map(|(name, text)| name.len() + text.len());
         self.wrapper.iter().map(String::len).sum::<usize>() + env.sum::<usize>()

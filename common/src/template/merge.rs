@@ -1,8 +1,8 @@
-//! How layers become one: maps merge deeply, lists merge by `name`, scalars replace. Joining is associative, a layer over
-//! itself is itself, and an empty layer changes nothing.
+//! Merges template layers: maps merge by key, lists merge by `name`, scalars replace. Merging is associative and
+//! idempotent, and an empty layer is neutral.
 //!
-//! A list whose items all have names goes item by item into the one below: an item takes the place of its namesake, field
-//! by field, and new ones come last. A list that has an item without a name, or none at all, replaces what is below.
+//! If all items of a list have names, they merge one by one: an item overrides the lower item of the same name field by
+//! field, and new items are appended. A list that is empty or has an unnamed item replaces the lower list.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -12,17 +12,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{DefaultResources, Hook, Hooks, Mount, Template};
 
-/// An item of a list that layers above may find by its name.
+/// List item that merges by name.
 pub trait ListItem {
-    /// Its name, where it has one.
+    /// Name of the item, if any.
     fn name(&self) -> Option<&str>;
 
-    /// This item over its namesake of a layer below.
+    /// Merges this item over a lower one of the same name.
     #[must_use]
     fn over(self, below: Self) -> Self;
 }
 
-/// A list as a layer has it.
+/// A list in a layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(with = "Vec<T>"))]
@@ -35,7 +35,7 @@ pub trait ListItem {
     )
 )]
 pub struct LayeredList<T> {
-    /// Whether it replaces what is below.
+    /// Whether the list replaces the lower one.
     replaces: bool,
     items: Vec<T>,
 }
@@ -54,17 +54,17 @@ impl<T> From<LayeredList<T>> for Vec<T> {
 }
 
 impl<T: ListItem> LayeredList<T> {
-    /// The items, in their order.
+    /// Items in order.
     pub fn items(&self) -> &[T] {
         &self.items
     }
 
-    /// Whether it replaces what is below.
+    /// Whether the list replaces the lower one.
     pub const fn replaces(&self) -> bool {
         self.replaces
     }
 
-    /// The same list with each item changed.
+    /// Maps each item to a new one.
     #[must_use]
     pub fn each(&self, change: impl Fn(&T) -> T) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl<T: ListItem> LayeredList<T> {
         }
     }
 
-    /// This list over the one below.
+    /// Merges this list over a lower one.
     #[must_use]
     pub fn over(self, below: Self) -> Self {
         if self.replaces {
@@ -129,7 +129,7 @@ impl ListItem for Hook {
     }
 }
 
-/// A list over another, either of which may be absent.
+/// Merges two optional lists.
 pub fn merge_lists<T: ListItem>(
     above: Option<LayeredList<T>>,
     below: Option<LayeredList<T>>,
@@ -146,7 +146,7 @@ fn maps<V>(above: BTreeMap<String, V>, mut below: BTreeMap<String, V>) -> BTreeM
 }
 
 impl Template {
-    /// This layer over the one below.
+    /// Merges this layer over a lower one.
     #[must_use]
     pub fn over(self, below: Template) -> Template {
         let mut env = below.env;
@@ -227,7 +227,7 @@ mod tests {
         of("[a-c]")
     }
 
-    /// Names are unique in a list, as the check of a document wants it.
+    /// Drops repeated names, which the check of a document refuses.
     fn unique<T: ListItem>(items: Vec<T>) -> LayeredList<T> {
         let mut kept: Vec<T> = Vec::new();
         for item in items {

@@ -1,4 +1,4 @@
-//! Where each value of a step came from: what the product shows of a merge, field by field.
+//! Tracks the origin of each value in a merged template.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -12,37 +12,37 @@ use super::Template;
 use super::merge::{LayeredList, ListItem};
 use crate::id::{PlatformName, PoolName, TemplateName};
 
-/// Where a value came from, the layer that goes before all others first.
+/// Origin of a value, highest precedence first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "layer", rename_all = "snake_case")]
 pub enum Origin {
-    /// The step says it itself.
+    /// Set by the step itself.
     Step,
-    /// The `defaults` of what the step belongs to.
+    /// Inherited from the step's `defaults`.
     Pipeline,
-    /// Its kind of work.
+    /// Default of the step's kind of work.
     Work,
-    /// What a platform overrides.
+    /// Override of a platform.
     Override {
-        /// The pool.
+        /// Name of the pool.
         pool: PoolName,
-        /// The platform.
+        /// Name of the platform.
         platform: PlatformName,
     },
-    /// A template that a pool names.
+    /// Template of a pool.
     Template {
-        /// The pool.
+        /// Name of the pool.
         pool: PoolName,
-        /// The template.
+        /// Name of the template.
         template: TemplateName,
     },
-    /// The defaults of a pool.
+    /// Defaults of a pool.
     Pool {
-        /// The pool.
+        /// Name of the pool.
         pool: PoolName,
     },
-    /// What holds anywhere.
+    /// A built-in default.
     BuiltIn,
 }
 
@@ -63,10 +63,10 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Where the value of each field came from, by the field.
+/// Origin of each field's value.
 pub type Origins = BTreeMap<String, Origin>;
 
-/// Layers as one, and where each value of it came from.
+/// A merged template with the origin of each value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -75,16 +75,16 @@ pub type Origins = BTreeMap<String, Origin>;
 )]
 #[serde(default)]
 pub struct MergedTemplate {
-    /// All of them.
+    /// Result of the merge.
     #[serde(skip_serializing_if = "Template::is_empty")]
     pub template: Template,
-    /// By the field.
+    /// Origin by field.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub origins: Origins,
 }
 
 impl MergedTemplate {
-    /// Puts a layer over what there is.
+    /// Merges a layer over the current template.
     pub fn put(&mut self, layer: &Template, origin: &Origin) {
         for list in layer.lists() {
             if list.replaces {
@@ -101,7 +101,7 @@ impl MergedTemplate {
     }
 }
 
-/// What a list says.
+/// Fields set by one list.
 struct ListFields {
     field: String,
     replaces: bool,
@@ -117,7 +117,7 @@ fn list_fields_of<T: ListItem>(field: &str, list: Option<&LayeredList<T>>) -> Op
     })
 }
 
-/// The fields of a list: its items by name where they go into what is below, else the list as a whole.
+/// Names of the fields that a list sets: one per item if the items merge by name, else the list as a whole.
 pub fn list_fields<T: ListItem>(field: &str, list: Option<&LayeredList<T>>) -> Vec<String> {
     let Some(list) = list else { return Vec::new() };
     if list.replaces() {
@@ -128,7 +128,7 @@ pub fn list_fields<T: ListItem>(field: &str, list: Option<&LayeredList<T>>) -> V
 }
 
 impl Template {
-    /// Whether it says nothing.
+    /// Whether nothing is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -143,7 +143,7 @@ impl Template {
         lists.into_iter().flatten()
     }
 
-    /// The fields that say something, but what is for people: a map's key by key, a list's name by name.
+    /// Names of all fields that are set, except `description`: maps by key, lists by item name.
     pub fn set_fields(&self) -> Vec<String> {
         let resources = &self.resources;
         let own = [

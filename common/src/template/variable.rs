@@ -1,5 +1,5 @@
-//! What `{{...}}` may name in a template: a small closed list. Whoever stores a template has looked at every one of them
-//! ([`pieces`]), so that filling them in ([`fill`]) cannot fail when a step starts.
+//! Variables of templates, `{{...}}`: a small fixed list. Templates are checked when stored ([`pieces`]), so that
+//! filling variables in ([`fill`]) cannot fail when a step starts.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -9,61 +9,61 @@ use core::fmt;
 
 use crate::nearest::nearest;
 
-/// What is known of an attempt when it is assigned to a host.
+/// Variables that templates may mention; most become known when an attempt is assigned to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variable {
-    /// The cluster's random id: with it and the attempt a name on the host is used once.
+    /// Random id of the cluster; together with the attempt it makes names on the host unique.
     Cluster,
-    /// The step's id.
+    /// Id of the step.
     Step,
-    /// The number of the attempt, from 1.
+    /// Attempt number, starting at 1.
     Attempt,
-    /// The step's name for people.
+    /// Display name of the step.
     Name,
-    /// On whose behalf it runs.
+    /// Subject of the step.
     Subject,
-    /// The pool that granted it.
+    /// The pool that granted the resources.
     Pool,
-    /// The kind of hardware that it was granted on this host.
+    /// Platform granted on this host.
     Platform,
-    /// The host.
+    /// Name of the host.
     Node,
-    /// The place of this host among those of the step, from 0.
+    /// Rank of this host in the gang, starting at 0.
     Rank,
-    /// On how many hosts the step runs.
+    /// Number of hosts of the step.
     Nodes,
-    /// UUIDs of the GPUs that it was given here, with `,` between them.
+    /// UUIDs of the GPUs granted on this host, separated by `,`.
     Gpus,
-    /// How many these are.
+    /// Number of GPUs granted on this host.
     GpuCount,
-    /// Cores that it was granted here, such as `1.5`; 0 where it asked for none.
+    /// Cores granted on this host, such as `1.5`; 0 if none were requested.
     CpuCount,
-    /// Bytes of memory that it was granted here; 0 where it asked for none.
+    /// Bytes of memory granted on this host; 0 if none were requested.
     Memory,
-    /// Bytes of disk space that it was granted here; 0 where it asked for none.
+    /// Bytes of disk space granted on this host; 0 if none were requested.
     Storage,
-    /// The NUMA nodes of its GPUs here, with `,` between them; `all` where none is known.
+    /// NUMA nodes of the GPUs on this host, separated by `,`; `all` if unknown.
     Numa,
-    /// The directory that it works in.
+    /// Working directory of the step.
     Workdir,
-    /// The file that holds the step's variables, for a wrapper that hands them on.
+    /// File with the step's environment variables, for wrappers that pass them on.
     EnvFile,
-    /// One argument for each mount, by the template's `mount_argument`.
+    /// One argument per mount, formatted by `mount_argument`.
     Mounts,
-    /// The template's `privileged_argument` where the step asks for it, and nothing where it does not.
+    /// The template's `privileged_argument` if requested, else nothing.
     Privileged,
-    /// The template's `host_network_argument` where the step asks for it, and nothing where it does not.
+    /// The template's `host_network_argument` if requested, else nothing.
     HostNetwork,
-    /// Of one mount: what is mounted.
+    /// Source path of a mount; only in `mount_argument`.
     Source,
-    /// Of one mount: where the step sees it.
+    /// Target path of a mount; only in `mount_argument`.
     Target,
-    /// Of one mount: `ro` or `rw`.
+    /// Mode of a mount, `ro` or `rw`; only in `mount_argument`.
     Mode,
 }
 
 impl Variable {
-    /// Every variable, in the order in which they are listed.
+    /// All variables, in display order.
     pub const ALL: [Variable; 24] = [
         Variable::Cluster,
         Variable::Step,
@@ -128,27 +128,27 @@ impl fmt::Display for Variable {
     }
 }
 
-/// Where a text stands in a template, which says what it may name.
+/// Kind of template field, which determines the variables that it may mention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TemplateField {
-    /// An argument of the wrapper.
+    /// Argument of the wrapper.
     Wrapper,
-    /// A variable of the environment, or an argument of a hook.
+    /// Environment variable or argument of a hook.
     Text,
     /// The working directory.
     Workdir,
-    /// Either side of a mount.
+    /// Source or target of a mount.
     Mount,
-    /// Either side of what may be mounted: judged when the step is submitted, so it may hang on nothing later.
+    /// Source or target of an allowed mount. Checked at the submit, so only variables known then are allowed.
     AllowedMount,
-    /// The form of a mount.
+    /// The field `mount_argument`.
     MountArgument,
-    /// What names nothing.
+    /// Field without variables.
     Plain,
 }
 
 impl TemplateField {
-    /// Whether a text that stands here may name a variable.
+    /// Whether the field may mention a variable.
     pub const fn allows(self, variable: Variable) -> bool {
         let of_mount = matches!(
             variable,
@@ -170,44 +170,44 @@ impl TemplateField {
     }
 }
 
-/// What a text is made of.
+/// Part of a parsed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextPart<'a> {
-    /// Itself.
+    /// A literal text.
     Text(&'a str),
-    /// What is filled in.
+    /// A variable to fill in.
     Variable(Variable),
 }
 
-/// Why a text cannot stand in a template.
+/// Error in a text with variables.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VariableError {
-    /// Braces without their other half.
+    /// Braces are not balanced.
     #[error("`{text}` has braces without their other half: write a variable as `{{{{name}}}}`")]
     Unbalanced {
-        /// The text.
+        /// The text, escaped.
         text: String,
     },
-    /// Nothing is called that.
+    /// There is no such variable.
     #[error("there is no variable `{word}`: {hint}")]
     Unknown {
-        /// What was named.
+        /// The unknown name, escaped.
         word: String,
-        /// What was meant, or what there is.
+        /// Similar name, or the list of names.
         hint: String,
     },
-    /// It is not known there.
+    /// The field may not mention the variable.
     #[error("`{variable}` cannot be named here: {hint}")]
     Misplaced {
-        /// Which.
+        /// The variable mentioned.
         variable: Variable,
-        /// What can be.
+        /// Variables that are allowed.
         hint: String,
     },
-    /// It stands for several arguments, or for none.
+    /// The variable stands for whole arguments and cannot be part of one.
     #[error("`{variable}` stands for whole arguments: let `{{{{{variable}}}}}` be one by itself")]
     NotWhole {
-        /// Which.
+        /// The variable mentioned.
         variable: Variable,
     },
 }
@@ -215,10 +215,10 @@ pub enum VariableError {
 const OPEN: &str = "{{";
 const CLOSE: &str = "}}";
 
-/// Takes a text apart.
+/// Parses a text into literals and variables.
 ///
 /// # Errors
-/// Where braces have no other half, or name what is not on the list.
+/// If braces are not balanced, or a variable is unknown.
 pub fn pieces(text: &str) -> Result<Vec<TextPart<'_>>, VariableError> {
     let unbalanced = || VariableError::Unbalanced {
         text: text.escape_debug().collect(),
@@ -265,10 +265,10 @@ fn listed(which: impl Fn(Variable) -> bool) -> String {
     names.join(", ")
 }
 
-/// Whether a text may stand in a place.
+/// Checks that a text is valid in a field.
 ///
 /// # Errors
-/// The first thing that speaks against it.
+/// The first problem.
 pub fn check(text: &str, place: TemplateField) -> Result<(), VariableError> {
     let pieces = pieces(text)?;
     let whole = pieces.len() == 1;
@@ -290,12 +290,12 @@ pub fn check(text: &str, place: TemplateField) -> Result<(), VariableError> {
     Ok(())
 }
 
-/// Whether a text names a variable.
+/// Whether a text mentions a variable.
 pub fn mentions(text: &str, wanted: Variable) -> bool {
     pieces(text).is_ok_and(|pieces| pieces.contains(&TextPart::Variable(wanted)))
 }
 
-/// The text with what is known filled in; what is not yet known stays as it is.
+/// Fills in known variables; unknown ones stay as written.
 pub fn fill(text: &str, value: impl Fn(Variable) -> Option<String>) -> String {
     let Ok(pieces) = pieces(text) else {
         return text.to_owned();

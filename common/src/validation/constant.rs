@@ -1,4 +1,4 @@
-//! The constants of rules: numbers, amounts of memory, lengths of time.
+//! Parses constants in rules: numbers, amounts of memory, durations.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -9,14 +9,14 @@ use crate::amount::parse_memory;
 use crate::nearest::nearest;
 use crate::time::Span;
 
-/// A number, an amount of memory or a length of time. Decimals of amounts are taken, for nothing is rounded here.
+/// Parses a number, an amount of memory or a duration. Decimal amounts are allowed, since fractions are exact.
 pub(super) fn read(text: &str) -> Option<FactValue> {
     let split = text.find(|c: char| c.is_ascii_alphabetic());
     let Some(split) = split else {
         return Ratio::decimal(text).map(FactValue::Number);
     };
     let (number, unit) = text.split_at(split);
-    // The size of the unit is what one of it is.
+    // The unit's size is the amount of one unit.
     if let Ok(size) = parse_memory(&format!("1{unit}")) {
         let bytes = Ratio::decimal(number)?.times(Ratio::whole(size.into()))?;
         return Some(FactValue::Bytes(bytes));
@@ -29,7 +29,7 @@ pub(super) fn read(text: &str) -> Option<FactValue> {
     Some(FactValue::time(Some(span)))
 }
 
-/// What was probably meant.
+/// Suggests a valid spelling.
 pub(super) fn hint(text: &str) -> String {
     const UNITS: [&str; 16] = [
         "KiB", "MiB", "GiB", "TiB", "PiB", "B", "KB", "MB", "GB", "TB", "PB", "ms", "s", "m", "h",

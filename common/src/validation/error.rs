@@ -1,110 +1,110 @@
-//! What may be wrong with a rule: each in words that say the way out, at a column.
+//! Errors in rules, each with a column and a suggestion.
 
 use alloc::string::String;
 
 use super::value::ValueKind;
 
-/// Longest text of an assertion, in bytes: what is longer is better said in two.
+/// Longest expression, in bytes; longer ones should be split into two assertions.
 pub const MAX_RULE_BYTES: usize = 500;
 
-/// How deep brackets may be nested: deeper than anybody reads, and far from the end of any stack.
+/// Deepest nesting of brackets, far below the end of any stack.
 pub(super) const MAX_DEPTH: usize = 16;
 
-/// What is wrong with a rule, and where.
+/// Error in a rule, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("column {column}: {wrong}")]
 pub struct RuleError {
-    /// The character at which it is wrong, counted from 1.
+    /// Column of the error in characters, starting at 1.
     pub column: usize,
-    /// What is wrong.
+    /// The problem found.
     pub wrong: RuleProblem,
 }
 
-/// What is wrong with a rule.
+/// Problem with a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleProblem {
-    /// It is longer than is read.
+    /// The text is too long.
     #[error("it has {0} bytes, and {MAX_RULE_BYTES} are the most: say it in two assertions")]
     TooLong(usize),
-    /// Its brackets are nested too deeply.
+    /// Brackets are nested too deeply.
     #[error("brackets are nested more than {MAX_DEPTH} deep")]
     TooDeep,
-    /// A character that may stand nowhere.
+    /// The character is not allowed in rules.
     #[error("`{0}` may not stand in a rule")]
     Character(String),
-    /// A sign that is written otherwise.
+    /// The operator does not exist; another one is suggested.
     #[error("there is no `{0}`: {1}")]
     Sign(&'static str, &'static str),
-    /// Two conditions in one.
+    /// Several comparisons are combined.
     #[error(
         "one comparison is one assertion: write another assertion, or put the condition into `when`"
     )]
     Joined,
-    /// A text without its end.
+    /// A quoted text is not closed.
     #[error("the text that begins here has no end: close it with the same quote")]
     Unclosed,
-    /// No number, or one that cannot be counted.
+    /// Not a number, or out of range.
     #[error("`{text}` is no number: {hint}")]
     Number {
-        /// What was written.
+        /// The text found.
         text: String,
-        /// The way out.
+        /// Suggestion of what to write.
         hint: String,
     },
-    /// A name that stands for nothing.
+    /// Unknown name of a fact.
     #[error("there is no `{name}`: {hint}")]
     Unknown {
-        /// What was written.
+        /// The name found.
         name: String,
-        /// What may have been meant, or what there is.
+        /// A similar name, or the list of names.
         hint: String,
     },
-    /// The key of a label or of a resource.
+    /// Invalid key of a label or a resource.
     #[error("{0}")]
     Key(String),
-    /// Something else should stand there.
+    /// An unexpected token.
     #[error("{found} where {wanted} should stand")]
     Expected {
-        /// What stands there.
+        /// The token found.
         found: String,
-        /// What should.
+        /// The tokens that were expected.
         wanted: &'static str,
     },
-    /// Arithmetic over what is no amount, or not of one kind.
+    /// Arithmetic on values of incompatible kinds.
     #[error("`{left} {sign} {right}`: {left_kind} and {right_kind} cannot be calculated with so")]
     Arithmetic {
-        /// The left side as written.
+        /// Left operand as written.
         left: String,
-        /// The sign.
+        /// The arithmetic operator.
         sign: char,
-        /// The right side as written.
+        /// Right operand as written.
         right: String,
-        /// What is on the left.
+        /// Kind of the left operand.
         left_kind: ValueKind,
-        /// What is on the right.
+        /// Kind of the right operand.
         right_kind: ValueKind,
     },
-    /// Sides of two kinds.
+    /// Comparison of different kinds.
     #[error("`{left}` is {left_kind} and `{right}` is {right_kind}: they cannot be compared{hint}")]
     Compared {
-        /// The left side as written.
+        /// Left side as written.
         left: String,
-        /// What is on the left.
+        /// Kind of the left side.
         left_kind: ValueKind,
-        /// The right side as written.
+        /// Right side as written.
         right: String,
-        /// What is on the right.
+        /// Kind of the right side.
         right_kind: ValueKind,
-        /// The way out, where it is clear.
+        /// Suggestion, or empty.
         hint: &'static str,
     },
-    /// Words have no order.
+    /// Order comparison of values without an order.
     #[error("{kind} is neither more nor less: write `==` or `!=`")]
     Unordered {
-        /// What is compared.
+        /// Kind of the values.
         kind: ValueKind,
     },
-    /// It says the same of every step.
+    /// The rule mentions no fact, so its result is constant.
     #[error("it names no fact, so it says the same of every step")]
     Constant,
 }

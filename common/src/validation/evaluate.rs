@@ -1,5 +1,4 @@
-//! Judges a rule: what each side is worth, and whether the comparison holds. What cannot be judged does not hold, and
-//! says why.
+//! Evaluates rules against the facts of a step and a host. A rule that cannot be evaluated fails and explains why.
 
 use alloc::format;
 use alloc::string::String;
@@ -11,12 +10,12 @@ use super::number::Ratio;
 use super::parse::{ArithmeticOp, Comparison, Expr, Rule, Side, kind_of};
 use super::value::{FactValue, ValueKind};
 
-/// Where facts are found.
+/// Source of facts.
 pub trait FactSource {
-    /// What a fact is worth.
+    /// Looks up the value of a fact.
     ///
     /// # Errors
-    /// Where there is nothing of the kind.
+    /// If there is no such value.
     fn value(&self, fact: &Fact) -> Result<FactValue, MissingFact>;
 }
 
@@ -26,12 +25,12 @@ impl FactSource for StepFacts<'_> {
     }
 }
 
-/// A step on a host.
+/// A step together with a candidate host.
 #[derive(Clone, Copy, Debug)]
 pub struct StepOnNode<'a> {
-    /// The step.
+    /// Facts of the step.
     pub step: StepFacts<'a>,
-    /// The host.
+    /// Facts of the host.
     pub node: &'a NodeFacts,
 }
 
@@ -44,29 +43,29 @@ impl FactSource for StepOnNode<'_> {
     }
 }
 
-/// What becomes of a rule.
+/// Result of evaluating a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleResult {
-    /// It holds.
+    /// The rule holds.
     Holds,
-    /// It does not, or cannot be judged.
+    /// The rule fails or cannot be evaluated.
     Fails(RuleFailure),
 }
 
-/// Why a rule does not hold.
+/// Why a rule fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleFailure {
-    /// What its sides are worth, or why they cannot be told.
+    /// Values of its sides, or why they are unknown.
     pub values: String,
-    /// How far its sides are apart, as millionths of the larger.
+    /// Relative difference of its sides, in millionths of the larger.
     pub gap: u64,
 }
 
-/// The gap of what cannot be measured.
+/// Relative difference of values that cannot be compared numerically.
 const WHOLE: u64 = 1_000_000;
 
 impl Rule {
-    /// Whether it holds.
+    /// Evaluates the comparison.
     pub fn evaluate(&self, facts: &impl FactSource) -> RuleResult {
         let sides = self.left.expr.worth(facts).and_then(|left| {
             let right = self.right.expr.worth(facts)?;
@@ -132,7 +131,7 @@ fn sum(left: &FactValue, sign: ArithmeticOp, right: &FactValue) -> Result<FactVa
     })
 }
 
-/// A time without end stays so, whatever is added to it; what is made of it otherwise is no time.
+/// Arithmetic with an unlimited time: sums and multiples stay unlimited, everything else has no value.
 fn endless(
     left: &FactValue,
     sign: ArithmeticOp,

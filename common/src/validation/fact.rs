@@ -1,5 +1,4 @@
-//! The facts that rules name: a closed list of those of a step, and of those of a host (`node.`), and where each is
-//! found.
+//! Facts that rules may mention: a fixed list of facts of steps and of hosts (`node.`), and their lookup.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -15,81 +14,81 @@ use crate::label::LabelKey;
 use crate::nearest::nearest;
 use crate::step::StepSpec;
 
-/// Why a fact is not there, in words.
+/// Explanation why a fact has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingFact(pub String);
 
-/// Something that a rule names.
+/// A fact that a rule mentions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
-    /// GPUs on each host.
+    /// Number of GPUs per host.
     GpuCount,
-    /// Cores on each host.
+    /// Number of cores per host.
     CpuCount,
-    /// Memory on each host.
+    /// Memory per host.
     Memory,
-    /// Disk on each host.
+    /// Disk space per host.
     Storage,
-    /// Hosts at once.
+    /// Number of hosts.
     Nodes,
-    /// How often it is tried again.
+    /// Number of retries.
     Retries,
-    /// Its order among its subject's own.
+    /// Priority among the steps of the same subject.
     Priority,
-    /// Whether it may be made to give way.
+    /// Whether the step may be preempted.
     Preemptible,
-    /// Whether it waits for hosts to come.
+    /// Whether the step may wait for hosts that do not exist yet.
     AllowPending,
-    /// How long it may run.
+    /// Longest run time.
     Timeout,
-    /// How long it may wait.
+    /// Longest time in the queue.
     QueueTimeout,
-    /// Between the stop signal and the kill.
+    /// Time between the stop signal and the kill.
     GracePeriod,
-    /// On whose behalf.
+    /// Subject of the step.
     Subject,
-    /// For people.
+    /// Display name of the step.
     Name,
-    /// The kind of hardware, as it was written.
+    /// Requested platforms as written.
     Platform,
-    /// The kind of work.
+    /// Kind of work.
     Work,
-    /// The class that it was given.
+    /// Priority class given in the request.
     PriorityClass,
-    /// What happens when it must give way.
+    /// Action taken on preemption.
     OnPreempt,
-    /// A label of its own.
+    /// Label of the step, by key.
     Label(LabelKey),
-    /// An amount of a custom key.
+    /// Amount of a custom resource key.
     PoolResource(ResourceKey),
-    /// Of a host.
+    /// Fact of a host.
     Node(NodeFact),
 }
 
-/// Something that a rule names of a host.
+/// Fact of a host that a rule mentions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeFact {
-    /// Its name.
+    /// Name of the node.
     Name,
-    /// Memory that steps may use.
+    /// Memory available to steps.
     Memory,
-    /// Disk that steps may use.
+    /// Disk space available to steps.
     Storage,
-    /// Cores that steps may use.
+    /// Cores available to steps.
     CpuCount,
-    /// GPUs of the platform that the step asks for.
+    /// Number of GPUs of the requested platform.
     GpuCount,
-    /// Memory of each of them, of the smallest.
+    /// Memory of the smallest such GPU.
     GpuMemory,
-    /// The platform of their model.
+    /// Platform derived from the GPUs' model.
     GpuModel,
-    /// Processor architecture.
+    /// Processor architecture of the host.
     Arch,
-    /// A label.
+    /// Label of the host, by key.
     Label(LabelKey),
 }
 
-/// Names that a key follows.
+/// Fact names that take a key.
 pub(super) const KEYED: [&str; 2] = ["labels", "pool_resources"];
 
 const STEP: [(&str, Fact); 18] = [
@@ -125,7 +124,7 @@ const NODE: [(&str, NodeFact); 8] = [
 ];
 
 impl Fact {
-    /// The fact of this name, and of this key where it takes one.
+    /// Looks up a fact by name and, if it takes one, key.
     pub(super) fn find(of_node: bool, name: &str, key: Option<&str>) -> Result<Self, RuleProblem> {
         match (of_node, name, key) {
             (false, "labels", Some(key)) => Ok(Fact::Label(label(key)?)),
@@ -139,7 +138,7 @@ impl Fact {
         }
     }
 
-    /// Of which kind it is.
+    /// Kind of the fact's value.
     pub fn kind(&self) -> ValueKind {
         match self {
             Fact::GpuCount
@@ -206,15 +205,15 @@ fn unknown(name: String, known: &[&str]) -> RuleProblem {
     RuleProblem::Unknown { name, hint }
 }
 
-/// The facts of a step, with everything filled in.
+/// Facts of a validated step.
 #[derive(Clone, Copy, Debug)]
 pub struct StepFacts<'a>(pub &'a StepSpec);
 
 impl StepFacts<'_> {
-    /// What a fact is worth.
+    /// Looks up the value of a fact.
     ///
     /// # Errors
-    /// Where the step has nothing of the kind.
+    /// If the step has no such value.
     pub fn value(&self, fact: &Fact) -> Result<FactValue, MissingFact> {
         let spec = self.0;
         let amount = |key: &str| FactValue::number(spec.request.get(key));
@@ -252,7 +251,7 @@ impl StepFacts<'_> {
         })
     }
 
-    /// To the byte where it was written so; what is counted is rounded up.
+    /// Exact bytes if memory was written in the request, else the rounded amount.
     fn memory(&self) -> FactValue {
         let counted = self.0.request.get(MEMORY_MB);
         let written = self.0.resources.memory.as_deref().map(parse_memory);
@@ -272,34 +271,34 @@ fn megabytes(n: u64) -> FactValue {
     FactValue::Bytes(Ratio::whole(i128::from(n) * 1_000_000))
 }
 
-/// The facts of a host, as far as it has them.
+/// Facts of a candidate host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Memory that steps may use, in bytes.
+    /// Memory available to steps, in bytes.
     pub memory: u64,
-    /// Disk that steps may use, in bytes.
+    /// Disk space available to steps, in bytes.
     pub storage: u64,
-    /// Cores that steps may use, in thousandths.
+    /// Cores available to steps, in thousandths.
     pub mcpu: u64,
-    /// GPUs of the platform that the step asks for.
+    /// Number of GPUs of the requested platform.
     pub gpus: u64,
-    /// Memory of the smallest of them, in bytes; `None` where it has none.
+    /// Memory of the smallest such GPU, in bytes; `None` if there is none.
     pub gpu_memory: Option<u64>,
-    /// The platforms of their models.
+    /// Platforms derived from their models.
     pub gpu_models: Vec<String>,
-    /// Processor architecture.
+    /// Processor architecture of the host.
     pub arch: String,
-    /// Labels in force.
+    /// Effective labels of the node.
     pub labels: BTreeMap<String, String>,
 }
 
 impl NodeFacts {
-    /// What a fact is worth.
+    /// Looks up the value of a fact.
     ///
     /// # Errors
-    /// Where the host has nothing of the kind.
+    /// If the host has no such value.
     pub fn value(&self, fact: &NodeFact) -> Result<FactValue, MissingFact> {
         let text = |text: &str| FactValue::Text(text.to_owned());
         let no_gpu = || MissingFact("it has no GPU".to_owned());

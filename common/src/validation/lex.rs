@@ -1,38 +1,38 @@
-//! The text of a rule as its words, each with its place.
+//! Splits the text of a rule into tokens.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::error::{MAX_RULE_BYTES, RuleError, RuleProblem};
 
-/// A word of a rule.
+/// A token with its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
-    /// The byte at which it begins.
+    /// Byte offset of the token.
     pub(super) at: usize,
     pub(super) word: TokenKind<'a>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenKind<'a> {
-    /// A number, with its unit where it has one.
+    /// A number, with its unit if any.
     Number(&'a str),
-    /// A name, or a part of one.
+    /// A name or a part of one.
     Name(&'a str),
-    /// What stands between quotes.
+    /// The content of a quoted text.
     Text(&'a str),
-    /// One or two signs.
+    /// An operator of one or two characters.
     Sign(&'a str),
-    /// Nothing more.
+    /// End of the rule.
     End,
 }
 
-/// Signs, those of two characters first.
+/// Operators, two-character ones first.
 const SIGNS: [&str; 15] = [
     "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "(", ")", "[", "]", ".",
 ];
 
-/// All words of a text, and its end.
+/// Splits a text into tokens, ending with [`TokenKind::End`].
 pub(super) fn words(text: &str) -> Result<Vec<Token<'_>>, RuleError> {
     if text.len() > MAX_RULE_BYTES {
         return Err(RuleError {
@@ -55,7 +55,7 @@ pub(super) fn words(text: &str) -> Result<Vec<Token<'_>>, RuleError> {
     }
 }
 
-/// The word that begins at a place, and how many bytes it takes.
+/// The token at a position, and its length in bytes.
 fn word(text: &str, at: usize) -> Result<(TokenKind<'_>, usize), RuleError> {
     let rest = &text[at..];
     let Some(first) = rest.chars().next() else {
@@ -66,7 +66,7 @@ fn word(text: &str, at: usize) -> Result<(TokenKind<'_>, usize), RuleError> {
         let end = inner
             .find(first)
             .ok_or_else(|| error(text, at, RuleProblem::Unclosed))?;
-        // No fact has one in it, and messages show texts as they were written.
+        // No fact contains such a character, and messages show texts as written.
         let unseen =
             |(_, c): &(usize, char)| c.escape_debug().len() > 1 && !matches!(c, '\\' | '"' | '\'');
         if let Some((place, c)) = inner[..end].char_indices().find(unseen) {
@@ -109,7 +109,7 @@ pub(super) fn error(text: &str, at: usize, wrong: RuleProblem) -> RuleError {
 }
 
 impl TokenKind<'_> {
-    /// As a message calls it.
+    /// The token as messages quote it.
     pub(super) fn shown(self) -> String {
         match self {
             TokenKind::Number(text) | TokenKind::Name(text) | TokenKind::Sign(text) => {

@@ -1,8 +1,8 @@
-//! Exact fractions: what rules calculate with. Everything is checked; what cannot be counted is no number.
+//! Exact fractions for rules. All operations are checked and return `None` on overflow.
 
 use core::cmp::Ordering;
 
-/// A fraction in lowest terms, with a denominator above zero.
+/// A fraction in lowest terms with a positive denominator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ratio {
     numerator: i128,
@@ -10,7 +10,7 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// A whole number.
+    /// Makes a whole number.
     pub const fn whole(n: i128) -> Self {
         Self {
             numerator: n,
@@ -18,7 +18,7 @@ impl Ratio {
         }
     }
 
-    /// `top / bottom`; `None` where that is no number, or none that can be counted.
+    /// Makes `top / bottom`; `None` if undefined or out of range.
     pub fn new(top: i128, bottom: i128) -> Option<Self> {
         let shared = gcd(top.unsigned_abs(), bottom.unsigned_abs());
         let shared = i128::try_from(shared).ok().filter(|shared| *shared > 0)?;
@@ -36,7 +36,7 @@ impl Ratio {
         }
     }
 
-    /// Reads digits with at most one point among them, such as `0.9`.
+    /// Parses digits with at most one decimal point, such as `0.9`.
     pub fn decimal(text: &str) -> Option<Self> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -85,7 +85,7 @@ impl Ratio {
         Some(left.cmp(&other.numerator.checked_mul(self.denominator)?))
     }
 
-    /// The nearest whole number, halves away from zero.
+    /// Rounds to the nearest whole number, halves away from zero.
     pub(super) fn rounded(self) -> i128 {
         let half = self.denominator / 2;
         let top = match self.numerator < 0 {
@@ -95,7 +95,7 @@ impl Ratio {
         top / self.denominator
     }
 
-    /// How far two are apart, as millionths of the larger; all of it where that cannot be told.
+    /// Difference of two numbers in millionths of the larger; all of it if undefined.
     pub(super) fn gap(self, other: Self) -> u64 {
         let apart = || {
             let difference = self.minus(other)?;

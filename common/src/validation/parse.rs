@@ -1,5 +1,5 @@
-//! Reads a rule: `SIDE == SIDE`, or another comparison, where a side is arithmetic over facts and constants. Everything
-//! that can be known before a step is there is checked here: names, units, and that what is compared can be.
+//! Parses a rule: two arithmetic expressions over facts and constants, with a comparison between. Names, units and
+//! kinds are checked here, before any step exists.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -11,7 +11,7 @@ use super::fact::{self, Fact};
 use super::lex::{self, Token, TokenKind};
 use super::value::{FactValue, ValueKind};
 
-/// How two sides are compared.
+/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Comparison {
     Equal,
@@ -31,7 +31,7 @@ const COMPARISONS: [(&str, Comparison); 6] = [
     (">", Comparison::More),
 ];
 
-/// A step of arithmetic.
+/// An arithmetic operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArithmeticOp {
     Plus,
@@ -40,7 +40,7 @@ pub(super) enum ArithmeticOp {
     Over,
 }
 
-/// What stands on a side.
+/// An arithmetic expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expr {
     Constant(FactValue),
@@ -48,7 +48,7 @@ pub(super) enum Expr {
     Sum(Box<Expr>, ArithmeticOp, Box<Expr>),
 }
 
-/// A side, and how it is written.
+/// One side of a comparison, with its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Side {
     pub(super) expr: Expr,
@@ -56,7 +56,7 @@ pub(super) struct Side {
     pub(super) text: String,
 }
 
-/// A rule that was read.
+/// A parsed rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub(super) left: Side,
@@ -65,10 +65,10 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Reads a rule.
+    /// Parses a rule.
     ///
     /// # Errors
-    /// Where it is none, with the column at which it is wrong.
+    /// If the text is not a rule, with the column of the problem.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
         let tokens = lex::words(text)?;
         let mut reader = RuleParser {
@@ -84,7 +84,7 @@ impl Rule {
         Ok(rule)
     }
 
-    /// Whether it names a fact of hosts.
+    /// Whether the rule mentions facts of hosts.
     pub fn is_about_hosts(&self) -> bool {
         self.left.expr.is_about_hosts() || self.right.expr.is_about_hosts()
     }
@@ -120,7 +120,7 @@ impl<'a> RuleParser<'a> {
         self.tokens[self.next]
     }
 
-    /// The next word; the end is never passed.
+    /// The next token; stays at the end.
     fn take(&mut self) -> Token<'a> {
         let token = self.peek();
         if token.word != TokenKind::End {
@@ -317,7 +317,7 @@ impl<'a> RuleParser<'a> {
         Ok((Expr::Fact(fact), kind))
     }
 
-    /// What stands behind a point.
+    /// Parses a name after `.`.
     fn part(&mut self, wanted: &'static str) -> Result<&'a str, RuleError> {
         if !self.takes(".") {
             return Err(self.expected(self.peek(), "`.`"));
@@ -331,7 +331,7 @@ impl<'a> RuleParser<'a> {
         }
     }
 
-    /// `.KEY`, or `["KEY"]` where the key has other signs in it.
+    /// Parses `.KEY`, or `["KEY"]` for keys with other characters.
     fn key(&mut self) -> Result<&'a str, RuleError> {
         const WANTED: &str = "a key, such as `.team` or `[\"example.com/team\"]`,";
         if !self.takes("[") {
@@ -348,7 +348,7 @@ impl<'a> RuleParser<'a> {
     }
 }
 
-/// A part of a rule as messages show it: on one line, wherever lines ended in it.
+/// Quotes a part of a rule on one line.
 fn shown(part: &str) -> String {
     let is_end = |c: char| c.is_whitespace() && c != ' ';
     let words: Vec<&str> = part
@@ -375,8 +375,7 @@ impl ArithmeticOp {
     }
 }
 
-/// Of which kind a step of arithmetic is: what is of one kind is added and divided, and anything is multiplied and
-/// divided by a number.
+/// Kind of the result: equal kinds add, subtract and divide, and any kind multiplies with and divides by a number.
 pub(super) fn kind_of(left: ValueKind, sign: ArithmeticOp, right: ValueKind) -> Option<ValueKind> {
     let counts = |kind| matches!(kind, ValueKind::Number | ValueKind::Bytes | ValueKind::Time);
     if !counts(left) || !counts(right) {
@@ -405,7 +404,7 @@ fn unit_hint(left: ValueKind, right: ValueKind) -> &'static str {
 }
 
 impl Side {
-    /// Whether there is nothing to tell of it that does not stand there.
+    /// Whether the side is a constant, whose value needs no explanation.
     pub(super) fn is_constant(&self) -> bool {
         matches!(self.expr, Expr::Constant(_))
     }

@@ -1,4 +1,4 @@
-//! Rules read and judged: what holds, what does not and with which numbers, what is wrong and where.
+//! Rules that hold, fail with their values, or cannot be parsed.
 
 use super::*;
 use crate::request::StepRequest;

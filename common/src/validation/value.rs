@@ -1,5 +1,4 @@
-//! What a fact or a side of a rule is worth: numbers, amounts of memory, lengths of time, words. Of which kind it is is
-//! known when a rule is read.
+//! Values of facts and expressions, and their kinds, which are known when a rule is parsed.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -8,18 +7,18 @@ use core::fmt;
 use super::number::Ratio;
 use crate::time::Span;
 
-/// What can be compared with what.
+/// Kind of a value. Only equal kinds can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
     /// A plain number.
     Number,
-    /// An amount of memory or disk.
+    /// Amount of memory or disk space.
     Bytes,
-    /// A length of time.
+    /// Length of time.
     Time,
-    /// A word.
+    /// A quoted text.
     Text,
-    /// Yes or no.
+    /// Either `true` or `false`.
     Bool,
 }
 
@@ -35,42 +34,42 @@ impl fmt::Display for ValueKind {
     }
 }
 
-/// What something is worth.
+/// Value of a fact or an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FactValue {
     /// A plain number.
     Number(Ratio),
-    /// Bytes.
+    /// Amount in bytes.
     Bytes(Ratio),
-    /// Milliseconds.
+    /// Duration in milliseconds.
     Time(Ratio),
-    /// A time without end.
+    /// Time without limit.
     Forever,
-    /// A word.
+    /// A quoted text.
     Text(String),
-    /// Yes or no.
+    /// Either `true` or `false`.
     Bool(bool),
 }
 
 impl FactValue {
-    /// A plain number.
+    /// Makes a plain number.
     pub fn number(n: u64) -> Self {
         FactValue::Number(Ratio::whole(n.into()))
     }
 
-    /// So many bytes.
+    /// Makes an amount in bytes.
     pub fn bytes(n: u64) -> Self {
         FactValue::Bytes(Ratio::whole(n.into()))
     }
 
-    /// A length of time; none is for ever.
+    /// Makes a duration; `None` is unlimited.
     pub fn time(span: Option<Span>) -> Self {
         span.map_or(FactValue::Forever, |span| {
             FactValue::Time(Ratio::whole(span.millis().into()))
         })
     }
 
-    /// Of which kind it is.
+    /// Kind of the value.
     pub fn kind(&self) -> ValueKind {
         match self {
             FactValue::Number(_) => ValueKind::Number,
@@ -81,7 +80,7 @@ impl FactValue {
         }
     }
 
-    /// What it is worth as an amount of its kind.
+    /// The number behind an amount, if it has one.
     pub(super) fn amount(&self) -> Option<Ratio> {
         match self {
             FactValue::Number(n) | FactValue::Bytes(n) | FactValue::Time(n) => Some(*n),
@@ -90,7 +89,7 @@ impl FactValue {
     }
 }
 
-/// Units in which amounts are shown, the largest first: those of 1024, and those of 1000 for what is round in them alone.
+/// Units for display, largest first: powers of 1024, and powers of 1000 for amounts that are round only in these.
 const BINARY: [(&str, i128); 4] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
@@ -118,7 +117,7 @@ impl fmt::Display for FactValue {
     }
 }
 
-/// To the thousandth, without what says nothing at its end.
+/// Formats a number with at most three decimals.
 fn thousandths(n: Ratio) -> String {
     let all = n
         .times(Ratio::whole(1000))

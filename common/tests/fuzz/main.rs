@@ -1,5 +1,5 @@
-//! Hostile bytes for what people and programs write: names, amounts, selectors, assertions, and the documents that the
-//! API and the command line take. Corpora and engine are `sluice-fuzz`'s.
+//! Hostile bytes for everything that people write: names, amounts, selectors, assertions, and the documents of API and
+//! CLI. Corpora and engine are those of `sluice-fuzz`.
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::fmt::Display;
@@ -34,7 +34,7 @@ use sluice_common::time::Span;
 use sluice_common::validation::{Rule, RuleResult, StepFacts, ValidationSpec};
 use sluice_fuzz::Fuzz;
 
-/// What is understood is written so that it is understood as the same; what is not is told in words for a terminal.
+/// A parsed value must print to a text that parses to the same value. Errors must be safe for a terminal.
 fn comes_back<T: FromStr<Err: Display> + Display>(text: &str) {
     match text.parse::<T>() {
         Ok(value) => {
@@ -47,7 +47,7 @@ fn comes_back<T: FromStr<Err: Display> + Display>(text: &str) {
     }
 }
 
-/// Told to people as it is: nothing in it steers a terminal, and it is not many times as long as what it is about.
+/// Checks that a message is safe for a terminal and not many times as long as its input.
 fn is_harmless(said: &str, about: usize) {
     assert!(!said.is_empty());
     let steers =
@@ -85,7 +85,7 @@ fn words_and_amounts() {
         });
 }
 
-/// What platforms ask of hosts, what rules of access name, hashes, and the mark at the head of an output that was cut.
+/// Platform specs, access rules, hashes, and marks of dropped output.
 #[test]
 fn terms_and_hashes() {
     let words = [
@@ -144,7 +144,7 @@ fn amounts_and_names(text: &str) {
     }
 }
 
-/// Names become parts of paths, of files and of calls.
+/// Names become parts of paths, files and calls.
 fn climbs_nowhere(name: &str) {
     let place = std::path::Path::new("/a").join(name);
     assert_eq!(place.parent(), Some(std::path::Path::new("/a")), "{name:?}");
@@ -189,7 +189,7 @@ fn assertions_of_validations() {
         serde_json::from_str(r#"{"command":["a"],"resources":{"gpu_count":8,"memory":"1TB"}}"#)
             .unwrap();
     let spec = step.check().unwrap();
-    // A rule is a line: what is longer is refused.
+    // Rules have a length limit.
     Fuzz::new("assertions")
         .words(&words)
         .max_bytes(2000)
@@ -227,7 +227,7 @@ fn variables_of_templates() {
             return;
         };
         match pieces(text) {
-            // What is not filled in stays, but for the room inside of braces.
+            // Unknown variables stay as written, except for blanks inside the braces.
             Ok(found) => {
                 let filled = fill(text, |_| None);
                 assert_eq!(pieces(&filled).unwrap(), found);
@@ -237,7 +237,7 @@ fn variables_of_templates() {
     });
 }
 
-/// Documents are told apart by the first byte of an input.
+/// The first byte of an input selects the kind of document.
 fn document<T: Serialize + DeserializeOwned>(json: &[u8]) -> Option<T> {
     match serde_json::from_slice::<T>(json) {
         Ok(value) => {
@@ -248,7 +248,7 @@ fn document<T: Serialize + DeserializeOwned>(json: &[u8]) -> Option<T> {
             Some(value)
         }
         Err(error) => {
-            // The word that was probably meant is looked for in what the parser says.
+            // The suggestion is extracted from the parser's message.
             let said = error.to_string();
             let _hint = unknown_field(&said);
             None

@@ -1,5 +1,4 @@
-//! The cluster's authority: issues the certificates by which its members know each other. Its key is as good as the
-//! whole cluster; it is needed to issue and at no other time.
+//! The cluster's certificate authority. Its key controls the whole cluster and is needed only for issuing.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -23,96 +22,96 @@ use crate::peer::{
 };
 use crate::signing::SigningRequest;
 
-/// How long an authority is good for, and what it issues where nobody says otherwise: certificates that an admin
-/// carries to a host are not renewed by themselves, so theirs is long.
+/// Lifetime of an authority, and default lifetime of what it issues. Long, because certificates that an admin copies to
+/// a host are not renewed automatically.
 pub const LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// How far behind a host's clock may be and still take a certificate that was just issued.
+/// Largest delay of a host's clock with which it still accepts a newly issued certificate.
 pub const SKEW: Duration = Duration::from_secs(3600);
 
-/// By which the names of two authorities of a cluster differ.
+/// Length of the tag that distinguishes authorities of the same cluster, in bytes.
 const TAG_BYTES: usize = 4;
 
-/// A cluster's authority, with its key.
+/// A certificate authority with its private key.
 pub struct Authority {
     cert_pem: String,
     fingerprint: Fingerprint,
     issuer: Issuer<'static, KeyPair>,
-    /// Written into what it issues.
+    /// Cluster id written into issued certificates.
     cluster: Option<ClusterId>,
 }
 
-/// For whom a node's certificate is, and for how long.
+/// Name, claims and lifetime of a node's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeCertificateSpec {
-    /// The node.
+    /// Name of the node.
     pub node: NodeName,
-    /// What the certificate says beside its name.
+    /// Statements besides the name.
     pub claim: NodeClaim,
-    /// How long it is good for.
+    /// Lifetime of the certificate.
     pub ttl: Duration,
 }
 
-/// A certificate and its key, both as PEM. The key is secret.
+/// A certificate with its secret key, both as PEM.
 pub struct IssuedCertificate {
-    /// The certificate.
+    /// The certificate as PEM.
     pub cert_pem: String,
-    /// Its private key.
+    /// The private key as PEM.
     pub key_pem: String,
 }
 
-/// Why nothing was issued.
+/// Error while loading an authority or issuing a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    /// The node or cluster cannot have that name.
+    /// The name of the node or cluster is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
     /// A file cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The file holds no certificate.
+    /// The file contains no certificate.
     #[error("{path} holds no certificate in PEM form", path = path.display())]
     Certificate {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the parser.
         source: pem::Error,
     },
-    /// The certificate may not issue others.
+    /// The certificate is not an authority's.
     #[error("the certificate in {path} is not an authority's", path = path.display())]
     NoAuthority {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The file holds no key.
+    /// The file contains no private key.
     #[error("{path} holds no private key of an authority", path = path.display())]
     Key {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the parser.
         source: rcgen::Error,
     },
-    /// The two files do not belong together.
+    /// Certificate and key do not match.
     #[error("{key} is not the key of {cert}", key = key.display(), cert = cert.display())]
     Mismatch {
-        /// The certificate.
+        /// Path of the certificate.
         cert: PathBuf,
-        /// The key.
+        /// Path of the key.
         key: PathBuf,
     },
-    /// A certificate could not be made.
+    /// The certificate could not be created.
     #[error("cannot make a certificate")]
     Issue(#[source] rcgen::Error),
 }
 
 impl Authority {
-    /// A new authority for the cluster of this id, with a new key.
+    /// Creates an authority with a new key.
     ///
     /// # Errors
-    /// Where that is no cluster id, or there is no randomness to be had.
+    /// If `cluster` is not a cluster id, or no randomness is available.
     pub fn create(cluster: &str) -> Result<Self, AuthorityError> {
         let cluster = ClusterId::new(cluster)?;
         let key = new_key()?;
-        // Two authorities of one cluster, of which one takes over from the other, have two names.
+        // Two authorities of one cluster, such as an old and a new one, need distinct names.
         let tag = hex::encode(&sha256(key.public_key_raw())[..TAG_BYTES]);
         let mut params = params(&format!("Sluice authority {cluster} {tag}"), LIFETIME);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -126,11 +125,10 @@ impl Authority {
         })
     }
 
-    /// The authority whose key is in the one file and whose certificate is in the other, perhaps among those of other
-    /// authorities.
+    /// Loads an authority from its key and its certificate, which may be bundled with those of other authorities.
     ///
     /// # Errors
-    /// Where a file is missing, exposed, or holds something else, or where they do not belong together.
+    /// If a file is missing, exposed or invalid, or if certificate and key do not match.
     pub fn load(ca_cert: &Path, ca_key: &Path) -> Result<Self, AuthorityError> {
         let text = files::read_public(ca_cert)?;
         let no_certificate = |source| {
@@ -159,49 +157,49 @@ impl Authority {
         })
     }
 
-    /// Has what it issues say of which cluster it is.
+    /// Writes this cluster id into issued certificates.
     #[must_use]
     pub fn with_cluster(self, cluster: ClusterId) -> Self {
         let cluster = Some(cluster);
         Self { cluster, ..self }
     }
 
-    /// By which a joining host knows it.
+    /// Fingerprint by which a joining host verifies the authority.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// The authority's certificate, which every member of the cluster trusts.
+    /// The authority's certificate as PEM.
     pub fn cert_pem(&self) -> String {
         self.cert_pem.clone()
     }
 
-    /// The authority's private key.
+    /// The authority's private key as PEM.
     pub fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
     }
 
-    /// Writes the authority's certificate and key, the key for its owner alone.
+    /// Writes certificate and key; only the owner may read the key.
     ///
     /// # Errors
-    /// Where a file cannot be written.
+    /// If a file cannot be written.
     pub fn write(&self, ca_cert: &Path, ca_key: &Path) -> Result<(), FileError> {
         files::write_private(ca_key, &self.key_pem())?;
         files::write_public(ca_cert, &self.cert_pem)
     }
 
-    /// A certificate by which agents know the coordinator, with a key of its own.
+    /// Issues a certificate with a new key for the coordinator.
     ///
     /// # Errors
-    /// Where there is no randomness to be had.
+    /// If no randomness is available.
     pub fn issue_coordinator(&self) -> Result<IssuedCertificate, AuthorityError> {
         self.issue_coordinator_for(LIFETIME)
     }
 
-    /// The same, for as long as this.
+    /// Like [`Self::issue_coordinator`], with this lifetime.
     ///
     /// # Errors
-    /// Where there is no randomness to be had.
+    /// If no randomness is available.
     pub fn issue_coordinator_for(
         &self,
         ttl: Duration,
@@ -211,10 +209,10 @@ impl Authority {
         Ok(issued(cert_pem, &key))
     }
 
-    /// A new certificate for the coordinator's key, which is given in PEM form.
+    /// Issues a new certificate for the coordinator's existing key, given as PEM.
     ///
     /// # Errors
-    /// Where that is no key.
+    /// If the key cannot be read.
     pub fn renew_coordinator(
         &self,
         key_pem: &str,
@@ -234,11 +232,10 @@ impl Authority {
         self.certify(params, key)
     }
 
-    /// A certificate by which the coordinator knows the node of this name, for any pool and for long, with a key of
-    /// its own.
+    /// Issues a long-lived certificate with a new key for a node in any pool.
     ///
     /// # Errors
-    /// Where that is no name of a node, or there is no randomness to be had.
+    /// If `node` is not a node name, or no randomness is available.
     pub fn issue_node(&self, node: &str) -> Result<IssuedCertificate, AuthorityError> {
         let terms = NodeCertificateSpec {
             node: NodeName::new(node)?,
@@ -248,10 +245,10 @@ impl Authority {
         self.issue_node_with(&terms)
     }
 
-    /// A node's certificate on these terms, with a key of its own.
+    /// Issues a node's certificate with a new key.
     ///
     /// # Errors
-    /// Where there is no randomness to be had.
+    /// If no randomness is available.
     pub fn issue_node_with(
         &self,
         terms: &NodeCertificateSpec,
@@ -261,11 +258,10 @@ impl Authority {
         Ok(issued(cert_pem, &key))
     }
 
-    /// A node's certificate on these terms for the key of whoever asks. The terms alone count: names in the request
-    /// are not looked at.
+    /// Issues a node's certificate for the key in a signing request. Names in the request are ignored.
     ///
     /// # Errors
-    /// Where the certificate cannot be made.
+    /// If the certificate cannot be created.
     pub fn certify_node(
         &self,
         request: &SigningRequest,
@@ -335,23 +331,23 @@ fn uri(prefix: &str, value: &impl ToString) -> SanType {
 }
 
 impl IssuedCertificate {
-    /// Writes certificate and key, the key for its owner alone.
+    /// Writes certificate and key; only the owner may read the key.
     ///
     /// # Errors
-    /// Where a file cannot be written.
+    /// If a file cannot be written.
     pub fn write(&self, cert: &Path, key: &Path) -> Result<(), FileError> {
         files::write_private(key, &self.key_pem)?;
         files::write_public(cert, &self.cert_pem)
     }
 }
 
-/// A key of the kind that every member has.
+/// Generates a key of the kind that nodes and coordinators use.
 pub(crate) fn new_key() -> Result<KeyPair, AuthorityError> {
     KeyPair::generate_for(&PKCS_ED25519).map_err(AuthorityError::Issue)
 }
 
-/// A key that other programs read as well: OpenSSL before 3.2 knows no Ed25519 key in the form in which ours are written,
-/// which holds the public half too.
+/// Generates a key that other programs can read: OpenSSL before 3.2 does not read our Ed25519 keys, which include the
+/// public half.
 pub(crate) fn new_user_key() -> Result<KeyPair, AuthorityError> {
     KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(AuthorityError::Issue)
 }
@@ -368,8 +364,8 @@ pub(crate) fn params(common_name: &str, ttl: Duration) -> CertificateParams {
     params
 }
 
-/// Whether the certificate may issue others and the key is its own. Otherwise what it issues would be refused by
-/// everybody, later and without a word about the cause.
+/// Checks that the certificate is an authority's and matches the key. Otherwise peers would reject everything it
+/// issues, without a clear cause.
 fn check_pair(
     der: &CertificateDer<'_>,
     key: &KeyPair,

@@ -1,29 +1,29 @@
-//! How long to wait before the next try. Pure: the caller draws the random numbers and does the waiting.
+//! Pauses between connection attempts. The caller draws random numbers and waits.
 
 use std::time::Duration;
 
-/// Bound of the first wait. A coordinator that restarts is back within about that.
+/// Upper bound of the first pause; a restarting coordinator is back within about that time.
 const FIRST: Duration = Duration::from_millis(250);
-/// Bound of the longest wait. Ten thousand agents that all wait this long dial some two thousand times a second, which
-/// a coordinator bears; a longer one would leave hosts idle after a repair.
+/// Upper bound of all pauses. Ten thousand agents with this bound dial some two thousand times a second, which a
+/// coordinator can handle; longer pauses would leave hosts idle after a repair.
 const LONGEST: Duration = Duration::from_secs(10);
-/// No wait is shorter, so that even unlucky numbers do not make a busy loop.
+/// Lower bound of all pauses, which prevents a busy loop.
 const SHORTEST: Duration = Duration::from_millis(20);
 
-/// Exponential backoff with full jitter: the n-th wait is drawn evenly between [`SHORTEST`] and a bound that doubles
-/// from [`FIRST`] up to [`LONGEST`], so that agents that lost a coordinator together do not come back together.
+/// Exponential backoff with full jitter: each pause is uniform between [`SHORTEST`] and a bound that doubles from
+/// [`FIRST`] to [`LONGEST`], so that agents that lost a coordinator together do not return together.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     bound: Duration,
 }
 
 impl Backoff {
-    /// As after a success.
+    /// Starts with the shortest bound.
     pub const fn new() -> Self {
         Self { bound: FIRST }
     }
 
-    /// The wait before the next try. `random` is any number, evenly drawn from all there are.
+    /// The next pause. `random` must be uniform over all of `u64`.
     pub fn next(&mut self, random: u64) -> Duration {
         let span = (self.bound - SHORTEST).as_micros();
         let part = (u128::from(random) * span) >> u64::BITS;
@@ -31,7 +31,7 @@ impl Backoff {
         SHORTEST + Duration::from_micros(part as u64)
     }
 
-    /// Begins anew after a success.
+    /// Returns to the shortest bound after a success.
     pub const fn reset(&mut self) {
         self.bound = FIRST;
     }

@@ -1,5 +1,4 @@
-//! One certificate as the cluster's programs look at it: its fingerprint, from when until when it is good, and who issued
-//! it. Whom it names is [`crate::peer`]'s.
+//! Fingerprint, validity and issuer of a certificate. [`crate::peer`] reads the names in it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,17 +12,17 @@ use x509_parser::prelude::FromDer;
 
 use crate::authority::SKEW;
 
-/// From when until when a certificate is good, as it says itself.
+/// Validity period of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// The first moment.
+    /// Start of the period.
     pub from: SystemTime,
-    /// The last.
+    /// End of the period.
     pub until: SystemTime,
 }
 
 impl Validity {
-    /// Of a certificate; `None` where it is none.
+    /// Reads the period from a certificate; `None` if malformed.
     pub fn of(der: &CertificateDer<'_>) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let validity = certificate.validity();
@@ -33,8 +32,8 @@ impl Validity {
         })
     }
 
-    /// When to ask for the next one: two thirds of its life are over, so that there is time for many tries. Its life
-    /// begins when it was issued; the time before that is for clocks that are behind.
+    /// Time to request the next certificate: after two thirds of the lifetime, which leaves time for retries. The
+    /// lifetime counts from the issue, without the allowance for slow clocks.
     pub fn renew_at(&self) -> SystemTime {
         let issued = (self.from + SKEW).min(self.until);
         let life = self.until.duration_since(issued).unwrap_or_default();
@@ -43,7 +42,7 @@ impl Validity {
 }
 
 fn moment(unix_seconds: i64) -> SystemTime {
-    // Before 1970 is as good as 1970: long over.
+    // Times before 1970 are in the past anyway.
     UNIX_EPOCH + Duration::from_secs(u64::try_from(unix_seconds).unwrap_or(0))
 }
 
@@ -52,25 +51,25 @@ pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// The SHA-256 of anything.
+/// SHA-256 of arbitrary bytes.
 pub fn digest_of(bytes: &[u8]) -> Fingerprint {
     Fingerprint::new(sha256(bytes))
 }
 
-/// By which a certificate is told from others: the SHA-256 of it, as `openssl x509 -fingerprint -sha256` prints it.
+/// SHA-256 of a certificate, as printed by `openssl x509 -fingerprint -sha256`.
 pub fn fingerprint_of(der: &CertificateDer<'_>) -> Fingerprint {
     Fingerprint::new(sha256(der))
 }
 
-/// All certificates of a text in PEM form.
+/// Parses all certificates in a PEM text.
 ///
 /// # Errors
-/// Where a part of it is broken.
+/// If a part of it is malformed.
 pub fn parse_certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).collect()
 }
 
-/// A certificate in PEM form.
+/// Formats a certificate as PEM.
 pub fn to_pem(der: &CertificateDer<'_>) -> String {
     let encoded = BASE64.encode(der);
     let lines = encoded.as_bytes().chunks(PEM_LINE_CHARS);
@@ -79,10 +78,10 @@ pub fn to_pem(der: &CertificateDer<'_>) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{body}-----END CERTIFICATE-----\n")
 }
 
-/// As RFC 7468 has it.
+/// Line length of PEM (RFC 7468).
 const PEM_LINE_CHARS: usize = 64;
 
-/// Whether a certificate names that authority as the one that issued it. What it says is verified elsewhere.
+/// Whether the certificate names the authority as its issuer. Does not verify the signature.
 pub fn names_issuer(certificate: &CertificateDer<'_>, authority: &CertificateDer<'_>) -> bool {
     let read = |der| X509Certificate::from_der(der).map(|(_, read)| read).ok();
     let (certificate, authority) = (read(certificate), read(authority));

@@ -1,4 +1,4 @@
-//! A link that is made, and its streams of frames. Owned by whoever made it; knows nothing of what messages mean.
+//! An established link and its streams of frames.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::settings::{MAX_REASON, READ_CHUNK_BYTES};
 
 /// Code of an orderly close.
 pub(crate) const CLOSED: VarInt = VarInt::from_u32(0);
-/// Code of a stream that its writer dropped before its end.
+/// Code of a stream that its writer dropped before finishing it.
 const BROKEN_OFF: VarInt = VarInt::from_u32(2);
 
-/// A verified certificate, and what it says.
+/// A verified certificate chain with the identity in it.
 #[derive(Debug)]
 pub(crate) struct VerifiedCertificate {
     pub(crate) member: PeerIdentity,
     pub(crate) chain: Vec<CertificateDer<'static>>,
 }
 
-/// A link to a verified peer. Clones are the same link; it is closed when the last of them and of its streams is gone.
+/// A link to a verified peer. Clones share the link; it closes when all of them and their streams are dropped.
 #[derive(Clone, Debug)]
 pub struct Connection {
     quic: quinn::Connection,
@@ -44,58 +44,58 @@ impl Connection {
         }
     }
 
-    /// Who is at the other end, as their certificate says.
+    /// The peer named in its certificate.
     pub fn peer(&self) -> &Peer {
         &self.member.peer
     }
 
-    /// All that their certificate says of them.
+    /// Everything that the peer's certificate states.
     pub fn peer_identity(&self) -> &PeerIdentity {
         &self.member
     }
 
-    /// Their certificate, and those between it and the authority as they showed them.
+    /// The peer's certificate and intermediate certificates.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
 
-    /// Where the other end is now.
+    /// Current network address of the peer.
     pub fn remote_addr(&self) -> SocketAddr {
         canonical(self.quic.remote_address())
     }
 
-    /// Opens a stream. The peer sees it once something was sent on it. Waits while as many are open as the peer allows.
+    /// Opens a stream. The peer sees it once something was sent. Waits while the peer's limit of open streams is
+    /// reached.
     ///
     /// # Errors
-    /// Where the link is lost.
+    /// If the link is lost.
     pub async fn open(&self) -> Result<(FrameWriter, FrameReader), TransportError> {
         let streams = self.quic.open_bi().await.map_err(TransportError::lost)?;
         Ok(framed(streams, MAX_FRAME_BYTES))
     }
 
-    /// The next stream that the peer opens. Cancelling loses none.
+    /// The next stream that the peer opens. Cancel-safe.
     ///
     /// # Errors
-    /// Where the link is lost.
+    /// If the link is lost.
     pub async fn accept(&self) -> Result<(FrameWriter, FrameReader), TransportError> {
         let streams = self.quic.accept_bi().await.map_err(TransportError::lost)?;
         Ok(framed(streams, MAX_FRAME_BYTES))
     }
 
-    /// Ends the link at once and tells the peer why. What was sent and not yet received is lost; see
-    /// [`FrameWriter::delivered`].
+    /// Closes the link at once and tells the peer why. Data in flight is lost; see [`FrameWriter::delivered`].
     pub fn close(&self, why: &str) {
         let end = why.floor_char_boundary(MAX_REASON);
         self.quic.close(CLOSED, &why.as_bytes()[..end]);
     }
 
-    /// Waits for the end of the link and says why it ended.
+    /// Waits until the link is closed and returns the reason.
     pub async fn closed(&self) -> String {
         explain(self.quic.closed().await)
     }
 }
 
-/// Frames on a stream, of which at most `most` bytes each are read.
+/// Wraps a stream in a frame writer and a frame reader with a limit of `most` bytes per frame.
 pub(crate) fn framed(
     (send, receive): (SendStream, RecvStream),
     most: usize,
@@ -111,8 +111,8 @@ pub(crate) fn framed(
     (writer, reader)
 }
 
-/// The sending half of a stream. It ends well by [`finish`](Self::finish) alone: dropped before, the reader sees that it
-/// was broken off, and what was on the way may be lost.
+/// Sending half of a stream. Must be ended by [`finish`](Self::finish): if dropped before, the reader gets an error and
+/// data in flight may be lost.
 #[derive(Debug)]
 pub struct FrameWriter {
     stream: SendStream,
@@ -121,30 +121,29 @@ pub struct FrameWriter {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriteState {
-    /// Everything was sent whole.
+    /// All messages were sent completely.
     Ready,
-    /// A sending is under way, or was given up.
+    /// A message is being sent, or sending was cancelled.
     Partial,
-    /// The end was sent.
+    /// The stream was finished.
     Finished,
 }
 
 impl FrameWriter {
-    /// Sends one message. Returns when it is on its way, which takes as long as the peer takes to read what is before it.
-    /// Where this is cancelled nothing more can be sent on the stream.
+    /// Sends one message. Returns when it is queued for sending, which may wait for the peer to read. If cancelled, the
+    /// stream cannot be used any more.
     ///
     /// # Errors
-    /// Where the message is too large to be sent, which leaves the stream as it was; where the link is lost or the
-    /// peer reads no more.
+    /// If the message is too large (the stream stays usable), the link is lost, or the peer stopped reading.
     pub async fn send<T: Serialize + ?Sized>(&mut self, message: &T) -> Result<(), TransportError> {
         let bytes = frame(message, MAX_FRAME_BYTES)?;
         self.send_bytes(&bytes).await
     }
 
-    /// Sends bytes as they are. The reader must know where they begin.
+    /// Sends raw bytes. The reader must know where they begin.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// Same as [`send`](Self::send).
     pub async fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), TransportError> {
         if self.state != WriteState::Ready {
             return Err(TransportError::StreamFinished);
@@ -158,19 +157,19 @@ impl FrameWriter {
         Ok(())
     }
 
-    /// Says that this is the end. What was sent goes on to the reader.
+    /// Marks the end of the stream. Data in flight is still delivered.
     pub fn finish(&mut self) {
         if self.state == WriteState::Ready {
             self.state = WriteState::Finished;
-            // It fails where the stream is at its end already, by the peer's doing.
+            // Fails only if the peer has already stopped the stream.
             let _ = self.stream.finish();
         }
     }
 
-    /// Waits until the peer has received everything, after [`finish`](Self::finish), or reads no more.
+    /// Waits until the peer has received everything, after [`finish`](Self::finish), or stopped reading.
     ///
     /// # Errors
-    /// Where the link is lost before.
+    /// If the link is lost before.
     pub async fn delivered(&mut self) -> Result<(), TransportError> {
         match self.stream.stopped().await {
             Ok(None) => Ok(()),
@@ -180,25 +179,25 @@ impl FrameWriter {
         }
     }
 
-    /// Waits until nothing that is sent would be read any more: the reader is gone or the link is lost. For a sender
-    /// who has nothing to send for a long time. Before [`finish`](Self::finish) only.
+    /// Waits until the reader or the link is gone, for senders that are idle for a long time. Only before
+    /// [`finish`](Self::finish).
     pub async fn reader_gone(&self) {
-        // Each outcome means it: stopped, all received, link lost.
+        // All outcomes (stopped, received, link lost) mean the same here.
         let _ = self.stream.stopped().await;
     }
 }
 
 impl Drop for FrameWriter {
-    /// Left alone, the stream would end as if that were its end, and half of an output would pass for the whole.
+    /// Resets an unfinished stream. Otherwise the reader would take partial output for all of it.
     fn drop(&mut self) {
         if self.state != WriteState::Finished {
-            // It fails where the stream is at its end already.
+            // Fails only if the stream has ended already.
             let _ = self.stream.reset(BROKEN_OFF);
         }
     }
 }
 
-/// The receiving half of a stream. Dropped, it tells the sender that nothing more is read.
+/// Receiving half of a stream. Dropping it tells the sender to stop.
 #[derive(Debug)]
 pub struct FrameReader {
     stream: RecvStream,
@@ -206,18 +205,16 @@ pub struct FrameReader {
 }
 
 impl FrameReader {
-    /// The next message; `None` where the sender has finished between two messages. Cancelling loses nothing: the next
-    /// call goes on where this one stopped.
+    /// The next message; `None` if the sender has finished between two messages. Cancel-safe.
     ///
     /// # Errors
-    /// Where the stream ends inside a message or is broken off, where the link is lost, and where what arrives is too
-    /// large or no `T`.
+    /// If the stream ends inside a message or is reset, if the link is lost, or if the data is too large or not a `T`.
     pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, TransportError> {
         loop {
             if let Some(message) = self.buffer.next()? {
                 return Ok(Some(message));
             }
-            // Nothing is awaited between taking bytes from the stream and keeping them.
+            // There is no await between taking bytes and buffering them, so cancelling loses nothing.
             match self.stream.read_chunk(READ_CHUNK_BYTES, true).await {
                 Ok(Some(chunk)) => self.buffer.push(&chunk.bytes),
                 Ok(None) if self.buffer.is_empty() => return Ok(None),
@@ -227,11 +224,11 @@ impl FrameReader {
         }
     }
 
-    /// The next bytes as they are, at least one and at most `max`; `None` where the sender has finished. For what
-    /// follows the last frame. Cancelling loses nothing.
+    /// The next raw bytes, at least one and at most `max`; `None` if the sender has finished. For data after the last
+    /// frame. Cancel-safe.
     ///
     /// # Errors
-    /// Where the stream is broken off or the link is lost.
+    /// If the stream is reset or the link is lost.
     pub async fn read_bytes(&mut self, max: usize) -> Result<Option<Vec<u8>>, TransportError> {
         let held = self.buffer.take_raw(max);
         if !held.is_empty() {

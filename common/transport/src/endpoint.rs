@@ -1,5 +1,5 @@
-//! The two ends of a link to be: [`Listener`] and [`Dialer`]. Own the UDP sockets and the rule who is let in; made and
-//! driven inside a `tokio` runtime.
+//! The two ends of links: [`Listener`] and [`Dialer`]. They own the UDP sockets and decide which peers are admitted.
+//! Must run inside a `tokio` runtime.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -26,13 +26,13 @@ use crate::join::JoiningPeer;
 use crate::peer::{COORDINATOR_HOST, CertificateError, Peer, peer_identity_of};
 use crate::{settings, tls};
 
-/// Code of a close because a verified certificate stands for nobody who is let in.
+/// Close code for verified peers that are not admitted.
 const REFUSED: VarInt = VarInt::from_u32(1);
-/// What the coordinator says first, on a stream of its own: the agent is let in. In TLS 1.3 who dials has finished
-/// before its certificate is looked at, so without it a dial would succeed and fail a moment later.
+/// First data of the coordinator, on a stream of its own: the agent is admitted. In TLS 1.3 the client finishes before
+/// the server has verified it, so without this a refused dial would first appear to succeed.
 const ADMITTED: &[u8] = b"+";
 
-/// The coordinator's end, to which agents dial. Dropping it keeps links that are made; [`Listener::close`] ends them.
+/// The coordinator's end, which accepts agents. Dropping it keeps existing links; [`Listener::close`] closes them.
 #[derive(Debug)]
 pub struct Listener {
     endpoint: Endpoint,
@@ -40,7 +40,7 @@ pub struct Listener {
     gate: Gate,
 }
 
-/// Somebody who dials and has shown nothing yet.
+/// An incoming connection before its handshake.
 #[derive(Debug)]
 pub struct Handshake {
     incoming: Incoming,
@@ -48,16 +48,16 @@ pub struct Handshake {
     room: HandshakePermit,
 }
 
-/// Who has dialled, once the handshake is over.
+/// A peer after its handshake.
 #[derive(Debug)]
 pub enum AcceptedPeer {
-    /// A node, by its certificate.
+    /// A node with a certificate.
     Node(Connection),
-    /// Somebody without a certificate, who wants one.
+    /// A host without a certificate that wants to join.
     JoiningPeer(JoiningPeer),
 }
 
-/// An agent's end, from which it dials.
+/// An agent's end, which dials the coordinator.
 #[derive(Clone, Debug)]
 pub struct Dialer {
     endpoint: Endpoint,
@@ -65,10 +65,10 @@ pub struct Dialer {
 }
 
 impl Listener {
-    /// Listens on `addr`, as the coordinator.
+    /// Listens on `addr` as the coordinator.
     ///
     /// # Errors
-    /// Where the certificate is not the coordinator's, or the address is in use or not this host's.
+    /// If the certificate is not the coordinator's, or the address cannot be bound.
     pub fn bind(addr: SocketAddr, identity: &Identity) -> Result<Self, TransportError> {
         if *identity.peer() != Peer::Coordinator {
             return Err(wrong_identity(identity, "listening", "the coordinator's"));
@@ -88,10 +88,10 @@ impl Listener {
             })
     }
 
-    /// Shows this certificate from now on, and trusts these authorities. Links that are made stay.
+    /// Replaces certificate and trusted authorities. Existing links stay.
     ///
     /// # Errors
-    /// Where the certificate is not the coordinator's.
+    /// If the certificate is not the coordinator's.
     pub fn renew(&self, identity: &Identity) -> Result<(), TransportError> {
         if *identity.peer() != Peer::Coordinator {
             return Err(wrong_identity(identity, "listening", "the coordinator's"));
@@ -101,13 +101,13 @@ impl Listener {
         Ok(())
     }
 
-    /// Where it listens: with the port that the kernel chose where 0 was asked for.
+    /// Local address, with the port that the kernel chose if 0 was requested.
     pub fn local_addr(&self) -> SocketAddr {
         let addr = self.endpoint.local_addr();
         addr.expect("a bound socket has an address")
     }
 
-    /// The next who dials and is let through the gate; `None` once closed. Cancelling loses nobody.
+    /// The next incoming connection that the gate admits; `None` once closed. Cancel-safe.
     pub async fn accept(&self) -> Option<Handshake> {
         loop {
             let incoming = self.endpoint.accept().await?;
@@ -121,36 +121,36 @@ impl Listener {
                         room,
                     });
                 }
-                // Whose address is not proven may always be asked to prove it.
+                // Peers without a proven address are asked to prove it.
                 GateDecision::Retry => drop(incoming.retry()),
                 GateDecision::Ignore => incoming.ignore(),
             }
         }
     }
 
-    /// Ends every link and takes no more.
+    /// Closes every link and stops accepting.
     pub fn close(&self) {
         self.endpoint.close(CLOSED, b"the coordinator shuts down");
     }
 
-    /// Waits until every link has ended and its peer was told, after [`Self::close`]. Takes a few round trips where a
-    /// peer is silent.
+    /// Waits until every peer was told of the close, after [`Self::close`]. Takes a few round trips if a peer is
+    /// silent.
     pub async fn wait_idle(&self) {
         self.endpoint.wait_idle().await;
     }
 }
 
 impl Handshake {
-    /// Who dials, unverified.
+    /// Claimed address of the peer, not verified.
     pub fn remote_addr(&self) -> SocketAddr {
         canonical(self.incoming.remote_address())
     }
 
-    /// Checks certificates both ways and lets a node in. Takes a few round trips and at most some seconds; to be
-    /// awaited in a task of its own, so that a slow peer holds up nobody else.
+    /// Verifies certificates both ways and admits a node. Takes a few round trips and at most some seconds; await it in
+    /// a task of its own, so that a slow peer delays no others.
     ///
     /// # Errors
-    /// Where the peer is too slow, shows no certificate of this cluster's authority, or one that is no node's.
+    /// If the peer is too slow, or presents no node certificate of this cluster's authority.
     pub async fn finish(self) -> Result<Connection, TransportError> {
         match self.finish_any().await? {
             AcceptedPeer::Node(connection) => Ok(connection),
@@ -164,10 +164,10 @@ impl Handshake {
         }
     }
 
-    /// As [`finish`](Self::finish), and takes also who has no certificate and wants one.
+    /// Like [`finish`](Self::finish), and also admits hosts that want to join without a certificate.
     ///
     /// # Errors
-    /// As [`finish`](Self::finish), but for a peer who shows none and says that it wants to join.
+    /// Same as [`finish`](Self::finish), except for joining hosts.
     pub async fn finish_any(self) -> Result<AcceptedPeer, TransportError> {
         let address = self.remote_addr();
         let failed = |reason| TransportError::Handshake { address, reason };
@@ -213,7 +213,7 @@ fn server_config(identity: &Identity) -> ServerConfig {
     config
 }
 
-/// Which of the two protocols was agreed on.
+/// Whether the join protocol was negotiated.
 fn wants_to_join(connection: &quinn::Connection) -> bool {
     let agreed = connection.handshake_data();
     let agreed = agreed.and_then(|any| any.downcast::<HandshakeData>().ok());
@@ -221,10 +221,10 @@ fn wants_to_join(connection: &quinn::Connection) -> bool {
 }
 
 impl Dialer {
-    /// A socket to dial from, as the node that the certificate names.
+    /// Opens a socket to dial from, as the node named in the certificate.
     ///
     /// # Errors
-    /// Where the certificate is no node's or there is no socket to be had.
+    /// If the certificate is not a node's, or no socket is available.
     pub fn new(identity: &Identity) -> Result<Self, TransportError> {
         if *identity.peer() == Peer::Coordinator {
             return Err(wrong_identity(identity, "dialling", "a node's"));
@@ -232,7 +232,7 @@ impl Dialer {
         let mut config = ClientConfig::new(Arc::new(tls::client(identity)));
         config.transport_config(settings::dialling());
         let any = |ip: IpAddr| socket(SocketAddr::new(ip, 0));
-        // One socket for both families, where the host has both.
+        // One socket serves IPv4 and IPv6 if the host has both.
         let mut endpoint = any(Ipv6Addr::UNSPECIFIED.into())
             .or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))
             .and_then(|socket| endpoint(socket, EndpointConfig::default(), None))
@@ -242,12 +242,12 @@ impl Dialer {
         Ok(Self { endpoint, cluster })
     }
 
-    /// Links to the coordinator at `address`, written `HOST:PORT`. Of several addresses of a host the first that
-    /// answers is taken. Returns when the coordinator has let this node in; cancelling is harmless.
+    /// Connects to the coordinator at `address`, written `HOST:PORT`. If the host has several addresses, the first to
+    /// answer is used. Returns when the coordinator has admitted this node. Cancel-safe.
     ///
     /// # Errors
-    /// Where the host has no address, nobody answers within some seconds, who answers is not the cluster's
-    /// coordinator, or it does not let this node in.
+    /// If the host has no address, nothing answers within some seconds, the peer is not the cluster's coordinator, or
+    /// it refuses this node.
     pub async fn dial(&self, address: &str) -> Result<Connection, TransportError> {
         self.dial_within(address, settings::HANDSHAKE_LIMIT).await
     }
@@ -267,7 +267,7 @@ impl Dialer {
         }
     }
 
-    /// Tries all addresses of a host, each a moment after the one before.
+    /// Tries all addresses of a host, staggered.
     async fn dial_all(&self, address: &str) -> Result<Connection, TransportError> {
         let mut tries = JoinSet::new();
         for (number, socket_addr) in (0..).zip(resolve(address).await?) {
@@ -323,12 +323,12 @@ impl Dialer {
         }
     }
 
-    /// Ends every link that was dialled from here.
+    /// Closes every link dialled from here.
     pub fn close(&self) {
         self.endpoint.close(CLOSED, b"the agent shuts down");
     }
 
-    /// Waits until every link has ended and its peer was told, after [`Self::close`].
+    /// Waits until every peer was told of the close, after [`Self::close`].
     pub async fn wait_idle(&self) {
         self.endpoint.wait_idle().await;
     }
@@ -357,8 +357,8 @@ pub(crate) fn unresolved(address: &str, source: io::Error) -> TransportError {
     }
 }
 
-/// Who the verified certificate names; the connection is closed where `expected` says that they do not belong there, or
-/// where they are of another cluster under the same authority.
+/// Identity in the verified certificate. Closes the connection if `expected` rejects the peer, or if it belongs to
+/// another cluster under the same authority.
 fn verify_member(
     connection: &quinn::Connection,
     ours: Option<&ClusterId>,
@@ -397,7 +397,7 @@ fn chain_of(
     chain.map(|chain| *chain).ok_or(CertificateError::Missing)
 }
 
-/// An address as people write it: one of IPv4 that came through a socket for both families is one of IPv4.
+/// Converts IPv4-mapped addresses to IPv4.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -408,7 +408,7 @@ pub(crate) fn socket(address: SocketAddr) -> io::Result<UdpSocket> {
     if address.is_ipv6() && address.ip().is_unspecified() {
         socket.set_only_v6(false)?;
     }
-    // The kernel gives what it may; less is slower and still right.
+    // The kernel may grant less, which is slower but correct.
     let wanted = settings::SOCKET_BUFFER_BYTES;
     let raised = socket
         .set_recv_buffer_size(wanted)
@@ -449,7 +449,7 @@ mod tests {
     #[tokio::test]
     async fn nobody_there_is_said_so_within_the_limit() {
         let dialer = Dialer::new(&node()).unwrap();
-        // A socket that is bound and never answers; a port that is free could be taken by another test.
+        // A socket that is bound but never answers; an unbound port could be taken by another test.
         let deaf = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = deaf.local_addr().unwrap().to_string();
         let limit = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! What can go wrong with a link, in words for the log of whoever drives it.
+//! Errors of links, worded for logs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,91 +11,91 @@ use sluice_codec::CodecError;
 use crate::peer::{CertificateError, Peer};
 use crate::settings::{IDLE_LIMIT, MAX_REASON};
 
-/// Why a link could not be made, or what ended it or one of its streams.
+/// Error while establishing or using a link.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// The certificate is another member's than the one who listens or dials.
+    /// The certificate does not fit the end: a listener needs the coordinator's, a dialler a node's.
     #[error("{cert} is the certificate of {peer}: {end} needs {wanted}", cert = cert.display())]
     WrongIdentity {
-        /// Where the certificate is.
+        /// Path of the certificate.
         cert: PathBuf,
-        /// Whose it is.
+        /// Peer that it names.
         peer: Peer,
-        /// `listening` or `dialling`.
+        /// Either `listening` or `dialling`.
         end: &'static str,
-        /// Whose it should be.
+        /// Peer that it should name.
         wanted: &'static str,
     },
-    /// The address cannot be listened on.
+    /// The address cannot be bound.
     #[error("cannot listen on {address} (UDP)")]
     Bind {
-        /// Which.
+        /// Address to listen on.
         address: SocketAddr,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// There is no socket to dial from.
+    /// No UDP socket is available.
     #[error("cannot open a UDP socket")]
     Socket(#[source] io::Error),
-    /// The address has no meaning, or no meaning now.
+    /// The address cannot be resolved.
     #[error("cannot find the address `{address}`: write HOST:PORT")]
     Resolve {
-        /// As it was given.
+        /// The address as given.
         address: String,
-        /// Why.
+        /// Error of the resolver.
         source: io::Error,
     },
-    /// Nobody has answered.
+    /// The peer did not answer.
     #[error("{address} did not answer within {}s: is a coordinator listening there, on UDP?", limit.as_secs_f32())]
     NoAnswer {
-        /// Who was dialled.
+        /// Address that was dialled.
         address: String,
-        /// For how long.
+        /// Time limit that passed.
         limit: Duration,
     },
-    /// Somebody answered and no link came of it.
+    /// The peer answered but no link was established.
     #[error("cannot link to {address}: {reason}")]
     Dial {
-        /// Who was dialled.
+        /// Address that was dialled.
         address: String,
-        /// Why.
+        /// Explanation of the failure.
         reason: String,
     },
-    /// Somebody dialled and no link came of it.
+    /// An incoming handshake failed.
     #[error("the handshake with {address} failed: {reason}")]
     Handshake {
-        /// Who dialled.
+        /// Address of the peer.
         address: SocketAddr,
-        /// Why.
+        /// Explanation of the failure.
         reason: String,
     },
-    /// The authority has issued the peer's certificate, and it stands for nobody who belongs there.
+    /// The certificate is valid but its owner is not admitted.
     #[error("{address} is refused")]
     Certificate {
-        /// Whose certificate it is.
+        /// Address of the peer.
         address: SocketAddr,
-        /// Why.
+        /// Reason of the refusal.
         source: CertificateError,
     },
-    /// The link has ended.
+    /// The link was closed or lost.
     #[error("the link is lost: {reason}")]
     Lost {
-        /// Why.
+        /// Explanation of the loss.
         reason: String,
     },
-    /// A message cannot be sent, or what was received is none.
+    /// A message cannot be encoded or decoded.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// The stream has ended inside a message.
+    /// The stream ended inside a message.
     #[error("the stream ended inside a message")]
     TruncatedFrame,
-    /// The sender went away before the end of the stream.
+    /// The sender reset the stream before its end.
     #[error("the other side broke the stream off")]
     StreamReset,
-    /// The reader went away.
+    /// The reader stopped reading.
     #[error("the other side reads no more of the stream")]
     ReaderGone,
-    /// The stream was finished here, or a message was only partly sent when its sending was given up.
+    /// The stream was already finished, or sending a message was cancelled halfway.
     #[error("nothing more can be sent on this stream")]
     StreamFinished,
 }
@@ -125,7 +125,7 @@ impl TransportError {
     }
 }
 
-/// Why a connection ended, in words. What the peer says is cut and made harmless.
+/// Explains why a connection ended. Text from the peer is shortened and escaped.
 pub(crate) fn explain(error: ConnectionError) -> String {
     match error {
         ConnectionError::ApplicationClosed(close) if close.reason.is_empty() => {
@@ -156,7 +156,7 @@ pub(crate) fn explain(error: ConnectionError) -> String {
     }
 }
 
-/// An error of the protocol itself: of TLS where the code carries a TLS alert, else of QUIC.
+/// Explains a protocol error: TLS if the code carries a TLS alert, else QUIC.
 fn protocol_error(code: TransportErrorCode, said: &str, whose: &str) -> String {
     let detail = said.strip_prefix("invalid peer certificate: ");
     let detail = harmless(detail.unwrap_or(said).as_bytes());
@@ -170,10 +170,10 @@ fn protocol_error(code: TransportErrorCode, said: &str, whose: &str) -> String {
     format!("{words} ({detail})")
 }
 
-/// The first of 256 codes that carry TLS alerts (RFC 9001, 4.8).
+/// First of the 256 codes that carry TLS alerts (RFC 9001, 4.8).
 const FIRST_TLS_CODE: u64 = 0x100;
 
-/// The alerts (RFC 8446, 6.2) that wrong certificates cause, in words.
+/// Explains the TLS alerts (RFC 8446, 6.2) that certificates cause.
 fn tls_words(alert: u8, whose: &str) -> String {
     match alert {
         48 => format!("{whose} certificate is of an authority that is not trusted"),
@@ -188,7 +188,7 @@ fn tls_words(alert: u8, whose: &str) -> String {
     }
 }
 
-/// A peer's words as they may stand in a log.
+/// Shortens a peer's text and replaces control characters.
 fn harmless(words: &[u8]) -> String {
     let safe = |c: char| if c.is_control() { '?' } else { c };
     let words = String::from_utf8_lossy(words);

@@ -1,82 +1,82 @@
-//! Certificates and keys on disk: read with the permissions checked, written with the right ones from the start.
+//! Reads and writes certificate and key files, with checked permissions.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Longest file that is read, in bytes. A certificate takes about one thousand; a bundle of authorities some more.
+/// Largest file that is read, in bytes. A certificate takes about one thousand.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 const PRIVATE: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
 
-/// What is wrong with a file of a certificate or key.
+/// Error with a certificate or key file.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {path}", path = path.display())]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// It is too large to be what it should be.
+    /// The file is too large for a PEM file.
     #[error("{path} is longer than {MAX_FILE_BYTES} bytes: is it a PEM file?", path = path.display())]
     TooLarge {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A private key that other users may read or change.
+    /// Other users can read or write the private key.
     #[error(
         "{path} holds a private key and others have access to it (mode {mode:04o}): run `chmod 600 {path}`",
         path = path.display()
     )]
     Exposed {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Its permission bits.
+        /// Permission bits of the file.
         mode: u32,
     },
-    /// A private key that belongs to another user, who may change it.
+    /// The private key belongs to another user.
     #[error(
         "{path} holds a private key and belongs to user {owner}, and this program runs as user {ours}: run \
          `chown {ours} {path}`", path = path.display()
     )]
     Foreign {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Whose it is.
+        /// User id of the owner.
         owner: u32,
-        /// Who we are.
+        /// User id of this program.
         ours: u32,
     },
-    /// It cannot be written.
+    /// The file cannot be written.
     #[error("cannot write {path}", path = path.display())]
     Write {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// The text of a certificate file.
+/// Reads a certificate file.
 ///
 /// # Errors
-/// Where it cannot be read or is no text of a sensible size.
+/// If it cannot be read, is too large or is not text.
 pub fn read_public(path: &Path) -> Result<String, FileError> {
     let file = File::open(path).map_err(|e| read_error(path, e))?;
     read(path, file)
 }
 
-/// The text of a key file, which nobody but its owner may have access to.
+/// Reads a key file, which only its owner may access.
 ///
 /// # Errors
-/// [`FileError::Exposed`] where somebody may; otherwise as [`read_public`].
+/// [`FileError::Exposed`] if others can access it; otherwise as [`read_public`].
 pub fn read_private(path: &Path) -> Result<String, FileError> {
     let file = File::open(path).map_err(|e| read_error(path, e))?;
-    // Asked of the open file, so that it is the one that is read.
+    // Checks the opened file, so that it cannot be exchanged in between.
     let metadata = file.metadata().map_err(|e| read_error(path, e))?;
     let mode = metadata.permissions().mode() & 0o7777;
     if mode & 0o077 != 0 {
@@ -87,7 +87,7 @@ pub fn read_private(path: &Path) -> Result<String, FileError> {
     read(path, file)
 }
 
-/// Root may own any key, and may look at those of the users for whom it works.
+/// Keys may belong to root, and root may read the keys of any user.
 fn check_owner(path: &Path, owner: u32, ours: u32) -> Result<(), FileError> {
     if owner == ours || owner == 0 || ours == 0 {
         return Ok(());
@@ -113,18 +113,18 @@ fn read_error(path: &Path, source: io::Error) -> FileError {
     FileError::Read { path, source }
 }
 
-/// Writes a certificate file, whole or not at all, in place of one that is there.
+/// Writes a certificate file atomically.
 ///
 /// # Errors
-/// Where it cannot be written.
+/// If it cannot be written.
 pub fn write_public(path: &Path, text: &str) -> Result<(), FileError> {
     write(path, text, PUBLIC)
 }
 
-/// Writes a key file, whole or not at all, in place of one that is there. At no moment may others read it.
+/// Writes a key file atomically. Others can never read it.
 ///
 /// # Errors
-/// Where it cannot be written.
+/// If it cannot be written.
 pub fn write_private(path: &Path, text: &str) -> Result<(), FileError> {
     write(path, text, PRIVATE)
 }
@@ -143,7 +143,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), FileError> {
 }
 
 fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
-    // A leftover of a write that was cut off may have been made with other permissions.
+    // A leftover of an interrupted write may have other permissions.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -157,7 +157,7 @@ fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     file.sync_all()
 }
 
-/// The name is on the disk too, once this returns.
+/// Makes the new name durable.
 fn sync_folder(of: &Path) -> io::Result<()> {
     match of.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),

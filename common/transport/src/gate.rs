@@ -1,15 +1,15 @@
-//! Who may begin a handshake. One costs tens of kilobytes and a signature, and the first packet that asks for it may have
-//! come from anywhere:
+//! Limits concurrent handshakes. A handshake costs tens of kilobytes and a signature, and the sender address of its
+//! first packet may be forged:
 //!
 //! ```text
-//! few of unproven addresses under way -> anybody
-//! more -> whoever has shown that the address is his own (QUIC's Retry, for which nothing is kept here)
-//! many of proven ones, in all or of one network -> nobody: the packet is dropped, and an honest dialler sends it again
-//!                                                  a second later
+//! few pending from unproven addresses -> admit anyone
+//! more -> admit only proven addresses (QUIC's Retry, which needs no state here)
+//! many pending from proven ones, in total or from one network -> drop the packet; an honest dialler repeats it after 1
+//! s
 //! ```
 //!
-//! Packets with a false address take nothing from who has the address. A part of the room is kept for addresses from which
-//! nodes have linked with a certificate.
+//! Forged packets take nothing from the owner of the address. Part of the limit is reserved for addresses from which
+//! nodes have connected with a certificate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,31 +17,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::network_prefix::NetworkPrefix;
 
-/// Handshakes under way of addresses that nobody has shown to be his own.
+/// Most pending handshakes from unproven addresses.
 const MAX_UNPROVEN: usize = 64;
-/// Handshakes under way of proven addresses. One takes a few round trips where both ends are honest, so that ten thousand hosts get through
-/// within seconds; held open for as long as may be, these cost some 20 MB.
+/// Most pending handshakes from proven addresses. An honest handshake takes a few round trips, so ten thousand hosts
+/// connect within seconds; held open as long as possible, this many cost about 20 MB.
 const MAX_UNDER_WAY: usize = 256;
-/// Those of one network.
+/// Most pending handshakes from one network.
 const MAX_OF_PREFIX: usize = 64;
-/// More of them, for addresses from which nodes have linked.
+/// Additional handshakes for addresses from which nodes have connected.
 const KEPT_FOR_KNOWN: usize = 64;
-/// Addresses that are remembered: twice the hosts of the largest cluster. Beyond them all are forgotten, and known again
-/// at their next links.
+/// Most addresses remembered: twice the hosts of the largest cluster. Beyond that all are forgotten and learned again
+/// at their next connections.
 const MAX_KNOWN: usize = 20_000;
 
-/// What becomes of a first packet.
+/// Treatment of a first packet.
 #[derive(Debug)]
 pub(crate) enum GateDecision {
-    /// The handshake begins, and has room for as long as this is held.
+    /// The handshake may start; the permit counts it until dropped.
     Admit(HandshakePermit),
-    /// The dialler is asked to show that the address is his.
+    /// The peer must prove its address first.
     Retry,
-    /// There is no room: the packet is dropped.
+    /// The limit is reached: the packet is dropped.
     Ignore,
 }
 
-/// The handshakes that are under way. Clones are the same.
+/// Pending handshakes and known addresses. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gate(Arc<Mutex<PendingHandshakes>>);
 
@@ -49,12 +49,12 @@ pub(crate) struct Gate(Arc<Mutex<PendingHandshakes>>);
 struct PendingHandshakes {
     unproven: usize,
     proven: usize,
-    /// Proven ones.
+    /// Pending handshakes from proven addresses, by network.
     of_prefix: BTreeMap<NetworkPrefix, usize>,
     known: BTreeSet<IpAddr>,
 }
 
-/// Room for one handshake, given back when it is dropped.
+/// Permit for one handshake, released on drop.
 #[derive(Debug)]
 pub(crate) struct HandshakePermit {
     gate: Gate,
@@ -63,7 +63,7 @@ pub(crate) struct HandshakePermit {
 }
 
 impl Gate {
-    /// Judges a first packet that says that it is from `address`, which is proven where `is_proven`.
+    /// Decides about a first packet from `address`, which QUIC has verified if `is_proven`.
     pub(crate) fn enter(&self, address: IpAddr, is_proven: bool) -> GateDecision {
         let address = address.to_canonical();
         let mut under_way = self.lock();
@@ -91,13 +91,13 @@ impl Gate {
     }
 
     fn lock(&self) -> MutexGuard<'_, PendingHandshakes> {
-        // The counts are whole between any two statements that could panic.
+        // The counts are consistent at every statement that could panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl HandshakePermit {
-    /// Remembers that a node has shown its certificate from here.
+    /// Remembers that a node has connected from this address.
     pub(crate) fn remember_address(&self) {
         let mut under_way = self.gate.lock();
         if under_way.known.len() >= MAX_KNOWN && !under_way.known.contains(&self.address) {
@@ -133,7 +133,7 @@ mod tests {
         std::net::Ipv4Addr::from_bits((10 << 24) | (network << 8) | host).into()
     }
 
-    /// Proven ones of many networks, until no more is let in.
+    /// Permits for proven addresses of many networks, until the limit is reached.
     fn fill(gate: &Gate) -> Vec<HandshakePermit> {
         let mut rooms = Vec::new();
         for number in 0..1000 {
@@ -158,7 +158,7 @@ mod tests {
             }
         }
         assert_eq!(rooms.len(), MAX_UNPROVEN);
-        // Who has an address in whose name they were sent loses nothing by it.
+        // The owner of a forged address is not affected.
         assert!(matches!(
             gate.enter(address(1, 1), true),
             GateDecision::Admit(_)

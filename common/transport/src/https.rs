@@ -1,8 +1,8 @@
-//! TLS of the HTTP API: the server's end, with certificates of the cluster's authority or from files, and users known by
-//! their certificates. TLS 1.3 alone.
+//! TLS 1.3 for the HTTP API, with certificates from the cluster's authority or from files, and client certificates of
+//! users.
 //!
-//! A user's certificate names the URI `sluice:user:NAME`. One of an outside authority, which knows no such names, names
-//! the user as its common name. A node's certificate is never a user's.
+//! A user's certificate names the URI `sluice:user:NAME`. One from an outside authority names the user as its common
+//! name. Node certificates are never accepted as users'.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,37 +24,37 @@ use crate::certificate::Validity;
 use crate::files::{self, FileError};
 use crate::peer::{COORDINATOR_HOST, NODE_URI_PREFIX};
 
-/// What a user's name stands behind.
+/// Prefix of the URI with a user's name.
 const USER_URI_PREFIX: &str = "sluice:user:";
 
-/// Why there is no TLS.
+/// Error while setting up TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpsError {
-    /// A file cannot be read, or others have access to the key.
+    /// A file cannot be read, or others can access the key.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The authority would not issue.
+    /// The authority could not issue a certificate.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
-    /// A file does not hold what it should.
+    /// A file does not contain what it should.
     #[error("{path} holds no {what} in PEM form", path = path.display())]
-    PemSource {
-        /// Which.
+    Pem {
+        /// Path of the file.
         path: PathBuf,
-        /// `certificate` or `private key`.
+        /// Either `certificate` or `private key`.
         what: &'static str,
-        /// Why.
+        /// Error of the parser.
         source: pem::Error,
     },
-    /// Certificate and key, or the authorities, cannot be used.
+    /// Certificate, key or authorities are unusable.
     #[error("the certificates for HTTP cannot be used")]
     Unusable(#[source] rustls::Error),
-    /// The authorities of users cannot be used.
+    /// The authorities of users are unusable.
     #[error("the authority of users cannot be used")]
     Users(#[source] rustls::server::VerifierBuilderError),
 }
 
-/// Certificates as PEM text, and where they are from, for messages.
+/// PEM text with its path, for messages.
 struct PemSource<'a> {
     text: &'a str,
     path: &'a Path,
@@ -64,7 +64,7 @@ impl PemSource<'_> {
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, HttpsError> {
         let read = CertificateDer::pem_slice_iter(self.text.as_bytes());
         let all: Result<Vec<_>, _> = read.collect();
-        let wrong = |source| HttpsError::PemSource {
+        let wrong = |source| HttpsError::Pem {
             path: self.path.to_owned(),
             what: "certificate",
             source,
@@ -76,12 +76,10 @@ impl PemSource<'_> {
     }
 
     fn key(&self) -> Result<PrivateKeyDer<'static>, HttpsError> {
-        PrivateKeyDer::from_pem_slice(self.text.as_bytes()).map_err(|source| {
-            HttpsError::PemSource {
-                path: self.path.to_owned(),
-                what: "private key",
-                source,
-            }
+        PrivateKeyDer::from_pem_slice(self.text.as_bytes()).map_err(|source| HttpsError::Pem {
+            path: self.path.to_owned(),
+            what: "private key",
+            source,
         })
     }
 
@@ -94,11 +92,11 @@ impl PemSource<'_> {
     }
 }
 
-/// The server's end, and from when until when its certificate is good.
+/// TLS config of the server, with its certificate's validity.
 pub struct HttpsServer {
-    /// The end.
+    /// Config of the TLS server.
     pub config: Arc<ServerConfig>,
-    /// From when until when.
+    /// Validity of the server's certificate.
     pub validity: Validity,
     users: Arc<dyn ClientCertVerifier>,
 }
@@ -113,7 +111,7 @@ impl std::fmt::Debug for HttpsServer {
 }
 
 impl HttpsServer {
-    /// Whether a user's certificate, with those between it and its authority, would be taken now.
+    /// Whether a user's certificate chain is valid now.
     pub fn accepts_user(&self, chain: &[CertificateDer<'_>]) -> bool {
         let Some((own, between)) = chain.split_first() else {
             return false;
@@ -127,10 +125,10 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// The server's end with a certificate from files; users' certificates are those that `users` issued.
+/// Config with a certificate from files, which accepts user certificates issued by `users`.
 ///
 /// # Errors
-/// Every error names the file that is at fault.
+/// If a file is unusable; the error names it.
 pub fn server_from_files(cert: &Path, key: &Path, users: &Path) -> Result<HttpsServer, HttpsError> {
     let chain = files::read_public(cert)?;
     let secret = files::read_private(key)?;
@@ -150,11 +148,11 @@ pub fn server_from_files(cert: &Path, key: &Path, users: &Path) -> Result<HttpsS
     server(chain.certificates()?, secret.key()?, users.roots()?)
 }
 
-/// The server's end with a certificate that the cluster's authority issues now, for these names and addresses and for so
-/// long. Users' certificates are those of the authorities in the file `users`, of which this is one.
+/// Config with a new certificate from the cluster's authority, for these names and addresses. Accepts user certificates
+/// issued by the authorities in the file `users`, which include this one.
 ///
 /// # Errors
-/// Where a name is none, the file holds no certificates, or there is no randomness to be had.
+/// If a name is invalid, the file contains no certificates, or no randomness is available.
 pub fn server_from_authority(
     authority: &Authority,
     users: &Path,
@@ -188,7 +186,7 @@ fn server(
     let builder = builder.map_err(HttpsError::Unusable)?;
     let users = verifier.map_err(HttpsError::Users)?;
     let builder = builder.with_client_cert_verifier(Arc::clone(&users));
-    // What is no certificate is refused below, with better words.
+    // Malformed certificates are rejected below with a better message.
     let validity = chain.first().and_then(Validity::of).unwrap_or(Validity {
         from: UNIX_EPOCH,
         until: UNIX_EPOCH,
@@ -203,10 +201,10 @@ fn server(
     })
 }
 
-/// A certificate by which callers know the API: for the coordinator's own name and these, good for so long.
+/// Issues a certificate for the API server, with the coordinator's own name and these.
 ///
 /// # Errors
-/// Where a name is none, or there is no randomness to be had.
+/// If a name is invalid, or no randomness is available.
 pub fn issue_server(
     authority: &Authority,
     names: &[String],
@@ -220,27 +218,27 @@ pub fn issue_server(
     authority.issue(params)
 }
 
-/// A certificate by which the API knows a user.
+/// Issues a certificate for a user of the API.
 ///
 /// # Errors
-/// Where that is no name, or there is no randomness to be had.
+/// If the name is invalid, or no randomness is available.
 pub fn issue_user(
     authority: &Authority,
     user: &str,
     ttl: Duration,
 ) -> Result<IssuedCertificate, AuthorityError> {
-    // A user's name follows the rule of all names.
+    // User names follow the rule of subjects.
     let user = Subject::new(user)?;
     let mut params = params(&format!("Sluice user {user}"), ttl);
     let uri = format!("{USER_URI_PREFIX}{user}");
     let uri = uri.try_into().expect("a checked name is ASCII");
     params.subject_alt_names = vec![SanType::URI(uri)];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    // Users call with whatever program they have.
+    // Users call with arbitrary programs, which must be able to read the key.
     authority.issue_for(params, &new_user_key()?)
 }
 
-/// The user whom a certificate names, which was verified before.
+/// The user named in a verified certificate.
 pub fn user_of(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let extension = certificate.subject_alternative_name().ok()?;
@@ -294,7 +292,7 @@ mod tests {
         let PrivateKeyDer::Pkcs8(key) = key else {
             panic!("{key:?}");
         };
-        // The first form of RFC 5958, without the public half: a sequence with a long length, and in it first of all a 0.
+        // First version of RFC 5958, without the public half: a sequence with a long length that begins with a 0.
         let key = key.secret_pkcs8_der();
         assert_eq!((key[0], &key[3..6]), (0x30, &[2, 1, 0][..]));
     }

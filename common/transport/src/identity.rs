@@ -1,5 +1,5 @@
-//! Who this program is: its certificate, its key and the authority that it trusts, read once at start. Everything that
-//! a peer would refuse later is refused here, with the file's name.
+//! Identity of this program: certificate, key and trusted authorities, loaded at the start. Whatever a peer would
+//! reject later is rejected here, with the file's name.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,79 +18,79 @@ use crate::peer::{CertificateError, Peer, PeerIdentity, peer_identity_of};
 use crate::stateless_reset::ResetKey;
 use crate::tls;
 
-/// Where a program's certificates are, all in PEM form.
+/// Paths of a program's PEM files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Certificates of the authorities that are trusted: one, or two while one takes over from the other.
+    /// Trusted authorities: one, or two during a rollover.
     pub ca: PathBuf,
-    /// This program's certificate, followed by those between it and the authority, if any.
+    /// This program's certificate, followed by intermediate ones.
     pub cert: PathBuf,
-    /// Its private key, which its owner alone may read.
+    /// Private key, readable only by its owner.
     pub key: PathBuf,
 }
 
-/// A checked certificate with its key and the authorities that are trusted.
+/// A verified certificate with its key and trusted authorities.
 #[derive(Clone, Debug)]
 pub struct Identity {
     pub(crate) roots: Arc<RootCertStore>,
     pub(crate) certified: Arc<CertifiedKey>,
     pub(crate) reset: ResetKey,
-    /// Where the certificate was, for messages.
+    /// Path of the certificate, for messages.
     pub(crate) cert: PathBuf,
     member: PeerIdentity,
     authority: Fingerprint,
     validity: Validity,
 }
 
-/// Why files make no identity.
+/// Error while loading an identity.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// A file cannot be read, or others have access to the key.
+    /// A file cannot be read, or others can access the key.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A file does not hold what it should.
+    /// A file does not contain what it should.
     #[error("{path} holds no {what} in PEM form", path = path.display())]
     Pem {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// `certificate` or `private key`.
+        /// Either `certificate` or `private key`.
         what: &'static str,
-        /// Why.
+        /// Error of the parser.
         source: pem::Error,
     },
-    /// The authority's certificate cannot be used.
+    /// The authority's certificate is unusable.
     #[error("the authority's certificate in {path} cannot be used", path = path.display())]
     Authority {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the TLS library.
         source: rustls::Error,
     },
-    /// The key cannot be used.
+    /// The private key is unusable.
     #[error("the private key in {path} cannot be used", path = path.display())]
     Key {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the TLS library.
         source: rustls::Error,
     },
-    /// Certificate and key do not belong together.
+    /// Certificate and key do not match.
     #[error("{key} is not the key of {cert}", key = key.display(), cert = cert.display())]
     Mismatch {
-        /// The certificate.
+        /// Path of the certificate.
         cert: PathBuf,
-        /// The key.
+        /// Path of the key.
         key: PathBuf,
     },
-    /// The certificate stands for nobody in a cluster.
+    /// The certificate names no member of a cluster.
     #[error("{path} cannot be used", path = path.display())]
     NotAMember {
-        /// Which.
+        /// Path of the certificate.
         path: PathBuf,
-        /// Why.
+        /// Problem with the certificate.
         source: CertificateError,
     },
-    /// By this host's clock the certificate is not good any more, or not yet.
+    /// The certificate has expired or is not valid yet, by this host's clock.
     #[error(
         "{cert} {}: look at this host's clock (`date`) first; where it is right, get a new certificate (`sluice token create` \
          makes a line for joining, `sluice-coordinator issue-node` writes files)",
@@ -98,33 +98,33 @@ pub enum IdentityError {
         cert = cert.display()
     )]
     NotValidNow {
-        /// The certificate.
+        /// Path of the certificate.
         cert: PathBuf,
-        /// Whether its time is over, or has not come.
+        /// Whether it has expired, or is not valid yet.
         is_over: bool,
-        /// For how long, or in how long.
+        /// Time since its expiry, or until its start.
         by: Duration,
     },
-    /// Peers that trust the same authority would refuse the certificate.
+    /// Peers that trust the same authority would reject the certificate.
     #[error(
         "{cert} is not valid now under the authority in {ca}: issue it anew, or give the authority's file that it was issued under",
         cert = cert.display(), ca = ca.display()
     )]
     Untrusted {
-        /// The certificate.
+        /// Path of the certificate.
         cert: PathBuf,
-        /// The authority.
+        /// Path of the authority's certificate.
         ca: PathBuf,
-        /// What a peer would say.
+        /// Error that a peer would report.
         source: rustls::Error,
     },
 }
 
 impl Identity {
-    /// Reads and checks the three files.
+    /// Loads and verifies the three files.
     ///
     /// # Errors
-    /// Every error names the file that is at fault.
+    /// If a file is unusable; the error names it.
     pub fn load(files: &TlsFiles) -> Result<Self, IdentityError> {
         let trusted = load_certificates(&files.ca)?;
         let roots = Arc::new(load_roots(files, &trusted)?);
@@ -150,7 +150,7 @@ impl Identity {
         let authority = authority_of(&trusted, &certified.cert, &member.peer);
         let authority = authority.expect("one of the authorities has issued it");
         if member.peer == Peer::Coordinator && !certified.cert.contains(&authority) {
-            // A host that joins knows the authority by its fingerprint alone, and must be shown it.
+            // A joining host knows only the authority's fingerprint, so the chain must include its certificate.
             certified.cert.push(authority.clone());
         }
         Ok(Self {
@@ -164,28 +164,28 @@ impl Identity {
         })
     }
 
-    /// Whom the certificate names.
+    /// The peer that the certificate names.
     pub fn peer(&self) -> &Peer {
         &self.member.peer
     }
 
-    /// All that the certificate says of its member.
+    /// Everything that the certificate states.
     pub fn peer_identity(&self) -> &PeerIdentity {
         &self.member
     }
 
-    /// The authority under which it was issued.
+    /// Fingerprint of the issuing authority.
     pub fn authority(&self) -> Fingerprint {
         self.authority
     }
 
-    /// From when until when it is good.
+    /// Validity period of the certificate.
     pub fn validity(&self) -> Validity {
         self.validity
     }
 }
 
-/// Said before anybody else would say it, with the word that helps: most often it is the clock that is wrong.
+/// Checks the validity period first, because a wrong clock is the usual cause of errors.
 fn check_time(files: &TlsFiles, validity: &Validity) -> Result<(), IdentityError> {
     let now = SystemTime::now();
     let (is_over, by) = match (
@@ -208,7 +208,7 @@ fn off_time(is_over: bool, by: Duration) -> String {
     }
 }
 
-/// The one of the authorities under which a certificate was issued, directly or not.
+/// The trusted authority that issued a certificate, directly or not.
 fn authority_of(
     trusted: &[CertificateDer<'static>],
     chain: &[CertificateDer<'_>],
@@ -237,7 +237,7 @@ fn load_roots(
     Ok(roots)
 }
 
-/// All certificates of a file, at least one.
+/// Loads all certificates of a file, at least one.
 fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     let error = |source| IdentityError::Pem {
         path: path.to_owned(),

@@ -1,7 +1,6 @@
-//! The way in for a host that has no certificate: what the coordinator sees of it, and how it dials.
+//! Connections of hosts that join without a certificate, on the coordinator's and on the host's side.
 //!
-//! Nothing is known of who comes this way, so it gets little: one stream, small frames, and as much time as whoever
-//! accepted it gives.
+//! A joining host is not trusted: it gets one stream with small frames, and only as much time as the caller allows.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use crate::peer::COORDINATOR_HOST;
 use crate::settings::{self, MAX_REASON};
 use crate::tls;
 
-/// A peer who has shown no certificate, and wants one.
+/// A peer without a certificate that wants to join.
 #[derive(Debug)]
 pub struct JoiningPeer {
     quic: quinn::Connection,
@@ -26,22 +25,22 @@ pub struct JoiningPeer {
 }
 
 impl JoiningPeer {
-    /// One that has dialled in.
+    /// Wraps an incoming connection.
     pub(crate) fn inbound(quic: quinn::Connection) -> Self {
         quic.set_max_concurrent_bi_streams(VarInt::from_u32(1));
         let most = MAX_JOIN_FRAME_BYTES;
         Self { quic, most }
     }
 
-    /// Where it is.
+    /// Network address of the peer.
     pub fn remote_addr(&self) -> SocketAddr {
         canonical(self.quic.remote_address())
     }
 
-    /// The stream that it opens.
+    /// Waits for the stream that the peer opens.
     ///
     /// # Errors
-    /// Where the link is lost.
+    /// If the link is lost.
     pub async fn accept(&self) -> Result<(FrameWriter, FrameReader), TransportError> {
         let streams = self.quic.accept_bi().await.map_err(TransportError::lost)?;
         Ok(framed(streams, self.most))
@@ -50,35 +49,35 @@ impl JoiningPeer {
     /// Opens the stream.
     ///
     /// # Errors
-    /// Where the link is lost.
+    /// If the link is lost.
     pub async fn open(&self) -> Result<(FrameWriter, FrameReader), TransportError> {
         let streams = self.quic.open_bi().await.map_err(TransportError::lost)?;
         Ok(framed(streams, self.most))
     }
 
-    /// Ends the link at once and tells the peer why.
+    /// Closes the link at once and tells the peer why.
     pub fn close(&self, why: &str) {
         let end = why.floor_char_boundary(MAX_REASON);
         self.quic.close(CLOSED, &why.as_bytes()[..end]);
     }
 
-    /// Waits for the end of the link and says why it ended.
+    /// Waits until the link is closed and returns the reason.
     pub async fn closed(&self) -> String {
         explain(self.quic.closed().await)
     }
 }
 
-/// A host's end, from which it dials to join.
+/// A joining host's end, which dials the coordinator.
 #[derive(Debug)]
 pub struct JoinDialer {
     endpoint: Endpoint,
 }
 
 impl JoinDialer {
-    /// Dials whoever shows a certificate of the coordinator under the authority of this fingerprint, and nobody else.
+    /// Prepares to dial. Only a coordinator with a certificate under this authority is accepted.
     ///
     /// # Errors
-    /// Where there is no socket to be had.
+    /// If no socket is available.
     pub fn new(authority: Fingerprint) -> Result<Self, TransportError> {
         let mut config = ClientConfig::new(Arc::new(tls::joining(authority)));
         config.transport_config(settings::dialling());
@@ -91,10 +90,10 @@ impl JoinDialer {
         Ok(Self { endpoint })
     }
 
-    /// Dials the coordinator at `address`, written `HOST:PORT`. When this returns, who answers has proved to be it.
+    /// Dials the coordinator at `address`, written `HOST:PORT`. On return the coordinator's identity is verified.
     ///
     /// # Errors
-    /// Where nobody answers within some seconds, or who answers is not the coordinator under that authority.
+    /// If nothing answers within some seconds, or the peer is not the coordinator under that authority.
     pub async fn dial(&self, address: &str) -> Result<JoiningPeer, TransportError> {
         let mut outcome = Err(unresolved(address, std::io::ErrorKind::NotFound.into()));
         for found in resolve(address).await? {
@@ -126,7 +125,7 @@ impl JoinDialer {
         }
     }
 
-    /// Ends what was dialled from here, once the peer was told or some time has passed.
+    /// Closes all links dialled from here, waiting a limited time for the peer.
     pub async fn close(&self) {
         self.endpoint.close(CLOSED, b"");
         let _nobody_answers = timeout(settings::HANDSHAKE_LIMIT, self.endpoint.wait_idle()).await;

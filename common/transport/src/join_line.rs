@@ -1,12 +1,12 @@
-//! The line that an admin pastes on a host to have it join: where the coordinator answers, by which authority it is known,
-//! and a secret. Made by the coordinator, read by the agent.
+//! Join lines: the text that an admin pastes on a host to join it, with the coordinator's addresses, the authority's
+//! fingerprint and a secret. The coordinator creates them and the agent parses them.
 //!
 //! ```text
 //! sluice-join-1.BASE64URL
 //!               length (2 bytes) | fingerprint (32) | secret (32) | node | addresses | checksum (4)
 //! ```
-//! Names and addresses are bytes after a length of one byte; a node of length 0 is any. The length is that of all that
-//! follows it, so that a line of which a part is missing is told as such.
+//! Names and addresses have a length byte in front; an empty node means any. The length counts everything after it, so
+//! that a truncated line is detected as such.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,60 +18,60 @@ use sluice_common::join::{JoinSecret, SECRET_BYTES};
 
 use crate::certificate::sha256;
 
-/// What a line of this version begins with.
+/// Prefix of lines of this version.
 const PREFIX: &str = "sluice-join-1.";
-/// What lines of all versions begin with.
+/// Prefix of lines of all versions.
 const ANY_PREFIX: &str = "sluice-join-";
 const LENGTH_BYTES: usize = 2;
 const CHECKSUM_BYTES: usize = 4;
 const HASH_BYTES: usize = 32;
-/// Addresses of one cluster in a line that people paste.
+/// Most coordinator addresses in a line.
 pub const MAX_LINE_ADDRESSES: usize = 8;
-/// Longest line that is looked at, in characters: eight addresses of the longest form and all the rest.
+/// Longest line that is parsed, in characters: eight addresses of the longest form and the rest.
 pub const MAX_LINE_CHARS: usize = 4096;
 
-/// What the line says.
+/// Contents of a join line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinLine {
-    /// Where the coordinator answers, as HOST:PORT, one at least.
+    /// Addresses of the coordinator as HOST:PORT; at least one.
     pub addresses: Vec<String>,
-    /// Of the authority under which the coordinator must show a certificate.
+    /// Fingerprint of the authority of the coordinator's certificate.
     pub authority: Fingerprint,
-    /// Of the token.
+    /// Secret of the join token.
     pub secret: JoinSecret,
-    /// The only node that it lets in; `None` is any.
+    /// The only node name that may join; `None` for any.
     pub node: Option<NodeName>,
 }
 
-/// Why a text is no line.
+/// Error for a text that is not a join line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinLineError {
-    /// It is something else.
+    /// The text is something else.
     #[error(
         "this is no line for joining: copy the whole line that `sluice token create` printed, from `{PREFIX}` to its end"
     )]
     NotAJoinLine,
-    /// It is of another version.
+    /// The line has another version.
     #[error(
         "this line for joining is of a version that this agent does not know: install the coordinator's release here, or make the token with this one's"
     )]
     Version,
-    /// A part of it is missing.
+    /// The line is truncated.
     #[error("the line for joining is cut off: it has {has} characters of {wanted}; copy it whole")]
     CutOff {
-        /// Characters that there are.
+        /// Number of characters found.
         has: usize,
-        /// Characters that there should be.
+        /// Number of characters expected.
         wanted: usize,
     },
-    /// It was changed, or something follows it.
+    /// The line was altered, or something follows it.
     #[error(
         "the line for joining was changed on its way: copy it once more, and nothing before or after it"
     )]
     Changed,
 }
 
-/// The hash under which a secret is known.
+/// Hash under which a secret is stored.
 pub fn hash_of(secret: &JoinSecret) -> SecretHash {
     SecretHash::new(sha256(&secret.0))
 }
@@ -93,7 +93,7 @@ impl fmt::Display for JoinLine {
     }
 }
 
-/// An address that is too long for any host is cut: it leads nowhere either way.
+/// Appends a text with its length. Overlong addresses are truncated, as they cannot be valid.
 fn put(body: &mut Vec<u8>, text: &str) {
     let end = text.floor_char_boundary(usize::from(u8::MAX));
     let length = u8::try_from(end).expect("it was cut to fit");
@@ -130,7 +130,7 @@ impl FromStr for JoinLine {
     }
 }
 
-/// The first four characters tell how many there are in all.
+/// Checks the length encoded in the first four characters.
 fn check_length(encoded: &str) -> Result<(), JoinLineError> {
     let has = encoded.len() + PREFIX.len();
     let head = encoded

@@ -1,27 +1,26 @@
-//! Authenticated links between a coordinator and its agents: QUIC with certificates checked both ways, and frames on
-//! its streams.
+//! Authenticated links between a coordinator and its agents: QUIC with mutual TLS, and frames on streams.
 //!
-//! The agent dials, the coordinator listens. Both are driven by tasks of `tokio`. What a message means is left to the
-//! caller, and so is when to dial again ([`backoff`] says how long to wait).
+//! The agent dials, the coordinator listens; both run as `tokio` tasks. Callers interpret messages and decide when to
+//! dial again ([`backoff`] computes the pauses).
 //!
 //! ```text
 //! agent                                    coordinator
 //! Dialer::dial ---- TLS 1.3, sluice/1 ---> Listener::accept -> Handshake::finish
-//!              <--- one byte: let in ----
+//!              <--- one byte: admitted --
 //! Connection  <=== streams of frames ===>  Connection
 //! ```
 //!
-//! Who is who is in the certificates, both issued by one authority of the cluster, and nothing else counts:
-//! - the coordinator's is for servers and names the host `coordinator.sluice`, whatever its address is;
-//! - a node's is for clients and names the URI `sluice:node:NAME`.
+//! Peers are identified only by certificates, both issued by one authority of the cluster:
+//! - the coordinator's is a server certificate for the host `coordinator.sluice`, whatever its address;
+//! - a node's is a client certificate for the URI `sluice:node:NAME`.
 //!
-//! Either may name its cluster (`sluice:cluster:ID`), and a node's its pool (`sluice:pool:NAME`) and how often its access
-//! was given anew (`sluice:generation:N`).
+//! Either may state its cluster (`sluice:cluster:ID`), and a node's its pool (`sluice:pool:NAME`) and its generation
+//! (`sluice:generation:N`).
 //!
-//! A host that has no certificate yet speaks `sluice-join/1` on the same port ([`join`]): it knows the authority by its
-//! fingerprint, shows no certificate, and gets one stream with small frames.
+//! A host without a certificate speaks `sluice-join/1` on the same port ([`join`]): it verifies the authority by its
+//! fingerprint, presents no certificate, and gets one stream with small frames.
 //!
-//! There is no way to switch a check off.
+//! No check can be switched off.
 
 pub mod authority;
 pub mod backoff;

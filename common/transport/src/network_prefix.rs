@@ -1,18 +1,17 @@
-//! Addresses that are taken to be one holder's: whoever has one address of a network mostly has the others, so a bound for
-//! each address bounds nobody.
+//! Groups addresses by network for rate limits, because the owner of one address usually controls the whole network.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The parts of an address that a holder cannot choose, in bits: a provider gives out no longer prefixes.
+/// Length in bits of the network part, as assigned by providers.
 const BITS_V4: u32 = 24;
 const BITS_V6: u32 = 48;
 
-/// The network that an address is of: a /24 of IPv4, a /48 of IPv6.
+/// Network of an address: a /24 of IPv4, a /48 of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NetworkPrefix(IpAddr);
 
 impl NetworkPrefix {
-    /// The one that an address is of. An IPv4 peer of an IPv6 socket is the same peer.
+    /// The network of an address. IPv4-mapped addresses count as IPv4.
     pub fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V4(it) => {

@@ -1,5 +1,4 @@
-//! Who a certificate stands for. Owns the naming scheme; that the certificate was issued by the cluster's authority is
-//! checked before, by `tls`.
+//! Names in certificates. `tls` has verified the issuer before.
 
 use std::fmt;
 
@@ -11,23 +10,23 @@ use x509_parser::error::X509Error;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-/// The name by which agents know the coordinator, whatever its address is.
+/// Host name in the coordinator's certificate, whatever its address.
 pub const COORDINATOR_HOST: &str = "coordinator.sluice";
-/// What the URI in a node's certificate begins with; the node's name follows.
+/// Prefix of the URI with a node's name.
 pub const NODE_URI_PREFIX: &str = "sluice:node:";
-/// What the URI of the cluster that a certificate is of begins with.
+/// Prefix of the URI with the cluster's id.
 pub const CLUSTER_URI_PREFIX: &str = "sluice:cluster:";
-/// What the URI of the pool for which a node's certificate was issued begins with.
+/// Prefix of the URI with the node's pool.
 pub const POOL_URI_PREFIX: &str = "sluice:pool:";
-/// What the URI of a certificate's generation begins with.
+/// Prefix of the URI with the certificate's generation.
 pub const GENERATION_URI_PREFIX: &str = "sluice:generation:";
 
-/// The other side of a connection, as its certificate says.
+/// A member of the cluster, as named in its certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
     /// The cluster's coordinator.
     Coordinator,
-    /// A node of this name, which is well-formed as a [`NodeName`].
+    /// A node of this name, which is a valid [`NodeName`].
     Node(String),
 }
 
@@ -40,71 +39,71 @@ impl fmt::Display for Peer {
     }
 }
 
-/// All that a certificate says of its member.
+/// Everything that a member's certificate states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerIdentity {
-    /// Whose it is.
+    /// The member itself.
     pub peer: Peer,
-    /// Of which cluster; certificates of an outside authority need not say.
+    /// Cluster of the member; optional for certificates of an outside authority.
     pub cluster: Option<ClusterId>,
-    /// What it says beside the name.
+    /// Statements besides the name.
     pub claim: NodeClaim,
 }
 
-/// Why a certificate stands for nobody.
+/// Problem with the names in a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// It is not X.509 as it should be.
+    /// The certificate is not valid X.509.
     #[error("the certificate cannot be read")]
     Unreadable(#[source] X509Error),
-    /// The connection has none, which TLS should have refused.
+    /// The connection has no certificate, which TLS should have prevented.
     #[error("there is no certificate")]
     Missing,
-    /// It names nobody or more than one.
+    /// The certificate names no member or several.
     #[error(
         "the certificate names {count} members of a cluster where it must name one: a URI `{NODE_URI_PREFIX}NAME` or the host `{COORDINATOR_HOST}`"
     )]
     Names {
-        /// How many names it carries.
+        /// Number of members named.
         count: usize,
     },
-    /// It names a node by a name that no node may have.
+    /// The certificate names an invalid node name.
     #[error("the certificate names a node that cannot exist")]
     NodeName(#[source] NameError),
-    /// It says twice, or in a form that has no meaning, to what its member belongs.
+    /// The certificate repeats a statement, or its value is invalid.
     #[error("the certificate carries `{prefix}` more than once or with a value that cannot be")]
-    NodeClaim {
-        /// What the URI begins with.
+    Claim {
+        /// Prefix of the statement's URI.
         prefix: &'static str,
     },
-    /// It is of another cluster under the same authority.
+    /// The certificate belongs to another cluster under the same authority.
     #[error("the certificate is of cluster `{theirs}` and this is cluster `{ours}`")]
     OtherCluster {
-        /// The certificate's.
+        /// Cluster in the certificate.
         theirs: ClusterId,
-        /// Ours.
+        /// This cluster's id.
         ours: ClusterId,
     },
-    /// It may not be used for what its name is for.
+    /// The certificate does not allow the use that its name requires.
     #[error("the certificate names {peer} and does not allow {usage} authentication")]
     Usage {
-        /// Whom it names.
+        /// Member named in the certificate.
         peer: Peer,
-        /// `client` or `server`.
+        /// Either `client` or `server`.
         usage: &'static str,
     },
-    /// It stands for a member of the cluster who does not belong at that end of a link.
+    /// The member does not belong at that end of a link.
     #[error("the certificate is of {peer}, who does not belong at that end of a link")]
     WrongEnd {
-        /// Whom it names.
+        /// Member named in the certificate.
         peer: Peer,
     },
 }
 
-/// The one member of the cluster whom a certificate names.
+/// The one member of the cluster that a certificate names.
 ///
 /// # Errors
-/// Where it names none or several, or forbids the use that its name is for.
+/// If it names none or several, or does not allow the required use.
 pub(crate) fn peer_identity_of(
     certificate: &CertificateDer<'_>,
 ) -> Result<PeerIdentity, CertificateError> {
@@ -129,12 +128,12 @@ pub(crate) fn peer_identity_of(
     })
 }
 
-/// The cluster that a certificate names, whosever it is.
+/// The cluster that a certificate names.
 pub fn cluster_of(certificate: &CertificateDer<'_>) -> Option<ClusterId> {
     peer_identity_of(certificate).ok()?.cluster
 }
 
-/// The value after `prefix`, if there is one: what is said twice or means nothing is refused, never passed over.
+/// Parses the value after `prefix`, if present. Repeated or invalid values are rejected, never ignored.
 fn said<T>(
     uris: &[&str],
     prefix: &'static str,
@@ -145,9 +144,7 @@ fn said<T>(
         return Ok(None);
     };
     let value = read(value).filter(|_| values.next().is_none());
-    value
-        .map(Some)
-        .ok_or(CertificateError::NodeClaim { prefix })
+    value.map(Some).ok_or(CertificateError::Claim { prefix })
 }
 
 fn uris<'a>(certificate: &'a X509Certificate<'_>) -> Result<Vec<&'a str>, CertificateError> {
@@ -169,7 +166,7 @@ fn flat(error: x509_parser::nom::Err<X509Error>) -> X509Error {
     }
 }
 
-/// Every name of ours that the certificate carries. Names that mean something elsewhere are none of our business.
+/// All member names in the certificate. Other names are ignored.
 fn names(certificate: &X509Certificate<'_>) -> Result<Vec<Peer>, CertificateError> {
     let extension = certificate
         .subject_alternative_name()
@@ -196,7 +193,7 @@ fn peer_named(name: &GeneralName<'_>) -> Result<Option<Peer>, CertificateError> 
     }
 }
 
-/// TLS takes a certificate without extended key usages for any use; here it must state its own.
+/// Checks the extended key usage. TLS accepts certificates without any; here it is required.
 fn check_usage(certificate: &X509Certificate<'_>, peer: &Peer) -> Result<(), CertificateError> {
     let extension = certificate
         .extended_key_usage()
@@ -265,10 +262,7 @@ mod tests {
         ] {
             let names = [vec![node.clone()], bad].concat();
             let error = peer_identity_of(&certificate(&names, &[CLIENT])).unwrap_err();
-            assert!(
-                matches!(error, CertificateError::NodeClaim { .. }),
-                "{error}"
-            );
+            assert!(matches!(error, CertificateError::Claim { .. }), "{error}");
         }
     }
 

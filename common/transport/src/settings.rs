@@ -1,70 +1,69 @@
-//! Every bound of a link, with its reason, and how QUIC is told of them.
+//! Limits of links, with reasons, and the QUIC configuration.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::{IdleTimeout, TransportConfig, VarInt};
 
-/// Silence after which a link is dead. Longer than the coordinator's own patience with a silent node (15 s), so that
-/// heartbeats decide what a silence means and this only clears away what is left.
+/// Silence after which a link is closed. Longer than the coordinator's limit for silent nodes (15 s), so that
+/// heartbeats decide and this only cleans up.
 pub(crate) const IDLE_LIMIT: Duration = Duration::from_secs(20);
 
-/// Between two signs of life on a link where nothing else is said: three may be lost before it counts as dead, and
-/// address translators on the way keep their entry (they forget after 30 s).
+/// Time between keep-alive packets on an idle link: three may be lost before the link is closed, and NAT entries stay
+/// alive (they expire after 30 s).
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// How long dialling or a handshake may take. One takes a few round trips; a lost packet costs about a second.
+/// Time limit for dialling or a handshake. One takes a few round trips; a lost packet costs about a second.
 pub(crate) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
 
-/// Between the tries of two addresses of one host name, so that a dead one does not hold up a living one.
+/// Delay between attempts on the addresses of one host name, so that a dead one does not delay a live one.
 pub(crate) const STAGGER: Duration = Duration::from_millis(250);
 
-/// Addresses of one host name that are tried.
+/// Most addresses of one host name that are tried.
 pub(crate) const MAX_ADDRESSES: usize = 8;
 
-/// Streams that an agent may have open at once: control, heartbeat, and room for what may come.
+/// Most streams that an agent may have open at once: control, heartbeat, and some reserve.
 const STREAMS_FROM_AGENT: u32 = 8;
 
-/// Streams that the coordinator may have open at once to one agent: one for each transfer of output. Two for each
-/// `sluice run` on a host of 256 cores, four times over. Whoever asks beyond waits for another to end.
+/// Most streams that the coordinator may have open to one agent: one per transfer of output. Two per `sluice run` on a
+/// host of 256 cores, four times over. Further requests wait.
 const STREAMS_FROM_COORDINATOR: u32 = 2048;
 
-/// One-way streams to the agent: the one that says that it is let in.
+/// One-way streams to the agent: the one that announces admission.
 const ADMISSIONS: u32 = 1;
 
-/// Bytes that one stream may hold unread. It bounds what a slow reader costs; as much again for each round trip is the
-/// most that one transfer of output gets, 50 MB/s over 20 ms. There is no bound over all streams of a link, because
-/// output that nobody reads must not hold up a heartbeat: streams times this is the bound.
+/// Most unread bytes of one stream. Bounds the memory for a slow reader and the throughput per stream: 50 MB/s at 20 ms
+/// round trip. There is no limit over all streams of a link, because unread output must not block a heartbeat.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 
-/// Bytes that one link may have sent and not seen acknowledged.
+/// Most unacknowledged bytes of one link.
 const SEND_WINDOW: u64 = 8 * 1024 * 1024;
 
-/// First packets that may wait for the gate, which looks at each in microseconds. Every host of the largest cluster may
-/// dial at once after a coordinator's restart; who is turned away tries again.
+/// Most first packets waiting for the gate, which takes microseconds each. After a coordinator's restart all hosts may
+/// dial at once; those turned away retry.
 pub(crate) const MAX_WAITING_HANDSHAKES: usize = 4 * 1024;
 
-/// Bytes that one waiting handshake may hold; its first flight takes a few thousand.
+/// Most bytes that one waiting handshake may hold; its first flight takes a few thousand.
 pub(crate) const WAITING_HANDSHAKE_BYTES: u64 = 64 * 1024;
 
-/// Bytes that all waiting handshakes may hold.
+/// Most bytes that all waiting handshakes may hold.
 pub(crate) const WAITING_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Between two answers to packets of links that an earlier process had. Each is smaller than what it answers and costs
-/// microseconds; ten thousand agents must hear theirs within seconds of a coordinator's restart.
+/// Time between two stateless resets. Each is smaller than its cause and costs microseconds; ten thousand agents must
+/// get theirs within seconds of a coordinator's restart.
 pub(crate) const RESET_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What the kernel is asked to hold for us while we are busy, in bytes; it gives what its own limit allows. Its
-/// default of about 200 kB overflows when many agents report at once.
+/// Requested socket buffer in bytes, subject to the kernel's limit. The default of about 200 kB overflows when many
+/// agents report at once.
 pub(crate) const SOCKET_BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
-/// Longest reason for a close that is sent or shown, in bytes or characters.
+/// Longest close reason that is sent or shown, in bytes or characters.
 pub(crate) const MAX_REASON: usize = 300;
 
-/// Bytes that are taken from a stream at once.
+/// Most bytes read from a stream at once.
 pub(crate) const READ_CHUNK_BYTES: usize = 64 * 1024;
 
-/// For the side that listens.
+/// QUIC configuration of the listening side.
 pub(crate) fn listening() -> Arc<TransportConfig> {
     let mut config = common();
     config.max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_FROM_AGENT));
@@ -72,7 +71,7 @@ pub(crate) fn listening() -> Arc<TransportConfig> {
     Arc::new(config)
 }
 
-/// For the side that dials, which also keeps the link alive: one side is enough.
+/// QUIC configuration of the dialling side, which also sends keep-alives.
 pub(crate) fn dialling() -> Arc<TransportConfig> {
     let mut config = common();
     config.max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_FROM_COORDINATOR));

@@ -1,5 +1,4 @@
-//! Signing requests: how a host proves that it holds the key for which it wants a certificate. Made by who wants one,
-//! read by who issues.
+//! Signing requests: a host's proof that it holds the key that it wants a certificate for.
 
 use rcgen::{
     CertificateParams, CertificateSigningRequestParams, DistinguishedName, KeyPair,
@@ -11,37 +10,37 @@ use sluice_common::credential::Fingerprint;
 use crate::authority::{AuthorityError, new_key};
 use crate::certificate::sha256;
 
-/// A request whose signature was checked.
+/// A request with a verified signature.
 #[derive(Clone, Debug)]
 pub struct SigningRequest {
     public_key: PublicKey,
 }
 
-/// What is wrong with a request.
+/// Error for an invalid request.
 #[derive(Debug, thiserror::Error)]
 pub enum SigningRequestError {
-    /// It is none, or it is not signed by the key that it is for.
+    /// The request is malformed or not signed by its own key.
     #[error("the signing request cannot be read, or is not signed by its own key")]
     Unreadable(#[source] rcgen::Error),
-    /// Its key is of a kind that no member has.
+    /// The key has an unsupported type.
     #[error("the signing request is for a key that is neither Ed25519 nor ECDSA over P-256")]
     Kind,
 }
 
 impl SigningRequest {
-    /// A new key, in PEM form and secret, and the request for it.
+    /// Generates a key (PEM, secret) and a request for it.
     ///
     /// # Errors
-    /// Where there is no randomness to be had.
+    /// If no randomness is available.
     pub fn make() -> Result<(String, Vec<u8>), AuthorityError> {
         let key = new_key()?;
         Ok((key.serialize_pem(), request_for(&key)?))
     }
 
-    /// Reads a request and checks that it is signed by the key that it is for.
+    /// Parses a request and verifies its signature.
     ///
     /// # Errors
-    /// Where it is not, or its key is of an unknown kind.
+    /// If the signature is invalid or the key's type is unsupported.
     pub fn read(der: &[u8]) -> Result<Self, SigningRequestError> {
         let der = CertificateSigningRequestDer::from(der);
         let request = CertificateSigningRequestParams::from_der(&der)
@@ -53,7 +52,7 @@ impl SigningRequest {
         Err(SigningRequestError::Kind)
     }
 
-    /// By which the key is told from others.
+    /// SHA-256 of the public key.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::new(sha256(self.public_key.der_bytes()))
     }

@@ -1,9 +1,8 @@
-//! How a coordinator that has died and come back tells its old links that they are dead. Used where it listens.
+//! Stateless reset of QUIC, by which a restarted coordinator tells agents that their old links are dead.
 //!
-//! It knows nothing of them any more, so all that it can say is QUIC's stateless reset: a token that it told each peer
-//! when the link was made. Where the tokens come from a key that outlives the process, agents believe them and dial
-//! anew within a sign of life; where each process draws its own, they hold on to a dead link until it has been silent
-//! for the idle limit, and nothing starts on them meanwhile.
+//! A restarted coordinator has no state of old links. It can only send the reset token that each peer got when its link
+//! was established. The tokens are derived from a key that outlives the process, so agents believe them and reconnect
+//! at once; with random tokens they would keep a dead link until the idle limit.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,23 +14,23 @@ use rustls::pki_types::PrivateKeyDer;
 
 use crate::settings;
 
-/// What tokens and the names of links are derived from. Whoever knows it can break links and nothing else.
+/// Key for deriving tokens and connection ids. With it one can break links, nothing else.
 #[derive(Clone)]
 pub(crate) struct ResetKey(hmac::Key);
 
 impl ResetKey {
-    /// The one that belongs to a private key.
+    /// Derives the key from a private key.
     pub(crate) fn of(key: &PrivateKeyDer<'_>) -> Self {
         let key = hmac::Key::new(HMAC_SHA256, key.secret_der());
         let secret = hmac::sign(&key, b"sluice/1 stateless reset");
         Self(hmac::Key::new(HMAC_SHA256, secret.as_ref()))
     }
 
-    /// An endpoint whose resets are believed by the peers of every endpoint with the same key.
+    /// Endpoint configuration whose resets are accepted by peers of all endpoints with the same key.
     pub(crate) fn endpoint_config(&self) -> EndpointConfig {
         let mut config = EndpointConfig::new(Arc::new(self.0.clone()));
         config.min_reset_interval(settings::RESET_INTERVAL);
-        // It must know the names that an earlier process gave for its own, or it would not answer to them.
+        // The endpoint must recognise the connection ids of an earlier process to answer them.
         let names = self.names();
         config.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(names)));
         config

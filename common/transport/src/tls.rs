@@ -1,5 +1,5 @@
-//! TLS as every link has it: version 1.3 only, certificates checked both ways, under the cluster's own authority. Owns
-//! the choice of cryptography, which is passed on explicitly and never taken from a process-wide default.
+//! TLS configuration of all links: version 1.3 only, mutual authentication under the cluster's own authority. The
+//! crypto provider is passed explicitly, never taken from a process-wide default.
 
 use std::sync::Arc;
 
@@ -26,13 +26,13 @@ use crate::certificate::fingerprint_of;
 use crate::identity::Identity;
 use crate::peer::{COORDINATOR_HOST, Peer};
 
-/// The one implementation of cryptography.
+/// The crypto provider of all connections.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// For who listens: asks every client for a certificate. One that shows none may speak [`JOIN_ALPN`] alone, which whoever
-/// drives the endpoint must see to. Nothing is resumed, so that every link is checked anew.
+/// Server configuration. Clients without a certificate may only speak [`JOIN_ALPN`], which the endpoint enforces.
+/// Sessions are never resumed, so every link is verified.
 pub(crate) fn server(identity: &Identity) -> QuicServerConfig {
     let certified = SingleCertAndKey::from(Arc::clone(&identity.certified));
     let mut config = ServerConfig::builder_with_provider(provider())
@@ -46,7 +46,7 @@ pub(crate) fn server(identity: &Identity) -> QuicServerConfig {
     QuicServerConfig::try_from(config).expect("ring offers the cipher suite that QUIC begins with")
 }
 
-/// For who dials: the server must be the coordinator, whatever its address is.
+/// Client configuration: the server must be the coordinator, whatever its address.
 pub(crate) fn client(identity: &Identity) -> QuicClientConfig {
     let certified = SingleCertAndKey::from(Arc::clone(&identity.certified));
     let mut config = ClientConfig::builder_with_provider(provider())
@@ -59,10 +59,10 @@ pub(crate) fn client(identity: &Identity) -> QuicClientConfig {
     QuicClientConfig::try_from(config).expect("ring offers the cipher suite that QUIC begins with")
 }
 
-/// Looks at a program's own certificate as its peers will.
+/// Verifies a program's own certificate as its peers will.
 ///
 /// # Errors
-/// What a peer would say.
+/// The error that a peer would report.
 pub(crate) fn verify_own(
     roots: &Arc<RootCertStore>,
     chain: &[CertificateDer<'_>],
@@ -91,7 +91,7 @@ fn client_verifier(roots: &Arc<RootCertStore>) -> Arc<dyn ClientCertVerifier> {
         .expect("an identity has an authority")
 }
 
-/// Verifies a client's certificate, where it shows one.
+/// Verifies a client's certificate, if it presents one.
 fn if_any(roots: &Arc<RootCertStore>) -> Arc<dyn ClientCertVerifier> {
     WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider())
         .allow_unauthenticated()
@@ -99,8 +99,8 @@ fn if_any(roots: &Arc<RootCertStore>) -> Arc<dyn ClientCertVerifier> {
         .expect("an identity has an authority")
 }
 
-/// For a host that joins: the server must show the coordinator's certificate under the authority of this fingerprint,
-/// which it shows as well. The host shows none.
+/// Client configuration of a joining host: the server must present the coordinator's certificate under the authority
+/// with this fingerprint, and the authority's certificate. The host presents none.
 pub(crate) fn joining(authority: Fingerprint) -> QuicClientConfig {
     let pinned = PinnedAuthorityVerifier {
         authority,
@@ -117,7 +117,7 @@ pub(crate) fn joining(authority: Fingerprint) -> QuicClientConfig {
     QuicClientConfig::try_from(config).expect("ring offers the cipher suite that QUIC begins with")
 }
 
-/// Trusts one authority, which it knows by its fingerprint alone and learns from the server's chain.
+/// Trusts one authority, known only by its fingerprint and taken from the server's chain.
 #[derive(Debug)]
 struct PinnedAuthorityVerifier {
     authority: Fingerprint,

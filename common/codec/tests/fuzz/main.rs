@@ -1,5 +1,5 @@
-//! Hostile bytes for every message that programs send each other, and for the frames around them. Corpora and engine
-//! are `sluice-fuzz`'s; the first byte of an input says which message the rest is taken for.
+//! Hostile bytes for every message between programs, and for frames. Corpora and engine are those of `sluice-fuzz`; the
+//! first byte of an input selects the message type.
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use serde::Serialize;
@@ -12,11 +12,10 @@ use sluice_common::supervision::{FromSupervisor, MAX_SUPERVISION_FRAME_BYTES, To
 use sluice_common::wire::{Command, FromNode, Hello, HelloReply, LogReply, LogRequest, StreamKind};
 use sluice_fuzz::Fuzz;
 
-/// Decoding takes room for a list before it has read it, up to a bound of serde's; lists lie in lists.
+/// Decoding reserves memory for a list before reading it, up to a limit of serde's; lists may be nested.
 const MEMORY: (usize, usize) = (8 << 20, 1024);
 
-/// What is understood is written within the bound that its reader has, and understood as the same again. What is not is
-/// refused in words that a log can take.
+/// A decoded value must encode within its reader's limit and decode to the same value. Errors must be safe to log.
 fn comes_back<T: Serialize + DeserializeOwned>(bytes: &[u8], max_bytes: usize) {
     match decode::<T>(bytes, max_bytes) {
         Ok(message) => {
@@ -68,10 +67,10 @@ fn messages_of_the_supervisor() {
     });
 }
 
-/// The most that a frame of these tests announces, so that inputs reach it.
+/// Longest frame announced in these tests, so that inputs can reach it.
 const SHORT: usize = 1024;
 
-/// Every message of a stream that comes in pieces of `size`, up to the first that is none.
+/// Every message of a stream that arrives in pieces of `size`, up to the first error.
 fn taken(stream: &[u8], size: usize) -> Vec<Result<LogReply, CodecError>> {
     let mut frames = FrameBuffer::new(SHORT);
     let mut found = Vec::new();

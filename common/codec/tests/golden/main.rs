@@ -1,4 +1,4 @@
-//! Golden bytes: how every message that programs send each other is written, byte for byte.
+//! Golden bytes of every message between programs.
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 mod notation;

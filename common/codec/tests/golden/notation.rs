@@ -1,4 +1,4 @@
-//! How golden bytes are written and checked: hex pairs, texts in single quotes, `#` up to the end of a line for people.
+//! Notation of golden bytes: hex pairs, texts in single quotes, comments from `#` to the end of a line.
 
 use std::fmt::Debug;
 
@@ -6,10 +6,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sluice_codec::{decode, encode};
 
-/// Enough for every message here.
+/// Limit that every message here fits in.
 const MAX: usize = 4096;
 
-/// The bytes that a golden text stands for.
+/// Parses the notation into bytes.
 fn bytes(golden: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for line in golden.lines() {
@@ -36,8 +36,7 @@ fn hex(text: &str) -> Vec<u8> {
     pairs.iter().map(|[high, low]| high << 4 | low).collect()
 }
 
-/// Checks that `value` is written as `golden` and read back from it, and that no shorter and no longer bytes are taken
-/// for it.
+/// Checks that `value` encodes to `golden` and decodes from it, and from no shorter or longer bytes.
 pub(crate) fn check<T>(value: &T, golden: &str)
 where
     T: Serialize + DeserializeOwned + PartialEq + Debug,

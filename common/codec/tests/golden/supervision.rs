@@ -21,7 +21,7 @@ use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 use sluice_common::wire::StopReason;
 
-/// The version that the bytes below belong to.
+/// Protocol version of the bytes below.
 #[test]
 fn golden_bytes_belong_to_this_version() {
     assert_eq!(SUPERVISION_VERSION, 2);
@@ -245,7 +245,7 @@ fn end(process: Option<Process>, exit: Exit) -> ProcessEnd {
     }
 }
 
-/// Never frozen: none before, not now.
+/// Encoded `FrozenTime` of an attempt that was never frozen.
 const NEVER: &str = "0000000000000000 00";
 
 #[test]

@@ -90,7 +90,7 @@ fn joining_and_renewing() {
     check(&refused, "02000000 0200000000000000 'no'");
 }
 
-/// The version that the bytes below belong to.
+/// Protocol version of the bytes below.
 #[test]
 fn golden_bytes_belong_to_this_version() {
     assert_eq!(PROTOCOL_VERSION, 1);
@@ -471,7 +471,7 @@ fn command(order: ToNode) -> Command {
     }
 }
 
-/// Epoch, number and what is answered.
+/// Epoch, number and `last_heard` of an order.
 const HEAD: &str = "0200000000000000 'c1' 0201000000000000 0100000000000000 0200000000000000";
 
 #[test]

@@ -1,10 +1,10 @@
-//! Whom changes of terms touch.
+//! Steps and objects affected by a change.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-/// Somebody uses what a change takes away.
+/// Something that still uses what a change removes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
     schemars(rename = "InUse")
 )]
 pub struct InUseView {
-    /// What of, with the numbers.
+    /// Description of the use, with the numbers.
     pub message: String,
-    /// The steps that use it.
+    /// Steps that use it.
     pub steps: Vec<String>,
 }
 
-/// A step that gives way, and to which.
+/// A preempted step and the step that preempted it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -26,8 +26,8 @@ pub struct InUseView {
     schemars(rename = "Preempted")
 )]
 pub struct PreemptedView {
-    /// Which gives way.
+    /// The step that is preempted.
     pub step: String,
-    /// To which.
+    /// The step that takes its place.
     pub by: String,
 }

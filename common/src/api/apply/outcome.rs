@@ -1,5 +1,4 @@
-//! What came of changes of terms: each with what was there before and is after. Who reads them takes the terms as fields
-//! of whatever name.
+//! Result of applying changes: each object's spec before and after. Readers take the specs as fields of any name.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -16,7 +15,7 @@ use crate::pool::{PolicySpec, PoolSpec, ResourceTable};
 use crate::template::Template;
 use crate::validation::Assertion;
 
-/// What changes of terms mean; made, or only looked at.
+/// Result of applying changes, or of a dry run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -24,21 +23,21 @@ use crate::validation::Assertion;
     schemars(rename = "Applied")
 )]
 pub struct ApplyView<T = SpecView> {
-    /// Whether nothing was changed, and this is what it would mean.
+    /// Whether this is a dry run that changed nothing.
     pub dry_run: bool,
-    /// What came of each change: those to put first, then those to delete, in the order of the call.
+    /// Result of each change: those of `put` first, then those of `delete`, in request order.
     pub changes: Vec<SpecChangeView<T>>,
-    /// Who uses what they take away. Where it is not empty they are made by force alone.
+    /// Users of what the changes remove. If not empty, the changes need `force`.
     pub in_use: Vec<InUseView>,
-    /// Steps that run and that others may make give way now, and could not before.
+    /// Running steps that become preemptible by others through the changes.
     pub exposed: Vec<String>,
-    /// Steps that give way at once.
+    /// Steps that are preempted at once.
     pub preempted: Vec<PreemptedView>,
-    /// Steps that waited and could never start any more.
+    /// Queued steps that can never start after the changes.
     pub rejected: Vec<String>,
 }
 
-/// What came of one change.
+/// Result of one change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -46,66 +45,66 @@ pub struct ApplyView<T = SpecView> {
     schemars(rename = "Change")
 )]
 pub struct SpecChangeView<T = SpecView> {
-    /// What kind of thing it is.
+    /// Kind of the object.
     pub kind: DocumentKind,
-    /// The pool; `None` where it is the cluster, a role or a binding.
+    /// The pool; `null` for the cluster, roles and bindings.
     pub pool: Option<String>,
-    /// Who, where it is a policy.
+    /// The subject, for a policy.
     pub subject: Option<String>,
-    /// Its name, where it is of no pool.
+    /// Name of an object that belongs to no pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its name, where it is a platform.
+    /// Name of a platform.
     #[serde(default)]
     pub platform: Option<String>,
-    /// What came of it.
+    /// Effect of the change.
     pub outcome: ChangeOutcome,
-    /// What was there.
+    /// Spec before the change.
     pub before: Option<T>,
-    /// What is there.
+    /// Spec after the change.
     pub after: Option<T>,
 }
 
-/// Kinds of things that have terms.
+/// Kinds of objects that documents describe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "TermsKind"))]
 #[serde(rename_all = "snake_case")]
 pub enum DocumentKind {
-    /// A pool.
+    /// A pool of hosts.
     Pool,
-    /// The binding of a subject to a pool.
+    /// A subject's policy in a pool.
     Policy,
     /// The cluster as a whole.
     Cluster,
-    /// A document of assertions.
+    /// A set of validation rules.
     Validation,
     /// A platform of a pool.
     Platform,
-    /// A template.
+    /// A template for steps.
     Template,
-    /// What somebody may do.
+    /// A role: a set of access rules.
     Role,
-    /// Who has which roles.
+    /// A binding of members to roles.
     Binding,
 }
 
-/// What came of a change.
+/// Effect of a change on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeOutcome {
-    /// It was not there.
+    /// The object did not exist before.
     Created,
-    /// It is other than it was.
+    /// The object was modified.
     Changed,
-    /// It was so already.
+    /// The object was already as requested.
     Unchanged,
-    /// It is there no longer.
+    /// The object was deleted.
     Deleted,
 }
 
-/// Terms as a change found or left them: the fields of one kind of thing.
+/// An object's spec before or after a change: the fields of its kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(
     feature = "schema",
@@ -114,54 +113,54 @@ pub enum ChangeOutcome {
 )]
 #[serde(untagged)]
 pub enum SpecView {
-    /// Of a pool.
+    /// Spec of a pool.
     Pool {
-        /// Capacity by key, where it is declared.
+        /// Declared capacity by key.
         capacity: ResourceTable,
-        /// The platforms that it declares, where the change lists them.
+        /// Declared platforms, if the change lists them.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         platforms: PlatformSpecs,
-        /// The rest.
+        /// The remaining fields.
         #[serde(flatten)]
         spec: Box<PoolSpec>,
     },
-    /// Of a platform.
+    /// Spec of a platform.
     Platform {
-        /// For people.
+        /// Free text for people.
         description: String,
-        /// The rest.
+        /// The remaining fields.
         #[serde(flatten)]
         spec: PlatformSpec,
     },
-    /// Of a document of assertions.
+    /// Spec of a validation.
     Validation {
-        /// For people.
+        /// Free text for people.
         description: String,
-        /// What it asserts.
+        /// Assertions of the validation.
         assertions: Vec<Assertion>,
     },
-    /// Of a template.
+    /// Spec of a template.
     Template {
-        /// What it says.
+        /// Fields of the template.
         template: Box<Template>,
     },
-    /// Of the cluster.
+    /// Settings of the cluster.
     Cluster {
-        /// Where steps go that name no pool.
+        /// Pools of steps that name no pool.
         default_pool: DefaultPool,
-        /// Where the steps of a subject go that name no pool.
+        /// Per-subject overrides of `default_pool`.
         subjects: BTreeMap<Subject, SubjectSpec>,
     },
-    /// Of a policy.
+    /// Spec of a policy.
     Policy(PolicySpec),
-    /// Of a role.
+    /// Spec of a role.
     Role {
-        /// All of it.
+        /// All fields of the role.
         role: RoleSpec,
     },
-    /// Of a binding.
+    /// Spec of a binding.
     Binding {
-        /// All of it.
+        /// All fields of the binding.
         binding: BindingSpec,
     },
 }

@@ -1,4 +1,4 @@
-//! What a template may hold and what a step may ask of one, by example.
+//! Examples of valid and invalid templates, and of requests that templates allow or refuse.
 
 use super::*;
 use crate::request::StepRequest;
@@ -137,7 +137,7 @@ fn a_step_gets_what_is_allowed_and_handed_on_and_is_told_of_the_rest() {
     for (template, fields) in [
         (shows, r#""workdir":"/home/ann/run""#),
         (shows, r#""env":{"A":"1"}"#),
-        // Its wrapper is told nothing of it, or there is none.
+        // The wrapper does not use the working directory, or there is none.
         (open, r#""workdir":"/""#),
         (
             r#"{"mounts":[{"source":"{{workdir}}"}]}"#,

@@ -1,4 +1,4 @@
-//! What of a template is started, by example.
+//! Examples of what is started from a template.
 
 use super::*;
 use crate::request::StepRequest;
@@ -77,7 +77,7 @@ fn a_template_s_variables_stay_and_the_step_s_own_directory_goes_before_its() {
     let template = r#"{"env":{"A":"{{node}}","B":"{{workdir}}/b"},"workdir":"/scratch/{{node}}","limits":{"core":0,"stack":"8KiB"},
         "hooks":{"before":[{"command":["a","{{numa}}"]},{"name":"n","command":["b"],"timeout":"5s"}]}}"#;
     let found = launched(template, r#"{"command":["x"],"env":{"A":"{{own}}"}}"#);
-    // What the wrapper and the hooks have is the template's, whatever the step brings.
+    // The wrapper and the hooks get the template's value, even if the step sets another.
     let expected = [("A", "n1"), ("B", "{{workdir}}/b")];
     let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
     assert_eq!(found.env, Environment::from(expected));

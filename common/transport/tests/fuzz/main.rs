@@ -1,5 +1,5 @@
-//! Hostile bytes for what strangers show: lines for joining, certificates, and requests for one. Corpora and engine are
-//! `sluice-fuzz`'s.
+//! Hostile bytes from unknown peers: join lines, certificates and signing requests. Corpora and engine are those of
+//! `sluice-fuzz`.
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use data_encoding::BASE64URL_NOPAD;
@@ -17,7 +17,7 @@ fn line_comes_back(text: &str) {
     }
 }
 
-/// A line around these bytes, whose length and checksum are right: chance would not find them.
+/// A line with correct length and checksum around these bytes, which chance would not find.
 fn line_around(body: &[u8]) -> String {
     let whole = digest(&SHA256, body);
     let sum = &whole.as_ref()[..4];

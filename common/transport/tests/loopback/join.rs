@@ -1,4 +1,4 @@
-//! Hosts without a certificate: whom they trust, what they get, and what comes of those who mean no good.
+//! Hosts that join without a certificate: whom they trust, what they get, and how misbehaving ones are handled.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn stranger(site: &Site) -> JoiningPeer {
     }
 }
 
-/// Somebody who keeps to no rules, at the door for joining.
+/// A client of the join protocol that ignores its rules.
 async fn rude(site: &Site) -> (quinn::Connection, JoiningPeer) {
     let client = raw_client(&site.authority, None, JOIN_ALPN);
     let connecting = client.connect(site.listener.local_addr(), "coordinator.sluice");
@@ -164,7 +164,7 @@ async fn a_stranger_gets_few_streams_and_small_frames() {
     assert!(refused.is_err());
     assert!(open.len() <= 8, "{} streams", open.len());
 
-    // 4 GiB - 1 are announced; not one of them is waited for.
+    // Announces 4 GiB - 1; the listener must not wait for them.
     let (send, _receive) = &mut open[0];
     send.write_all(&[0xff; 4]).await.unwrap();
     let (_writer, mut reader) = soon(coordinator.accept()).await.unwrap();

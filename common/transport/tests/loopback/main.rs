@@ -1,4 +1,4 @@
-//! Real links over the loopback interface: who is let in, who is not and what they are told, and what streams carry.
+//! Real links over the loopback interface: admission, refusals and their messages, and streams.
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 mod join;

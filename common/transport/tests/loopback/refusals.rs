@@ -1,4 +1,4 @@
-//! Who is not let in, and what both ends say about it.
+//! Peers that are refused, and the errors at both ends.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use sluice_transport::{Authority, Dialer, Identity, IssuedCertificate, Listener,
 
 use crate::site::{Forge, LOOPBACK, Site, chain, files, identity, raw_client, raw_server, soon};
 
-/// Dials and takes at once: what the agent says and what the coordinator says, neither of whom has a link.
+/// Dials and accepts at the same time, and returns the errors of both ends.
 async fn both_say(site: &Site, dialer: &Dialer) -> (String, String) {
     let address = site.address();
     let (dialled, accepted) = tokio::join!(soon(dialer.dial(&address)), site.accepted());
@@ -18,7 +18,7 @@ async fn both_say(site: &Site, dialer: &Dialer) -> (String, String) {
 async fn a_node_of_another_authority_is_refused() {
     let site = Site::new();
     let other = Authority::create("c2").unwrap();
-    // Of the same cluster by its own word, so that the authority alone is what is refused.
+    // Claims the same cluster, so that only the authority differs.
     let other = other.with_cluster(sluice_common::id::ClusterId::new("c1").unwrap());
     let issued = other.issue_node("gpu-7").unwrap();
     let dialer = Dialer::new(&identity(&[&other, &site.authority], &issued)).unwrap();
@@ -70,7 +70,7 @@ async fn another_protocol_is_refused() {
     assert!(matches!(accepted, Err(TransportError::Handshake { .. })));
 }
 
-/// What an agent says that dials a server with this certificate.
+/// Error of an agent that dials a server with this certificate.
 async fn dialled_into(authority: &Authority, certificate: &IssuedCertificate) -> String {
     let server = raw_server(certificate);
     let node = authority.issue_node("gpu-7").unwrap();

@@ -1,4 +1,4 @@
-//! What the tests need of a cluster: authorities, identities, a listener, a link, raw endpoints that misbehave.
+//! Fixtures: authorities, identities, a listener, a link, and raw endpoints that misbehave.
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,17 +18,17 @@ use tempfile::TempDir;
 
 pub(crate) const LOOPBACK: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-/// For what happens within milliseconds unless something is broken.
+/// Deadline for operations that take milliseconds unless something is broken.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Awaits `future` and fails the test where that takes too long.
+/// Awaits `future` and fails the test if that takes too long.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future)
         .await
         .expect("this should not take long")
 }
 
-/// An error and its causes in one line, as daemons log it.
+/// Formats an error with its causes on one line, as daemons log it.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -39,7 +39,7 @@ pub(crate) fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// Writes an identity's files and gives their paths.
+/// Writes an identity's files and returns their paths.
 pub(crate) fn files(dir: &Path, trusted: &[&Authority], issued: &IssuedCertificate) -> TlsFiles {
     let files = TlsFiles {
         ca: dir.join("ca.pem"),
@@ -84,13 +84,13 @@ impl Site {
         Dialer::new(&identity(&[&self.authority], &issued)).unwrap()
     }
 
-    /// Takes the next who dials, to the end of the handshake.
+    /// Accepts the next connection and finishes its handshake.
     pub(crate) async fn accepted(&self) -> Result<Connection, TransportError> {
         let handshake = soon(self.listener.accept()).await.unwrap();
         soon(handshake.finish()).await
     }
 
-    /// What a client that keeps to no rules gets, and what comes of it here.
+    /// Results at both ends if a client that ignores the rules connects.
     pub(crate) async fn raw_link(
         &self,
         client: &quinn::Endpoint,
@@ -104,7 +104,7 @@ impl Site {
         tokio::join!(soon(connecting), self.accepted())
     }
 
-    /// Both ends of a link: the agent's and the coordinator's.
+    /// Establishes a link and returns both ends: the agent's and the coordinator's.
     pub(crate) async fn link(&self) -> Link {
         let dialer = self.dialer("gpu-7");
         let address = self.address();
@@ -124,7 +124,7 @@ pub(crate) struct Link {
     _dialer: Dialer,
 }
 
-/// A certificate made outside of [`Authority`]'s rules, under an authority of its own.
+/// Makes certificates that violate [`Authority`]'s rules, under an authority of its own.
 pub(crate) struct Forge {
     pub(crate) dir: TempDir,
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
@@ -178,7 +178,7 @@ fn key(issued: &IssuedCertificate) -> PrivateKeyDer<'static> {
     PrivateKeyDer::from_pem_slice(issued.key_pem.as_bytes()).unwrap()
 }
 
-/// A client that shows this certificate, or none, and speaks this protocol.
+/// A client with this certificate, or none, that speaks this protocol.
 pub(crate) fn raw_client(
     authority: &Authority,
     issued: Option<&IssuedCertificate>,
@@ -201,12 +201,12 @@ pub(crate) fn raw_client(
     endpoint
 }
 
-/// A server that shows this certificate, asks for none, and takes whoever comes.
+/// A server with this certificate that asks for none and accepts everyone.
 pub(crate) fn raw_server(issued: &IssuedCertificate) -> quinn::Endpoint {
     raw_server_for(issued, &[], b"sluice/1")
 }
 
-/// The same for this protocol, with these certificates behind its own.
+/// Like [`raw_server`], for this protocol and with these intermediate certificates.
 pub(crate) fn raw_server_for(
     issued: &IssuedCertificate,
     behind: &[String],

@@ -1,4 +1,4 @@
-//! What streams carry between verified peers, and how they end.
+//! Streams between verified peers, and their ends.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use sluice_transport::{
 
 use crate::site::{LOOPBACK, Link, Site, chain, identity, raw_client, soon};
 
-/// A stream that the agent opened: its writer there, its reader at the coordinator, after one message has passed.
+/// A stream opened by the agent, after one message has passed: its writer, and its reader at the coordinator.
 async fn one_way(link: &Link) -> (FrameWriter, FrameReader) {
     let (mut writer, _) = link.agent.open().await.unwrap();
     writer.send(&0u32).await.unwrap();
@@ -292,7 +292,7 @@ async fn a_close_tells_why_and_delivered_comes_first() {
     );
 }
 
-/// Its links do not have to fall silent for the idle limit first.
+/// Old links must end before the idle limit.
 #[test]
 fn a_coordinator_that_died_and_came_back_ends_its_old_links_with_the_next_word() {
     let agent_side = tokio::runtime::Runtime::new().unwrap();
@@ -313,11 +313,11 @@ fn a_coordinator_that_died_and_came_back_ends_its_old_links_with_the_next_word()
         let dialer = Dialer::new(&node).unwrap();
         soon(dialer.dial(&address.to_string())).await.unwrap()
     });
-    // Like a death: no word reaches the agent.
+    // Stops without telling the agent, as a crash would.
     first_life.shutdown_timeout(std::time::Duration::from_secs(10));
     let _listener = second_life.block_on(async { Listener::bind(address, &coordinator).unwrap() });
     let why = agent_side.block_on(async {
-        // A word may be the transport's own (an acknowledgement), and come before ours.
+        // A packet of the transport's own, such as an acknowledgement, may come before ours.
         if let Ok((mut writer, _reader)) = link.open().await {
             let _outcome = writer.send(&7_u64).await;
         }
@@ -367,7 +367,7 @@ async fn an_agent_may_not_open_streams_without_end() {
     tokio::select! {
         biased;
         () = opened => {}
-        // Credit for more streams would have come with the acknowledgement of this.
+        // Credit for more streams would come with the acknowledgement of this one.
         () = async { soon(connection.accept_uni()).await.unwrap(); } => {}
     }
     assert_eq!(open.len(), 8);
