@@ -230,7 +230,7 @@ impl Scheduler {
 
     /// The nomination that a head needs before a request behind it moves: of resources that are being released, or
     /// else of those that are free when other runs have ended. An existing nomination stays unless the head could
-    /// start sooner elsewhere.
+    /// start sooner elsewhere, or awaits more than it would elsewhere.
     fn nominate_head(
         &self,
         head: BlockedHead<'_>,
@@ -246,15 +246,14 @@ impl Scheduler {
         if existing.is_some_and(|existing| self.awaits_only_releasing(existing)) {
             return None;
         }
-        match (releasing, existing) {
-            (Some(releasing), _) => Some(Decision::Nominate {
+        match releasing {
+            Some(releasing) => Some(Decision::Nominate {
                 step: request.step.clone(),
                 nomination: releasing,
                 victims: BTreeSet::new(),
                 frozen: BTreeSet::new(),
             }),
-            (None, Some(_)) => None,
-            (None, None) => self.await_ends(name, pool, request),
+            None => self.await_ends(name, pool, request, existing),
         }
     }
 
@@ -273,13 +272,23 @@ impl Scheduler {
             })
     }
 
-    /// Nominates a head for which no preemption helps.
-    fn await_ends(&self, name: &PoolName, pool: &Pool, request: &Request) -> Option<Decision> {
+    /// Nominates a head for which no preemption helps; `None` if it has a nomination that awaits as little.
+    fn await_ends(
+        &self,
+        name: &PoolName,
+        pool: &Pool,
+        request: &Request,
+        existing: Option<&Nomination>,
+    ) -> Option<Decision> {
         let in_pool = RequestInPool::new(self, pool, request)?;
         let reservations = in_pool.reserved_in_full();
+        let less_than = existing.map(|existing| {
+            let in_pool = in_pool.on_platform(existing.platform.as_ref());
+            ends::to_come_free(in_pool, &reservations, existing)
+        });
         let mut platforms_of = in_pool.each_platform();
         let (platform, ends) = platforms_of.find_map(|in_pool| {
-            let ends = ends::await_ends(in_pool, &reservations)?;
+            let ends = ends::await_ends(in_pool, &reservations, less_than)?;
             Some((in_pool.platform, ends))
         })?;
         Some(Decision::Nominate {

@@ -44,6 +44,12 @@ impl HostRanking {
             .filter(move |(_, units)| units.cover(request))
     }
 
+    /// All hosts, those with the most GPUs first, then those with the most cores.
+    pub(crate) fn largest_first(&self) -> impl Iterator<Item = (&NodeName, HostResources)> {
+        let hosts = self.0.values().rev().flatten();
+        hosts.map(|(node, units)| (node, *units))
+    }
+
     /// The host accepted by `counts` that lacks least of `request`: fewest GPUs, then least of each other resource,
     /// then by name. Goes through all hosts, so it is for messages only.
     pub(crate) fn closest(

@@ -80,6 +80,11 @@ impl HostResources {
         self.zip(other, u64::saturating_sub)
     }
 
+    /// The amounts of those resources of which some is missing.
+    pub(crate) fn where_missing(self, missing: Self) -> Self {
+        self.zip(missing, |have, missing| if missing > 0 { have } else { 0 })
+    }
+
     fn zip(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
         Self(core::array::from_fn(|i| f(self.0[i], other.0[i])))
     }

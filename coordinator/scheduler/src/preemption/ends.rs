@@ -1,122 +1,318 @@
-//! Finds where the head of a pool waits if preemption does not help: the hosts on which the fewest runs must end
-//! before it fits. The oldest runs are awaited first, because they are likely to end first. Whether they are
-//! preemptible does not matter.
+//! Finds where the head of a pool waits if preemption does not help: the hosts on which the fewest resources have to
+//! come free before it fits, GPUs first. The awaited runs end by themselves, so whether they are preemptible does not
+//! matter. Nor does their age: run times are heavy-tailed, so a run that has lasted long is not about to end.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::cell::OnceCell;
+use core::cmp::Reverse;
 
 use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::time::Time;
 
+use crate::model::nomination::Nomination;
 use crate::model::request::Run;
 use crate::model::reservations::Reservations;
+use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
-use crate::preemption::what_if::WhatIf;
+use crate::preemption::what_if::{Shortage, WhatIf};
+
+/// Number of missing GPUs on a host up to which the smallest set of runs is found exactly.
+const EXACT_GPUS: usize = 64;
+/// Number of hosts that are compared at most, which bounds what one decision costs in a large pool.
+const LOOK: usize = 128;
 
 /// Hosts, and the runs whose end there lets a request start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AwaitedEnds {
     pub(crate) hosts: Vec<NodeName>,
     pub(crate) awaits: BTreeSet<AttemptId>,
+    pub(crate) units: ToComeFree,
 }
 
-type RunByAge<'a> = (Time, &'a AttemptId, &'a Run);
+/// What runs hold of the resources that a request is short of: on its hosts, then in its pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ToComeFree {
+    on_hosts: HostResources,
+    of_pool: u64,
+}
+
+/// GPUs, then thousandths of a core.
+type Main = (u64, u64);
+
+impl ToComeFree {
+    /// The resources by which hosts are ranked.
+    fn main(self) -> Main {
+        (self.on_hosts.gpus(), self.on_hosts.mcpu())
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            on_hosts: self.on_hosts.plus(other.on_hosts),
+            of_pool: self.of_pool.saturating_add(other.of_pool),
+        }
+    }
+}
+
+type Named<'a> = (&'a AttemptId, &'a Run);
 
 /// Chooses the hosts on which a request should wait, beyond `reservations`; `None` if no schedulable host could hold
-/// it even when empty.
+/// it even when empty, or if everywhere at least `less_than` has to come free.
 pub(crate) fn await_ends(
     in_pool: RequestInPool<'_>,
     reservations: &Reservations,
+    less_than: Option<ToComeFree>,
 ) -> Option<AwaitedEnds> {
+    let search = Search {
+        in_pool,
+        of_pool: OnceCell::new(),
+    };
+    if less_than.is_some_and(|most| search.at_least() >= most.main()) {
+        return None;
+    }
     let mut what_if = WhatIf::new(in_pool, reservations);
-    let mut hosts: Vec<NodeName> = Vec::new();
-    let mut awaits: BTreeSet<AttemptId> = BTreeSet::new();
-    while hosts.len() < in_pool.request.hosts as usize {
-        let (host, runs) = nearest_host(in_pool, &what_if, &hosts)?;
-        for (_, id, run) in &runs {
+    let mut ends = AwaitedEnds {
+        hosts: Vec::new(),
+        awaits: BTreeSet::new(),
+        units: ToComeFree::default(),
+    };
+    while ends.hosts.len() < in_pool.request.hosts as usize {
+        let next = search.nearest_host(&what_if, &ends.hosts)?;
+        for (id, run) in &next.runs {
             what_if.remove(id, run);
         }
-        awaits.extend(runs.into_iter().map(|(_, id, _)| id.clone()));
-        hosts.push(host);
+        ends.awaits
+            .extend(next.runs.iter().map(|(id, _)| (*id).clone()));
+        ends.units = ends.units.plus(next.units);
+        ends.hosts.push(next.host);
     }
-    Some(AwaitedEnds { hosts, awaits })
+    Some(ends).filter(|ends| less_than.is_none_or(|most| ends.units < most))
 }
 
-fn nearest_host<'a>(
-    in_pool: RequestInPool<'a>,
-    base: &WhatIf<'a>,
-    hosts: &[NodeName],
-) -> Option<(NodeName, Vec<RunByAge<'a>>)> {
-    let large = in_pool.covering(&in_pool.host_index().by_usable);
-    let large = large.filter(|(node, _)| !hosts.contains(node));
-    let options = large.filter_map(|(node, _)| {
-        let with: Vec<NodeName> = hosts.iter().chain([node]).cloned().collect();
-        let runs = runs_to_end(in_pool, base.clone(), node, &with)?;
-        Some((runs.len(), node.clone(), runs))
+/// What still has to come free before a nominated request starts.
+pub(crate) fn to_come_free(
+    in_pool: RequestInPool<'_>,
+    reservations: &Reservations,
+    nomination: &Nomination,
+) -> ToComeFree {
+    let shortage = WhatIf::new(in_pool, reservations).shortage(&nomination.hosts);
+    let runs = nomination.awaits.iter();
+    let runs = runs.filter_map(|id| Some((id, in_pool.scheduler.run(id)?)));
+    units_of(in_pool, &shortage, runs)
+}
+
+/// Adds up what runs hold of the resources that are short.
+fn units_of<'a>(
+    in_pool: RequestInPool<'_>,
+    shortage: &Shortage<'_>,
+    runs: impl Iterator<Item = Named<'a>>,
+) -> ToComeFree {
+    let sum = runs.map(|(id, run)| {
+        let on_hosts = shortage
+            .on_hosts()
+            .filter(|(node, _)| run.holding.contains(*node));
+        let on_hosts = on_hosts.map(|(node, missing)| {
+            let back = in_pool.released_for(node, id, run.each());
+            back.where_missing(missing)
+        });
+        let of_pool = shortage.of_pool().map(|key| run.demand().get(key));
+        ToComeFree {
+            on_hosts: on_hosts.fold(HostResources::default(), HostResources::plus),
+            of_pool: of_pool.fold(0, u64::saturating_add),
+        }
     });
-    let best = options.min_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-    best.map(|(_, node, runs)| (node, runs))
+    sum.fold(ToComeFree::default(), ToComeFree::plus)
 }
 
-/// The runs that must end before the request fits on `hosts`, of which `node` is the last.
-fn runs_to_end<'a>(
+/// A host, and the runs that have to end before a request fits there.
+struct Near<'a> {
+    units: ToComeFree,
+    host: NodeName,
+    runs: Vec<Named<'a>>,
+}
+
+impl Near<'_> {
+    /// The least is best: few resources, then few runs, then young ones.
+    fn order(&self) -> (ToComeFree, usize, Reverse<Option<Time>>, &NodeName) {
+        let start_times = self.runs.iter().map(|(_, run)| run.start_time());
+        (
+            self.units,
+            self.runs.len(),
+            Reverse(start_times.min()),
+            &self.host,
+        )
+    }
+}
+
+struct Search<'a> {
     in_pool: RequestInPool<'a>,
-    mut what_if: WhatIf<'a>,
+    /// Runs of the pool, the youngest first; looked up if a declared resource of the pool is short.
+    of_pool: OnceCell<Vec<Named<'a>>>,
+}
+
+impl<'a> Search<'a> {
+    /// Schedulable hosts that are large enough, with the GPUs and cores that are missing there at least, the fewest
+    /// first.
+    fn hosts(&self) -> impl Iterator<Item = (&'a NodeName, Main)> {
+        let Self { in_pool, .. } = self;
+        let hosts = in_pool.host_index().by_free.largest_first();
+        let large = hosts.filter(|(node, _)| in_pool.could_hold(core::slice::from_ref(*node)));
+        large.map(|(node, free)| {
+            let missing = in_pool.request.each.less(free);
+            (node, (missing.gpus(), missing.mcpu()))
+        })
+    }
+
+    /// A lower bound of what has to come free on as many hosts as the request needs.
+    fn at_least(&self) -> Main {
+        let hosts = self.hosts().take(self.in_pool.request.hosts as usize);
+        hosts.fold((0, 0), |sum, (_, missing)| {
+            let gpus = missing.0.saturating_add(sum.0);
+            (gpus, missing.1.saturating_add(sum.1))
+        })
+    }
+
+    /// The nearest host beside those that are chosen already. Hosts on which little is missing come first, so the search
+    /// ends when no other host could be nearer.
+    fn nearest_host(&self, base: &WhatIf<'a>, chosen: &[NodeName]) -> Option<Near<'a>> {
+        let mut best: Option<Near<'a>> = None;
+        let others = self.hosts().filter(|(node, _)| !chosen.contains(node));
+        for (looked_at, (node, missing)) in others.enumerate() {
+            let is_done = |best: &Near<'_>| missing >= best.units.main() || looked_at >= LOOK;
+            if best.as_ref().is_some_and(is_done) {
+                break;
+            }
+            let with: Vec<NodeName> = chosen.iter().chain([node]).cloned().collect();
+            let Some(near) = self.near(base, node, &with) else {
+                continue;
+            };
+            if best.as_ref().is_none_or(|best| near.order() < best.order()) {
+                best = Some(near);
+            }
+        }
+        best
+    }
+
+    /// The smallest set of runs that must end before the request fits on `hosts`, of which `node` is the last.
+    fn near(&self, base: &WhatIf<'a>, node: &NodeName, hosts: &[NodeName]) -> Option<Near<'a>> {
+        let in_pool = self.in_pool;
+        let shortage = base.shortage(hosts);
+        let here = self.youngest_first(&in_pool.pool.hosts().get(node)?.runs);
+        let exact = smallest_set(in_pool, node, shortage.gpus_on(node), &here);
+        let mut by_size = here;
+        by_size.sort_by_cached_key(|it| units_of(in_pool, &shortage, [*it].into_iter()));
+        let sets = [exact, Some(by_size)].into_iter().flatten();
+        let near = sets.filter_map(|runs| {
+            let runs = self.runs_to_end(base.clone(), hosts, runs)?;
+            let units = units_of(in_pool, &shortage, runs.iter().copied());
+            let host = node.clone();
+            Some(Near { units, host, runs })
+        });
+        near.min_by(|a, b| a.order().cmp(&b.order()))
+    }
+
+    /// Takes runs of `here`, then of the whole pool, until the request fits, and drops those that are not needed, the last
+    /// first.
+    fn runs_to_end(
+        &self,
+        mut what_if: WhatIf<'a>,
+        hosts: &[NodeName],
+        here: Vec<Named<'a>>,
+    ) -> Option<Vec<Named<'a>>> {
+        let mut taken = Vec::new();
+        let mut here = here.into_iter();
+        let mut others = None;
+        loop {
+            let shortage = what_if.shortage(hosts);
+            if shortage.is_none() {
+                break;
+            }
+            let next = here.next().or_else(|| {
+                let others = others.get_or_insert_with(|| self.runs_of_pool().iter().copied());
+                others.next()
+            });
+            let (id, run) = next?;
+            if !what_if.is_removed(id) && shortage.is_helped_by(&what_if, false, id, run) {
+                what_if.remove(id, run);
+                taken.push((id, run));
+            }
+        }
+        drop_unneeded(&mut what_if, hosts, &mut taken);
+        Some(taken)
+    }
+
+    fn runs_of_pool(&self) -> &[Named<'a>] {
+        self.of_pool.get_or_init(|| {
+            let by_start = self.in_pool.pool.by_start.values().rev().flatten();
+            let runs = by_start.filter_map(|id| Some((id, self.in_pool.scheduler.run(id)?)));
+            runs.collect()
+        })
+    }
+
+    fn youngest_first(&self, ids: &'a BTreeSet<AttemptId>) -> Vec<Named<'a>> {
+        let RequestInPool {
+            pool, scheduler, ..
+        } = self.in_pool;
+        // A host may hold runs that another pool granted before the host moved here; they release nothing to this pool.
+        let granted_here = |id: &AttemptId, run: &Run| {
+            let account = pool.account(&run.request.subject);
+            account.is_some_and(|account| account.runs.contains(id))
+        };
+        let runs = ids.iter().filter_map(|id| Some((id, scheduler.run(id)?)));
+        let mut runs: Vec<Named<'a>> = runs.filter(|(id, run)| granted_here(id, run)).collect();
+        runs.sort_unstable_by_key(|(id, run)| (Reverse(run.start_time()), *id));
+        runs
+    }
+}
+
+/// Finds the runs on a host that hold the fewest GPUs of all sets that hold the missing number, and of these sets the one
+/// with the fewest runs; `None` if no GPU is missing, if all runs together hold too few, or if too many are missing.
+fn smallest_set<'a>(
+    in_pool: RequestInPool<'a>,
     node: &NodeName,
-    hosts: &[NodeName],
-) -> Option<Vec<RunByAge<'a>>> {
-    let mut taken = Vec::new();
-    let host = in_pool.pool.hosts().get(node)?;
-    let here = oldest_first(in_pool, host.runs.iter());
-    let others = in_pool.pool.by_start.iter();
-    let others = others.flat_map(|(start_time, ids)| ids.iter().map(move |id| (*start_time, id)));
-    let others =
-        others.filter_map(|(start_time, id)| Some((start_time, id, in_pool.scheduler.run(id)?)));
-    let mut sources = here.into_iter().chain(others);
-    loop {
-        let shortage = what_if.shortage(hosts);
-        if shortage.is_none() {
-            break;
-        }
-        let next = sources.next()?;
-        if !what_if.is_removed(next.1) && shortage.is_helped_by(&what_if, false, next.1, next.2) {
-            what_if.remove(next.1, next.2);
-            taken.push(next);
+    missing: u64,
+    runs: &[Named<'a>],
+) -> Option<Vec<Named<'a>>> {
+    let missing = usize::try_from(missing)
+        .ok()
+        .filter(|n| (1..=EXACT_GPUS).contains(n))?;
+    let held = runs
+        .iter()
+        .map(|(id, run)| in_pool.released_for(node, id, run.each()).gpus());
+    let held: Vec<usize> = held
+        .map(|gpus| usize::try_from(gpus).unwrap_or(usize::MAX))
+        .collect();
+    // For each number of GPUs the fewest runs that hold exactly that many, as indexes into `runs`.
+    let most = missing.saturating_add(held.iter().copied().filter(|n| *n <= EXACT_GPUS).max()?);
+    let mut sets: Vec<Option<Vec<usize>>> = Vec::from([Some(Vec::new())]);
+    sets.resize(most, None);
+    for (place, gpus) in held.into_iter().enumerate().filter(|(_, gpus)| *gpus > 0) {
+        for sum in (0..most.saturating_sub(gpus)).rev() {
+            let Some(set) = sets[sum].as_ref().filter(|_| sum < missing) else {
+                continue;
+            };
+            let known = &sets[sum + gpus];
+            if known
+                .as_ref()
+                .is_none_or(|known| set.len() + 1 < known.len())
+            {
+                let with = set.iter().copied().chain([place]).collect();
+                sets[sum + gpus] = Some(with);
+            }
         }
     }
-    drop_unneeded(&mut what_if, hosts, &mut taken);
-    Some(taken)
+    let best = sets.into_iter().skip(missing).flatten().next()?;
+    Some(best.into_iter().map(|place| runs[place]).collect())
 }
 
-fn oldest_first<'a>(
-    in_pool: RequestInPool<'a>,
-    ids: impl Iterator<Item = &'a AttemptId>,
-) -> Vec<RunByAge<'a>> {
-    // A host may hold runs that another pool granted before the host moved here; they release nothing to this pool.
-    let granted_here = |id: &&AttemptId, run: &Run| {
-        let account = in_pool.pool.account(&run.request.subject);
-        account.is_some_and(|account| account.runs.contains(*id))
-    };
-    let runs = ids.filter_map(|id| {
-        let run = in_pool
-            .scheduler
-            .run(id)
-            .filter(|run| granted_here(&id, run))?;
-        Some((run.start_time(), id, run))
-    });
-    let mut runs: Vec<RunByAge<'a>> = runs.collect();
-    runs.sort_unstable_by_key(|(start_time, id, _)| (*start_time, *id));
-    runs
-}
-
-/// Drops runs that need not be awaited, the youngest first.
-fn drop_unneeded<'a>(what_if: &mut WhatIf<'a>, hosts: &[NodeName], taken: &mut Vec<RunByAge<'a>>) {
+/// Drops runs that need not be awaited, the last first.
+fn drop_unneeded<'a>(what_if: &mut WhatIf<'a>, hosts: &[NodeName], taken: &mut Vec<Named<'a>>) {
     let mut needed = Vec::new();
-    while let Some(run) = taken.pop() {
-        what_if.restore(run.1);
+    while let Some((id, run)) = taken.pop() {
+        what_if.restore(id);
         if !what_if.shortage(hosts).is_none() {
-            what_if.remove(run.1, run.2);
-            needed.push(run);
+            what_if.remove(id, run);
+            needed.push((id, run));
         }
     }
     needed.reverse();

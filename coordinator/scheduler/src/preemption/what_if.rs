@@ -442,6 +442,22 @@ impl Shortage<'_> {
         self.hosts.is_empty() && self.pool.is_empty() && self.limit.is_empty()
     }
 
+    /// What is missing on each host that is too full.
+    pub(crate) fn on_hosts(&self) -> impl Iterator<Item = (&NodeName, HostResources)> {
+        self.hosts.iter().map(|(node, missing)| (node, *missing))
+    }
+
+    /// Number of GPUs that are missing on a host.
+    pub(crate) fn gpus_on(&self, node: &NodeName) -> u64 {
+        let mut hosts = self.on_hosts().filter(|(name, _)| *name == node);
+        hosts.next().map_or(0, |(_, missing)| missing.gpus())
+    }
+
+    /// The declared resources of the pool that are short.
+    pub(crate) fn of_pool(&self) -> impl Iterator<Item = &str> {
+        self.pool.iter().copied()
+    }
+
     /// Whether only host resources are short.
     pub(crate) fn is_only_of_hosts(&self) -> bool {
         self.pool.is_empty() && self.limit.is_empty()

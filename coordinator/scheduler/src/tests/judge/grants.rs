@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId};
 
-use super::amounts::OF_HOSTS;
+use super::amounts::{GPU, OF_HOSTS};
 use super::facts::{JudgedReservations, RemovedRuns};
 use super::{Judge, JudgedRequest, RuleResult, rule};
 use crate::Nomination;
@@ -344,7 +344,65 @@ impl Judge {
         self.gang_is_on_distinct_hosts(ask, &nomination.pool, &nomination.hosts)?;
         self.only_the_head_is_nominated(ask, &nomination.pool)?;
         self.nominated_hosts_could_hold_it(ask, nomination)?;
+        self.head_awaits_the_fewest_gpus(ask, nomination)?;
         self.what_can_start_is_not_nominated(ask, &nomination.pool)
+    }
+
+    /// "If another set (host) needs strictly fewer units to come free than the present one, the nomination moves there":
+    /// asked of one host at a time on which GPUs alone are short, and if nobody else is promised anything.
+    fn head_awaits_the_fewest_gpus(
+        &self,
+        ask: &JudgedRequest,
+        nomination: &Nomination,
+    ) -> RuleResult {
+        let Nomination { pool, .. } = nomination;
+        let nothing = (RemovedRuns::new(), JudgedReservations::default());
+        let mut nominations = self.nominations.values();
+        let reserved = nominations.any(|other| other.firm && other.pool == *pool);
+        let mut awaited = nomination.awaits.iter().filter_map(|id| self.runs.get(id));
+        let is_released = awaited.all(|run| run.stopping);
+        if reserved || is_released || ask.nodes > 1 || ask.frozen_run.is_some() {
+            return Ok(());
+        }
+        if self
+            .short_in_pool(pool, ask, &nothing.0, &nothing.1)
+            .next()
+            .is_some()
+        {
+            return Ok(());
+        }
+        let held = |node: &NodeName, only: Option<&RemovedRuns>| -> Vec<u64> {
+            let runs = self.runs_of(pool).filter(|(id, run)| {
+                run.holding.contains(node) && only.is_none_or(|only| only.contains(*id))
+            });
+            runs.map(|(_, run)| run.each()[GPU]).collect()
+        };
+        let awaited: u64 = held(&nomination.hosts[0], Some(&nomination.awaits))
+            .iter()
+            .sum();
+        for hosts in self.choices(pool, ask) {
+            let node = &hosts[0];
+            let free = self.free_on(node, &nothing.0);
+            if (0..OF_HOSTS).any(|key| key != GPU && ask.each[key] > free[key]) {
+                continue;
+            }
+            let missing = ask.each[GPU].saturating_sub(free[GPU]);
+            let sums = held(node, None)
+                .iter()
+                .fold(BTreeSet::from([0]), |sums, gpus| {
+                    let with: Vec<u64> = sums.iter().map(|sum| sum + gpus).collect();
+                    sums.into_iter().chain(with).collect()
+                });
+            let least = sums.range(missing..).next().copied();
+            let fewer = least.filter(|least| *least < awaited);
+            rule("head_awaits_the_fewest_gpus", fewer.is_none(), || {
+                format!(
+                    "{} awaits {awaited} by {nomination:?}, {fewer:?} on {node}",
+                    ask.step
+                )
+            })?;
+        }
+        Ok(())
     }
 
     /// "A head that cannot be granted is nominated": nobody goes before it who is not nominated or waits for his own.
