@@ -196,10 +196,11 @@ fn inventory(state_dir: &Path, reserve: &Reserve, driver: &DriverThread) -> Inve
     cpu::detect(&mut inventory, &mut notes);
     memory::detect(&mut inventory, &mut notes);
     storage::detect(state_dir, &mut inventory, &mut notes);
-    inventory.capabilities = sluice_cgroups::offer::offered(Path::new("/")).unwrap_or_else(|e| {
-        notes.add(format!("control groups cannot be looked for: {e}"));
-        sluice_cgroups::offer::least()
-    });
+    inventory.capabilities = sluice_cgroups::capabilities::detect_capabilities(Path::new("/"))
+        .unwrap_or_else(|e| {
+            notes.add(format!("control groups cannot be looked for: {e}"));
+            sluice_cgroups::capabilities::minimum_capabilities()
+        });
     let Report {
         driver: version,
         cuda,

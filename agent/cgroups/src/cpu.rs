@@ -1,26 +1,26 @@
-//! Processor time: how much a group gets of it, and how much it has used.
+//! Processor time: the limits of a control group, and how much it has used.
 
 use std::path::Path;
 
 use sluice_common::processors::CpuMode;
 
 use crate::file;
-use crate::setting::{Bounds, Setting};
+use crate::setting::{GroupLimits, Setting};
 
-/// Over how long the kernel counts processor time, in microseconds: its own default.
+/// Period over which the kernel enforces the quota, in microseconds. The kernel's default.
 const PERIOD_US: u64 = 100_000;
-/// The least quota that the kernel takes for a period.
-const LEAST_QUOTA_US: u64 = 1_000;
-const MCPU_A_CORE: u64 = 1_000;
-/// What a group of version 2 has at first.
+/// Smallest quota that the kernel accepts for a period, in microseconds.
+const MIN_QUOTA_US: u64 = 1_000;
+const MCPU_PER_CORE: u64 = 1_000;
+/// Default `cpu.weight` of a group of version 2.
 const DEFAULT_WEIGHT: u64 = 100;
-/// What a group of version 1 has at first.
+/// Default `cpu.shares` of a group of version 1.
 const DEFAULT_SHARES: u64 = 1_024;
 
-const NANOS_A_MICRO: u64 = 1_000;
+const NANOS_PER_MICRO: u64 = 1_000;
 
-/// For a group of version 2.
-pub(crate) fn unified(bounds: &Bounds) -> Vec<Setting> {
+/// Settings for a group of version 2.
+pub(crate) fn unified(bounds: &GroupLimits) -> Vec<Setting> {
     let Some(mcpu) = bounds.limits.mcpu else {
         return Vec::new();
     };
@@ -35,8 +35,8 @@ pub(crate) fn unified(bounds: &Bounds) -> Vec<Setting> {
     }
 }
 
-/// For a group of version 1.
-pub(crate) fn legacy(bounds: &Bounds) -> Vec<Setting> {
+/// Settings for a group of version 1.
+pub(crate) fn legacy(bounds: &GroupLimits) -> Vec<Setting> {
     let Some(mcpu) = bounds.limits.mcpu else {
         return Vec::new();
     };
@@ -51,29 +51,30 @@ pub(crate) fn legacy(bounds: &Bounds) -> Vec<Setting> {
     }
 }
 
-/// What a group of version 2 has used, in microseconds: counted in every one, with or without the controller.
+/// Processor time used by a group of version 2, in microseconds. The kernel counts it even if the controller
+/// is off.
 pub(crate) fn used_unified(group: &Path) -> Option<u64> {
-    file::keyed(&group.join("cpu.stat"), "usage_usec")
+    file::keyed_number(&group.join("cpu.stat"), "usage_usec")
 }
 
-/// The same of a group of version 1 that counts.
+/// Processor time used by a group of version 1 of the `cpuacct` controller, in microseconds.
 pub(crate) fn used_legacy(group: &Path) -> Option<u64> {
-    file::number(&group.join("cpuacct.usage")).map(|nanos| nanos / NANOS_A_MICRO)
+    file::number(&group.join("cpuacct.usage")).map(|nanos| nanos / NANOS_PER_MICRO)
 }
 
-/// Of version 2: one core is worth what a group has that nobody gave anything, so that steps are to the host's other
-/// groups as cores are.
+/// The `cpu.weight` of version 2. One core has the default weight of a group, so steps compete with other
+/// groups of the host by their number of cores.
 fn weight(mcpu: u64) -> u64 {
-    (mcpu.saturating_mul(DEFAULT_WEIGHT) / MCPU_A_CORE).clamp(1, 10_000)
+    (mcpu.saturating_mul(DEFAULT_WEIGHT) / MCPU_PER_CORE).clamp(1, 10_000)
 }
 
-/// Of version 1, with its own scale.
+/// The `cpu.shares` of version 1, by the same rule as [`weight`].
 fn shares(mcpu: u64) -> u64 {
-    (mcpu.saturating_mul(DEFAULT_SHARES) / MCPU_A_CORE).clamp(2, 262_144)
+    (mcpu.saturating_mul(DEFAULT_SHARES) / MCPU_PER_CORE).clamp(2, 262_144)
 }
 
 fn quota_us(mcpu: u64) -> u64 {
-    (mcpu.saturating_mul(PERIOD_US) / MCPU_A_CORE).max(LEAST_QUOTA_US)
+    (mcpu.saturating_mul(PERIOD_US) / MCPU_PER_CORE).max(MIN_QUOTA_US)
 }
 
 #[cfg(test)]
@@ -84,7 +85,7 @@ mod tests {
     fn no_share_is_too_small_or_too_large_for_the_kernel() {
         assert_eq!((weight(1), weight(u64::MAX)), (1, 10_000));
         assert_eq!((shares(1), shares(u64::MAX)), (2, 262_144));
-        assert_eq!(quota_us(1), LEAST_QUOTA_US);
-        assert_eq!(quota_us(u64::MAX), u64::MAX / MCPU_A_CORE);
+        assert_eq!(quota_us(1), MIN_QUOTA_US);
+        assert_eq!(quota_us(u64::MAX), u64::MAX / MCPU_PER_CORE);
     }
 }

@@ -1,8 +1,7 @@
-//! Keeping an attempt to processors of its own, by the cpuset controller of either version. Which processors those are
-//! the agent decides; here is only how the kernel is told.
+//! Pins attempts to processors by the cpuset controller of either version. The agent chooses the processors.
 //!
-//! Only attempts that are pinned have a group of version 1: a new group of that version holds nothing, neither processors
-//! nor memory, until it is filled, and one that every attempt entered would be of no use to the others.
+//! In version 1 only pinned attempts get a cpuset group: a new group has no processors and no memory nodes
+//! until they are written, and other attempts do not need one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,38 +12,39 @@ use tracing::{debug, warn};
 
 use crate::file::{self, GroupError};
 use crate::unified::Unified;
-use crate::{Controller, Hierarchies, Own};
+use crate::{Controller, Hierarchies, OwnGroup};
 
 const PROCESSORS: &str = "cpuset.cpus";
 const MEMORY: &str = "cpuset.mems";
 
-/// By which means attempts are kept to processors.
+/// The cpuset groups of attempts.
 #[derive(Debug)]
 pub struct Cpusets {
-    way: Way,
-    /// Where the kernel tells of memory nodes: `/`, or what a test puts in its place.
+    backend: Backend,
+    /// `/`, or a test's directory; memory nodes are read below it.
     root: PathBuf,
 }
 
 #[derive(Debug)]
-enum Way {
+enum Backend {
     None,
-    /// In each attempt's own group.
+    /// The cpuset files of each attempt's own group of version 2.
     Unified,
-    /// In groups below this one.
+    /// A group for each attempt below this one of version 1.
     Legacy(PathBuf),
 }
 
 impl Cpusets {
-    /// By none.
+    /// No pinning.
     pub fn none() -> Self {
         Self {
-            way: Way::None,
+            backend: Backend::None,
             root: PathBuf::new(),
         }
     }
 
-    /// By version 2 where that can, else below our own group `name` of version 1.
+    /// Uses version 2 if the cpuset controller is on there, else a group `name` of version 1 below this
+    /// process's own.
     pub fn open(
         root: &Path,
         unified: Option<&Unified>,
@@ -57,30 +57,29 @@ impl Cpusets {
             made.inspect_err(|e| warn!("steps cannot be pinned by version 1: {e}"))
                 .ok()
         };
-        let way = match unified.is_some_and(|unified| unified.does(Controller::Cpuset)) {
-            true => Way::Unified,
-            false => legacy().map_or(Way::None, Way::Legacy),
+        let backend = match unified.is_some_and(|unified| unified.supports(Controller::Cpuset)) {
+            true => Backend::Unified,
+            false => legacy().map_or(Backend::None, Backend::Legacy),
         };
         Self {
-            way,
+            backend,
             root: root.to_owned(),
         }
     }
 
-    /// By which means.
     pub fn mechanism(&self) -> Mechanism {
-        match self.way {
-            Way::None => Mechanism::None,
-            Way::Unified => Mechanism::Cgroup2,
-            Way::Legacy(_) => Mechanism::Cgroup1,
+        match self.backend {
+            Backend::None => Mechanism::None,
+            Backend::Unified => Mechanism::Cgroup2,
+            Backend::Legacy(_) => Mechanism::Cgroup1,
         }
     }
 
-    /// Keeps what is in the groups of an attempt, and what comes in later, to these processors; and, where they are near
-    /// to one memory node, to the memory of that. `group` is its group of version 2.
+    /// Restricts all processes of an attempt, present and future, to `processors`. If all of these belong to
+    /// one memory node, memory comes from that node. `group` is the attempt's group of version 2.
     ///
     /// # Errors
-    /// Where the kernel refuses the processors.
+    /// If the kernel rejects the processors.
     pub fn pin(
         &self,
         group: Option<&Path>,
@@ -88,18 +87,18 @@ impl Cpusets {
         processors: &CpuSet,
     ) -> Result<(), GroupError> {
         let node = memory_node(&self.root, processors);
-        match (&self.way, group) {
-            (Way::None, _) | (Way::Unified, None) => Ok(()),
-            (Way::Unified, Some(group)) => {
+        match (&self.backend, group) {
+            (Backend::None, _) | (Backend::Unified, None) => Ok(()),
+            (Backend::Unified, Some(group)) => {
                 file::write(&group.join(PROCESSORS), &processors.to_string())?;
-                // A line without a number is all that there is.
+                // An empty line means all nodes.
                 let node = node.map_or("\n".to_owned(), |node| node.to_string());
                 if let Err(e) = file::write(&group.join(MEMORY), &node) {
                     debug!("its memory is taken from anywhere: {e}");
                 }
                 Ok(())
             }
-            (Way::Legacy(root), _) => {
+            (Backend::Legacy(root), _) => {
                 let group = root.join(name);
                 file::make(&group)?;
                 let near = node.map(|node| file::write(&group.join(MEMORY), &node.to_string()));
@@ -111,27 +110,27 @@ impl Cpusets {
         }
     }
 
-    /// The file of threads by which one comes in, where an attempt has a group of this alone.
-    pub fn entrance(&self, name: &Path) -> Option<PathBuf> {
+    /// The `tasks` file by which a thread enters the attempt's cpuset group of version 1, if it has one.
+    pub fn entry_file(&self, name: &Path) -> Option<PathBuf> {
         let tasks = self.legacy_root()?.join(name).join("tasks");
         tasks.exists().then_some(tasks)
     }
 
-    /// The names of the groups of version 1.
+    /// Names of the attempts' groups of version 1.
     pub fn names(&self) -> impl Iterator<Item = String> {
         self.legacy_root().into_iter().flat_map(file::children)
     }
 
-    /// Whether there is such a group of version 1.
+    /// Whether the attempt has a cpuset group of version 1.
     pub fn exists(&self, name: &Path) -> bool {
         self.legacy_root()
             .is_some_and(|root| root.join(name).exists())
     }
 
-    /// Removes a group of version 1, which holds no process.
+    /// Removes an attempt's group of version 1, which must hold no process.
     ///
     /// # Errors
-    /// Where it cannot be removed.
+    /// If it cannot be removed.
     pub fn remove(&self, name: &Path) -> Result<(), GroupError> {
         match self.legacy_root() {
             Some(root) => file::remove_tree(&root.join(name)),
@@ -139,22 +138,23 @@ impl Cpusets {
         }
     }
 
-    /// Removes the root of version 1, unless it holds the groups of attempts that run on.
+    /// Removes the root of version 1 unless attempts that still run have groups there.
     pub fn close(&self) {
         let _ = self.legacy_root().map(fs::remove_dir);
     }
 
-    /// The root of version 1, where it is used.
+    /// The root of version 1, if it is used.
     pub fn legacy_root(&self) -> Option<&Path> {
-        match &self.way {
-            Way::None | Way::Unified => None,
-            Way::Legacy(root) => Some(root),
+        match &self.backend {
+            Backend::None | Backend::Unified => None,
+            Backend::Legacy(root) => Some(root),
         }
     }
 }
 
-/// Nobody can come into a group of version 1 that has no processors or no memory.
-fn make_legacy_root(own: &Own, name: &str) -> Result<PathBuf, GroupError> {
+/// Makes the root and copies processors and memory nodes into it: no process can enter a cpuset group of
+/// version 1 without them.
+fn make_legacy_root(own: &OwnGroup, name: &str) -> Result<PathBuf, GroupError> {
     let root = own.group.join(name);
     file::make(&root)?;
     for what in [MEMORY, PROCESSORS] {
@@ -169,7 +169,7 @@ fn copy(what: &str, from: &Path, to: &Path) -> Result<(), GroupError> {
     file::write(&to.join(what), text.trim())
 }
 
-/// The one memory node that all of these processors are near to.
+/// The memory node that all of these processors belong to, if there is one.
 fn memory_node(root: &Path, processors: &CpuSet) -> Option<u32> {
     let nodes = root.join("sys/devices/system/node");
     let numbers = file::children(&nodes).filter_map(|name| {
@@ -185,10 +185,10 @@ fn memory_node(root: &Path, processors: &CpuSet) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// A host on paper with two memory nodes of two processors each, and the files of one hierarchy.
-    struct Tree(tempfile::TempDir);
+    /// A fake host with two memory nodes of two processors each, and the files of one hierarchy.
+    struct FakeHost(tempfile::TempDir);
 
-    impl Tree {
+    impl FakeHost {
         fn new() -> Self {
             let tree = Self(tempfile::tempdir().unwrap());
             for (node, list) in [("node0", "0-1\n"), ("node1", "2-3\n")] {
@@ -208,9 +208,9 @@ mod tests {
             text.trim().to_owned()
         }
 
-        fn cpusets(&self, way: Way) -> Cpusets {
+        fn cpusets(&self, backend: Backend) -> Cpusets {
             Cpusets {
-                way,
+                backend,
                 root: self.0.path().to_owned(),
             }
         }
@@ -222,9 +222,9 @@ mod tests {
 
     #[test]
     fn version_2_is_told_processors_and_the_node_that_they_are_near_to() {
-        let tree = Tree::new();
+        let tree = FakeHost::new();
         let group = tree.0.path().join("a");
-        let cpusets = tree.cpusets(Way::Unified);
+        let cpusets = tree.cpusets(Backend::Unified);
         for (processors, memory) in [("2-3", "1"), ("0", "0"), ("1-2", "")] {
             tree.put("a/cpuset.cpus", "");
             tree.put("a/cpuset.mems", "");
@@ -235,22 +235,22 @@ mod tests {
             assert_eq!(tree.text("a/cpuset.mems"), memory, "{processors}");
         }
         assert_eq!(cpusets.mechanism(), Mechanism::Cgroup2);
-        assert_eq!(cpusets.entrance(Path::new("a")), None, "it has one group");
+        assert_eq!(cpusets.entry_file(Path::new("a")), None, "it has one group");
     }
 
     #[test]
     fn version_1_has_all_memory_where_several_nodes_are_near() {
-        let tree = Tree::new();
+        let tree = FakeHost::new();
         tree.put("root/cpuset.mems", "0-1\n");
         tree.put("root/a/cpuset.mems", "");
         tree.put("root/a/cpuset.cpus", "");
         tree.put("root/a/tasks", "");
-        let cpusets = tree.cpusets(Way::Legacy(tree.0.path().join("root")));
+        let cpusets = tree.cpusets(Backend::Legacy(tree.0.path().join("root")));
         let name = Path::new("a");
         cpusets.pin(None, name, &set("1-2")).unwrap();
         assert_eq!(tree.text("root/a/cpuset.mems"), "0-1");
         assert_eq!(tree.text("root/a/cpuset.cpus"), "1-2");
-        assert!(cpusets.exists(name) && cpusets.entrance(name).is_some());
+        assert!(cpusets.exists(name) && cpusets.entry_file(name).is_some());
         assert!(
             !cpusets.exists(Path::new("b")),
             "who is not pinned has none"
@@ -259,11 +259,11 @@ mod tests {
 
     #[test]
     fn processors_that_the_kernel_refuses_are_an_error_that_names_the_file() {
-        let tree = Tree::new();
+        let tree = FakeHost::new();
         let group = tree.0.path().join("none");
-        let refused = tree
-            .cpusets(Way::Unified)
-            .pin(Some(&group), Path::new("none"), &set("0"));
+        let refused =
+            tree.cpusets(Backend::Unified)
+                .pin(Some(&group), Path::new("none"), &set("0"));
         let error = refused.unwrap_err().to_string();
         assert!(error.contains("none/cpuset.cpus"), "{error}");
     }

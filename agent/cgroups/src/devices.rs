@@ -1,30 +1,31 @@
-//! Keeping an attempt from the GPUs that it was not granted: a filter on its control group, which every process in it
-//! inherits, whatever it forks, executes or calls itself. No user can take it off or leave the group; root can do both,
-//! which is one reason why steps do not run as root.
+//! Device filters: a filter on an attempt's control group denies all of its processes the GPUs that were not
+//! granted. Only root can remove the filter or leave the group, which is one reason why steps do not run as
+//! root.
 //!
-//! **What is closed: GPUs, and nothing else.** systemd's `DevicePolicy=closed` denies every device but a few pseudo ones.
-//! That is too strict for the programs that come here: they need InfiniBand (`uverbs`), GPUDirect (`nvidia-fs`,
-//! `gdrdrv`), FUSE and pseudo terminals, and which others no list knows. Those devices are guarded by the permissions of
-//! their nodes, for a step runs as a user; `/dev/nvidiaN` is not, because the driver makes it writable by all. So all
-//! character devices of the driver's major are closed but those granted, to be opened and to be made by `mknod` alike,
-//! and likewise the capabilities of MIG instances and the nodes by which a GPU is drawn with (`/dev/dri`). `nvidiactl` and
-//! `nvidia-modeset` belong to the driver as a whole and stay open; `nvidia-uvm` has a major of its own, which nobody closes.
+//! **Only GPUs are denied.** systemd's `DevicePolicy=closed` denies every device but a few pseudo devices.
+//! That is too strict here: steps need InfiniBand (`uverbs`), GPUDirect (`nvidia-fs`, `gdrdrv`), FUSE, pseudo
+//! terminals and others that no list can know. File permissions protect those devices, because a step runs as
+//! an ordinary user; they do not protect `/dev/nvidiaN`, which the driver makes writable by all. So the
+//! filter denies `open` and `mknod` of all character devices of the driver's major number except the granted
+//! ones, and likewise of the capabilities of MIG instances and of the GPUs' nodes below `/dev/dri`.
+//! `nvidiactl` and `nvidia-modeset` belong to the driver as a whole and stay open; `nvidia-uvm` has a major
+//! number of its own, which is never denied.
 //!
-//! What is closed here stays closed even where the node of a device lies elsewhere or was made by somebody else, for the
-//! kernel looks at numbers and not at names.
+//! The kernel compares device numbers, not names, so a denied device stays denied if its node is moved or
+//! made again elsewhere.
 //!
-//! Two attempts may be granted the same device: instances of one GPU share its node, and are kept apart by the devices of
-//! their MIG capabilities, which they do not share. Who has which GPU is the coordinator's to say.
+//! Two attempts may be granted the same device: MIG instances of one GPU share its node, and the devices of
+//! their MIG capabilities separate them. The coordinator decides who has which GPU.
 //!
-//! Where a filter cannot be attached the attempt is not started: see [`DeviceFilterError`]. Whether there is a mechanism at all
-//! is reported as the capability `devices`, and pools may require it.
+//! If a filter cannot be attached, the attempt does not start: see [`DeviceFilterError`]. The capability
+//! `devices` reports whether the host can filter, and pools may require it.
 //!
-//! | room | what lives in it |
+//! | module | contents |
 //! |---|---|
 //! | [`gpus`] | which devices of this host are GPUs |
-//! | [`program`] | the filter as a program for the kernel's machine |
-//! | [`bpf`] | the system calls that attach it to a group of version 2 |
-//! | [`legacy`] | the filter by the devices controller of version 1 |
+//! | [`program`] | the filter as a BPF program |
+//! | [`bpf`] | the system calls that load and attach it to a group of version 2 |
+//! | [`legacy`] | the filter as rules of the devices controller of version 1 |
 
 mod bpf;
 pub mod gpus;
@@ -41,95 +42,78 @@ use sluice_common::supervision::DeviceAccess;
 
 use gpus::GpuDevices;
 
-/// Devices that one filter may name. More would be a mistake or an attack: 256 GPUs cut into seven are not as many.
+/// Most devices that one filter may name: more than any host has (256 GPUs in seven instances each are
+/// 1,792), so more is a mistake or an attack.
 pub const MAX_NAMED_DEVICES: usize = 4096;
 
-/// Why an attempt could not be kept from devices.
+/// Why a device filter could not be made or attached.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceFilterError {
-    /// The agent's lists are out of all bounds.
+    /// The agent named more than [`MAX_NAMED_DEVICES`].
     #[error("{count} devices of GPUs are named, and {MAX_NAMED_DEVICES} is the most")]
-    TooMany {
-        /// How many.
-        count: usize,
-    },
-    /// The kernel does not take the filter.
+    TooMany { count: usize },
+    /// The kernel rejected the filter's program.
     #[error("the kernel does not take a device filter (BPF_PROG_LOAD)")]
     Load(#[source] io::Error),
-    /// The group does not take it.
+    /// The kernel did not attach the program to the group.
     #[error("the control group does not take a device filter (BPF_PROG_ATTACH)")]
     Attach(#[source] io::Error),
-    /// A file of the devices controller.
+    /// A rule of the devices controller of version 1 could not be written.
     #[error("cannot write `{line}` to {}", path.display())]
     Write {
-        /// Which.
         path: PathBuf,
-        /// What.
         line: String,
-        /// Why.
         source: io::Error,
     },
-    /// A file of the devices controller.
+    /// A file of the devices controller of version 1 could not be read.
     #[error("cannot read {}", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// What the controller says of its own list.
+    Read { path: PathBuf, source: io::Error },
+    /// A line of `devices.list` could not be parsed.
     #[error("{} holds `{line}`, which is no rule for devices", path.display())]
-    Rule {
-        /// Which.
-        path: PathBuf,
-        /// The line.
-        line: String,
-    },
+    Rule { path: PathBuf, line: String },
 }
 
-/// What of one major number is closed.
+/// The denied minors of one major number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Closed {
-    /// These minors.
+pub(crate) enum ClosedMinors {
     Only(BTreeSet<u32>),
-    /// Every minor but these.
     AllBut(BTreeSet<u32>),
 }
 
-impl Closed {
+impl ClosedMinors {
     fn closes(&self, minor: u32) -> bool {
         match self {
-            Closed::Only(minors) => minors.contains(&minor),
-            Closed::AllBut(minors) => !minors.contains(&minor),
+            ClosedMinors::Only(minors) => minors.contains(&minor),
+            ClosedMinors::AllBut(minors) => !minors.contains(&minor),
         }
     }
 
     fn close(&mut self, minor: u32) {
         match self {
-            Closed::Only(minors) => minors.insert(minor),
-            Closed::AllBut(minors) => minors.remove(&minor),
+            ClosedMinors::Only(minors) => minors.insert(minor),
+            ClosedMinors::AllBut(minors) => minors.remove(&minor),
         };
     }
 
     fn open(&mut self, minor: u32) {
         match self {
-            Closed::Only(minors) => minors.remove(&minor),
-            Closed::AllBut(minors) => minors.insert(minor),
+            ClosedMinors::Only(minors) => minors.remove(&minor),
+            ClosedMinors::AllBut(minors) => minors.insert(minor),
         };
     }
 }
 
-/// The character devices that an attempt may not reach, by major number.
+/// The character devices that an attempt may not open, by major number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceFilter {
-    majors: BTreeMap<u32, Closed>,
+    majors: BTreeMap<u32, ClosedMinors>,
 }
 
 impl DeviceFilter {
-    /// Around every GPU of the host but those that were granted.
+    /// A filter that denies every GPU of the host except the granted ones.
     ///
     /// # Errors
-    /// Where more are named than any host has.
+    /// If the lists name more than [`MAX_NAMED_DEVICES`].
     pub fn new(host: &GpuDevices, devices: &DeviceAccess) -> Result<Self, DeviceFilterError> {
         let count = devices.granted.len() + devices.all_gpus.len();
         if count > MAX_NAMED_DEVICES {
@@ -138,12 +122,12 @@ impl DeviceFilter {
         let whole = host.majors.iter();
         let mut filter = Self {
             majors: whole
-                .map(|(major, of_all)| (*major, Closed::AllBut(of_all.clone())))
+                .map(|(major, of_all)| (*major, ClosedMinors::AllBut(of_all.clone())))
                 .collect(),
         };
         let companions = host.companions.values().flatten();
         for device in devices.all_gpus.iter().chain(&host.nodes).chain(companions) {
-            // The agent may close a device of the driver's that all need; that would only harm its own attempts.
+            // An agent that denies a device which all steps need harms only its own attempts.
             filter.close(*device);
         }
         for device in &devices.granted {
@@ -157,7 +141,7 @@ impl DeviceFilter {
     fn close(&mut self, device: DeviceNumber) {
         let major = self.majors.entry(device.major);
         major
-            .or_insert_with(|| Closed::Only(BTreeSet::new()))
+            .or_insert_with(|| ClosedMinors::Only(BTreeSet::new()))
             .close(device.minor);
     }
 
@@ -167,46 +151,47 @@ impl DeviceFilter {
         }
     }
 
-    /// Whether a character device is left open.
+    /// Whether the filter allows a character device.
     pub fn allows(&self, device: DeviceNumber) -> bool {
         let major = self.majors.get(&device.major);
         !major.is_some_and(|closed| closed.closes(device.minor))
     }
 
-    /// Hands it to the kernel, to be put around groups of version 2. This is the dear part: the kernel looks over every
-    /// way through a program before it takes it.
+    /// Loads the filter into the kernel as a program, for groups of version 2. This is slow: the kernel
+    /// verifies every path through the program.
     ///
     /// # Errors
-    /// Where the kernel does not take it.
-    pub fn load(&self) -> Result<Loaded, DeviceFilterError> {
+    /// If the kernel rejects the program.
+    pub fn load(&self) -> Result<LoadedFilter, DeviceFilterError> {
         let program = bpf::load(&program::assemble(self));
-        program.map(Loaded).map_err(DeviceFilterError::Load)
+        program.map(LoadedFilter).map_err(DeviceFilterError::Load)
     }
 
-    /// Puts it around a group of the devices controller of version 1, given by its directory, which has no groups below
-    /// it yet.
+    /// Writes the filter to a group of the devices controller of version 1, given by its directory. The group
+    /// must have no groups below it yet.
     ///
     /// # Errors
-    /// Where the controller does not take it. The group is then closed to more than it should be and not to less.
+    /// If the controller rejects a rule. The group then allows less than it should, never more.
     pub fn write_to(&self, group: &Path) -> Result<(), DeviceFilterError> {
         legacy::apply(self, group)
     }
 
-    /// Every major number that it says anything of.
-    pub(crate) fn majors(&self) -> impl Iterator<Item = (u32, &Closed)> {
+    /// The denied minors by major number.
+    pub(crate) fn majors(&self) -> impl Iterator<Item = (u32, &ClosedMinors)> {
         self.majors.iter().map(|(major, closed)| (*major, closed))
     }
 }
 
-/// A filter that the kernel has taken.
+/// A filter that is loaded in the kernel.
 #[derive(Debug)]
-pub struct Loaded(OwnedFd);
+pub struct LoadedFilter(OwnedFd);
 
-impl Loaded {
-    /// Puts it around a group of version 2, given by its open directory. Whatever enters the group is within.
+impl LoadedFilter {
+    /// Attaches the filter to a group of version 2, given by its open directory. It applies to every process
+    /// in the group.
     ///
     /// # Errors
-    /// Where the group does not take it.
+    /// If the kernel does not attach it.
     pub fn attach(&self, group: BorrowedFd<'_>) -> Result<(), DeviceFilterError> {
         bpf::attach(self.0.as_fd(), group).map_err(DeviceFilterError::Attach)
     }

@@ -1,4 +1,4 @@
-//! Reading and writing the kernel's files of a control group; every failure names its file.
+//! Reads and writes the kernel's files of a control group. Every error names its file.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use sluice_common::limit::MAX_SENTENCE_BYTES;
 
-/// Why a control group could not be used.
+/// A failed action on a control group.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct GroupError {
@@ -24,36 +24,36 @@ impl GroupError {
         }
     }
 
-    /// The whole of it for an agent, whose frames are bounded.
-    pub fn sentence(&self) -> String {
+    /// The error with its cause, truncated to what fits a frame to the agent.
+    pub fn bounded_message(&self) -> String {
         let mut text = self.to_string();
         text.truncate(text.floor_char_boundary(MAX_SENTENCE_BYTES));
         text
     }
 
-    /// What was tried, and why not.
+    /// What was attempted, and the cause of the failure.
     pub fn into_parts(self) -> (String, io::Error) {
         let action = format!("{} {}", self.action, self.path.display());
         (action, self.source)
     }
 
-    /// Whether the file is not there.
-    pub fn is_absent(&self) -> bool {
+    /// Whether the file does not exist.
+    pub fn is_not_found(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
     }
 
-    /// Whether this user may not.
-    pub fn is_denied(&self) -> bool {
+    /// Whether this user has no permission.
+    pub fn is_permission_denied(&self) -> bool {
         self.source.kind() == io::ErrorKind::PermissionDenied
     }
 
-    /// Whether the kernel knows the file and does not take the value.
+    /// Whether the kernel rejects the value.
     pub fn is_invalid(&self) -> bool {
         self.source.kind() == io::ErrorKind::InvalidInput
     }
 }
 
-/// Writes `value` at once, as the kernel wants it. Never makes a file.
+/// Writes `value` in one call, as the kernel requires. Never creates a file.
 pub fn write(path: &Path, value: &str) -> Result<(), GroupError> {
     OpenOptions::new()
         .write(true)
@@ -62,7 +62,7 @@ pub fn write(path: &Path, value: &str) -> Result<(), GroupError> {
         .map_err(|e| GroupError::new(format!("write `{value}` to"), path, e))
 }
 
-/// Makes a group, if it is not there.
+/// Makes a group if it does not exist.
 pub fn make(path: &Path) -> Result<(), GroupError> {
     match fs::create_dir(path) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
@@ -72,9 +72,9 @@ pub fn make(path: &Path) -> Result<(), GroupError> {
     }
 }
 
-/// Removes a group and the groups below it, the deepest first; the kernel's own files go with them.
+/// Removes a group and the groups below it, the deepest first. The kernel's own files disappear with them.
 pub fn remove_tree(path: &Path) -> Result<(), GroupError> {
-    for group in below(path).iter().rev() {
+    for group in subtree(path).iter().rev() {
         match fs::remove_dir(group) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
                 return Err(GroupError::new("remove control group", group, e));
@@ -85,9 +85,9 @@ pub fn remove_tree(path: &Path) -> Result<(), GroupError> {
     Ok(())
 }
 
-/// A group and all groups below it, each before those below it. A loop and not a recursion: a step may nest groups as
-/// deep as it likes.
-fn below(path: &Path) -> Vec<PathBuf> {
+/// A group and all groups below it, parents first. A loop and no recursion, because a step may nest groups
+/// arbitrarily deep.
+fn subtree(path: &Path) -> Vec<PathBuf> {
     let mut groups = vec![path.to_owned()];
     let mut next = 0;
     while let Some(group) = groups.get(next) {
@@ -98,7 +98,7 @@ fn below(path: &Path) -> Vec<PathBuf> {
     groups
 }
 
-/// The names of the groups right below one; none where it is gone.
+/// Names of the child groups of a group; empty if the group does not exist.
 pub fn children(group: &Path) -> impl Iterator<Item = String> + use<> {
     let entries = fs::read_dir(group).into_iter().flatten().flatten();
     entries
@@ -109,7 +109,7 @@ pub fn children(group: &Path) -> impl Iterator<Item = String> + use<> {
 /// Every process in a group and in the groups below it.
 pub fn members(group: &Path) -> Vec<u32> {
     let listed = |group: &PathBuf| fs::read_to_string(group.join("cgroup.procs")).ok();
-    let lists: Vec<String> = below(group).iter().filter_map(listed).collect();
+    let lists: Vec<String> = subtree(group).iter().filter_map(listed).collect();
     lists
         .iter()
         .flat_map(|list| list.lines())
@@ -117,8 +117,8 @@ pub fn members(group: &Path) -> Vec<u32> {
         .collect()
 }
 
-/// The value after `key` in a file of `key value` lines; `None` where there is no such file or line.
-pub fn keyed(path: &Path, key: &str) -> Option<u64> {
+/// The value after `key` in a file of `key value` lines; `None` if the file or the line is missing.
+pub fn keyed_number(path: &Path, key: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     text.lines()
         .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?
@@ -127,7 +127,7 @@ pub fn keyed(path: &Path, key: &str) -> Option<u64> {
         .ok()
 }
 
-/// The number that is all of a file; `None` where there is no such file, or it says something else.
+/// The number that a file consists of; `None` if the file is missing or contains anything else.
 pub(crate) fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }

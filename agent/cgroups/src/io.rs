@@ -1,17 +1,17 @@
-//! Storage: how much the processes of a group have read and written, of version 2.
+//! Storage I/O: bytes that the processes of a group of version 2 have read and written.
 
 use std::fs;
 use std::path::Path;
 
-/// Bytes read and bytes written.
+/// Bytes read, and bytes written.
 pub(crate) fn used(group: &Path) -> (Option<u64>, Option<u64>) {
     let text = fs::read_to_string(group.join("io.stat")).ok();
-    let of = |key| text.as_deref().map(|text| summed(text, key));
+    let of = |key| text.as_deref().map(|text| sum_over_devices(text, key));
     (of("rbytes="), of("wbytes="))
 }
 
-/// Over all devices: lines such as `8:0 rbytes=90112 wbytes=0 rios=3`.
-fn summed(text: &str, key: &str) -> u64 {
+/// The sum over all devices, from lines such as `8:0 rbytes=90112 wbytes=0 rios=3`.
+fn sum_over_devices(text: &str, key: &str) -> u64 {
     let words = text.split_whitespace();
     let values = words.filter_map(|word| word.strip_prefix(key)?.parse::<u64>().ok());
     values.fold(0, u64::saturating_add)

@@ -1,33 +1,38 @@
-//! The control groups of a host: where they are, what they offer, and how the processes in one are limited, frozen, killed
-//! and counted. The agent shows what is offered; the supervisor makes groups, and decides whose they are and when.
+//! Control groups (cgroups) of a host, of both versions: where they are mounted, which capabilities they have,
+//! and how processes in a group are limited, frozen, killed and counted. The agent reports the capabilities;
+//! the supervisor makes the groups of attempts.
 //!
-//! | room | what lives in it |
+//! | module | contents |
 //! |---|---|
 //! | [`mounts`] | where hierarchies are mounted, and this process's own group in each |
-//! | [`offer`] | each capability with the best mechanism that could be had |
-//! | [`place`] | where groups are made |
-//! | [`unified`], [`legacy`] | the groups of attempts, of version 2 and of version 1 |
-//! | [`limits`], [`usage`] | what is written and what is read, over all controllers |
+//! | [`capabilities`] | the best available mechanism for each capability |
+//! | [`parent_group`] | below which group the groups of attempts are made |
+//! | [`unified`], [`legacy`] | the groups of attempts, in version 2 and in version 1 |
+//! | [`limits`], [`usage`] | settings and usage of an attempt, over all controllers |
 //! | [`cpu`], [`memory`], [`pids`], [`io`], [`freezer`], [`cpuset`], [`devices`] | one controller each |
-//! | [`setting`] | what an attempt may use, and the file that says so |
-//! | [`entrance`] | how a first process comes in |
-//! | [`watch`] | hearing that a group is empty or frozen |
-//! | [`file`](mod@file) | the kernel's files |
+//! | [`setting`] | the limits of an attempt, and values for the kernel's files |
+//! | [`group_entry`] | how an attempt's first process enters its groups |
+//! | [`watch`] | notifications that a group became empty or frozen |
+//! | [`file`](mod@file) | reading and writing the kernel's files |
+#![allow(
+    missing_docs,
+    reason = "fields and variants say by name what they are; comments explain the others"
+)]
 
+pub mod capabilities;
 pub(crate) mod cpu;
 pub mod cpuset;
 pub mod devices;
-pub mod entrance;
 pub mod file;
 pub(crate) mod freezer;
+pub mod group_entry;
 pub(crate) mod io;
 pub mod legacy;
 pub mod limits;
 pub mod memory;
 pub mod mounts;
-pub mod offer;
+pub mod parent_group;
 pub mod pids;
-pub mod place;
 pub mod setting;
 #[cfg(test)]
 mod tests;
@@ -35,4 +40,4 @@ pub mod unified;
 pub mod usage;
 pub mod watch;
 
-pub use mounts::{Controller, Hierarchies, Own};
+pub use mounts::{Controller, Hierarchies, OwnGroup};

@@ -1,11 +1,11 @@
-//! What is written into the files of an attempt's groups so that its limits hold, over all controllers. Pure, so that it is
-//! tested without a kernel that has the controllers.
+//! The values to write into the files of an attempt's groups, over all controllers. Pure, so that tests need
+//! no kernel with these controllers.
 
-use crate::setting::{Bounds, Setting};
+use crate::setting::{GroupLimits, Setting};
 use crate::{Controller, cpu, memory, pids};
 
-/// For a group of version 2 in which these controllers are on.
-pub fn unified(bounds: &Bounds, is_on: impl Fn(Controller) -> bool) -> Vec<Setting> {
+/// Settings for a group of version 2 in which these controllers are on.
+pub fn unified(bounds: &GroupLimits, is_on: impl Fn(Controller) -> bool) -> Vec<Setting> {
     let mut settings = Vec::new();
     if is_on(Controller::Cpu) {
         settings.extend(cpu::unified(bounds));
@@ -19,8 +19,8 @@ pub fn unified(bounds: &Bounds, is_on: impl Fn(Controller) -> bool) -> Vec<Setti
     settings
 }
 
-/// For a group of version 1 in the hierarchy of one controller.
-pub fn legacy(bounds: &Bounds, controller: Controller) -> Vec<Setting> {
+/// Settings for a group of version 1 in the hierarchy of one controller.
+pub fn legacy(bounds: &GroupLimits, controller: Controller) -> Vec<Setting> {
     match controller {
         Controller::Cpu => cpu::legacy(bounds),
         Controller::Pids => vec![pids::setting(bounds)],
@@ -38,8 +38,8 @@ mod tests {
     use sluice_common::processors::CpuMode;
     use sluice_common::supervision::ResourceLimits;
 
-    fn bounds(mcpu: Option<u64>, memory_bytes: Option<u64>) -> Bounds {
-        Bounds {
+    fn bounds(mcpu: Option<u64>, memory_bytes: Option<u64>) -> GroupLimits {
+        GroupLimits {
             limits: ResourceLimits {
                 mcpu,
                 memory_bytes,
@@ -67,7 +67,7 @@ mod tests {
             "pids.max 77",
         ];
         assert_eq!(lines(&found), wanted);
-        let lacking = found.iter().filter(|s| s.may_lack).map(|s| s.file);
+        let lacking = found.iter().filter(|s| s.is_optional).map(|s| s.file);
         assert_eq!(
             lacking.collect::<Vec<_>>(),
             ["memory.oom.group", "memory.swap.max"]
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn what_is_weighed_or_pinned_has_no_limit_of_its_time() {
         for cpu_mode in [CpuMode::Weight, CpuMode::Pinned] {
-            let bounds = Bounds {
+            let bounds = GroupLimits {
                 cpu_mode,
                 ..bounds(Some(4_000), None)
             };

@@ -1,27 +1,27 @@
-//! Memory: how much a group may hold, how much it has held, and whether the kernel has killed in it for want of memory. Of
-//! version 2 alone: version 1 limits none (see [`crate::legacy`]).
+//! Memory of a group of version 2: limit, peak, and whether the kernel killed a process of it for lack of
+//! memory. Version 1 is not used: see [`crate::legacy`].
 
 use std::path::Path;
 
 use sluice_common::supervision::OutOfMemory;
 
 use crate::file::{self, GroupError};
-use crate::setting::{Bounds, Setting};
+use crate::setting::{GroupLimits, Setting};
 
 const MAX: &str = "memory.max";
 
-pub(crate) fn settings(bounds: &Bounds) -> Vec<Setting> {
-    // One that loses a process to the limit loses all of them: half a step is of no use to anybody.
-    let whole = Setting::new("memory.oom.group", 1).that_may_lack();
+pub(crate) fn settings(bounds: &GroupLimits) -> Vec<Setting> {
+    // A kill for lack of memory takes the whole step: a part of it is of no use.
+    let whole = Setting::new("memory.oom.group", 1).optional();
     let Some(bytes) = bounds.limits.memory_bytes else {
         return vec![whole];
     };
-    // A kernel that swaps nothing has no such file.
-    let swap = Setting::new("memory.swap.max", 0).that_may_lack();
+    // A kernel without swap has no such file.
+    let swap = Setting::new("memory.swap.max", 0).optional();
     vec![whole, swap, Setting::new(MAX, bytes)]
 }
 
-/// How much a group may hold. Where that is not limited, the file says `max` or is not there.
+/// The limit of a group, in bytes; `None` if the file is missing or says `max`.
 pub(crate) fn max(group: &Path) -> Option<u64> {
     file::number(&group.join(MAX))
 }
@@ -30,14 +30,14 @@ pub(crate) fn set_max(group: &Path, bytes: u64) -> Result<(), GroupError> {
     file::write(&group.join(MAX), &bytes.to_string())
 }
 
-/// The most that a group has held at a time.
+/// The highest memory use of a group so far, in bytes.
 pub(crate) fn peak(group: &Path) -> Option<u64> {
     file::number(&group.join("memory.peak"))
 }
 
-/// Whether the kernel has killed in a group of version 2, or below it, for want of memory.
+/// The out-of-memory kills in a group of version 2 or below it, if there were any.
 pub fn out_of_memory(group: &Path) -> Option<OutOfMemory> {
-    let kills = file::keyed(&group.join("memory.events"), "oom_kill")?;
+    let kills = file::keyed_number(&group.join("memory.events"), "oom_kill")?;
     (kills > 0).then(|| OutOfMemory {
         limit_bytes: max(group),
         peak_bytes: peak(group),

@@ -1,11 +1,11 @@
-//! Where control groups are mounted, and which of them this process is in. Read, never assumed: a kernel may have both
-//! versions mounted, in any place, and a container may see only a part of a hierarchy.
+//! Finds where control groups are mounted and which group this process is in. A kernel may have both versions
+//! mounted, in any place, and a container may see only a part of a hierarchy.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// What a hierarchy can do to the processes of a group.
+/// A controller of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Controller {
     /// Limits processor time.
@@ -16,16 +16,16 @@ pub enum Controller {
     Memory,
     /// Limits how many processes there are.
     Pids,
-    /// Stops and resumes, and so lets nobody escape a kill by forking. In version 2 every group can.
+    /// Freezes and thaws. With it no process escapes a kill by forking. In version 2 every group has it.
     Freezer,
     /// Filters devices, in version 1.
     Devices,
-    /// Keeps to some processors.
+    /// Restricts to some processors.
     Cpuset,
 }
 
 impl Controller {
-    /// The kernel's name.
+    /// The name that the kernel uses.
     pub const fn as_str(self) -> &'static str {
         match self {
             Controller::Cpu => "cpu",
@@ -39,29 +39,28 @@ impl Controller {
     }
 }
 
-/// A mounted hierarchy and the group of this process in it.
+/// A mounted hierarchy, and the group of this process in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Own {
-    /// Where the hierarchy is mounted.
+pub struct OwnGroup {
+    /// Mount point of the hierarchy.
     pub mount: PathBuf,
-    /// The directory of this process's own group.
+    /// Directory of this process's own group.
     pub group: PathBuf,
 }
 
-/// Every hierarchy that this process can see itself in.
+/// The hierarchies in which this process has a group.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Hierarchies {
-    /// Of version 2.
-    pub unified: Option<Own>,
-    /// Of version 1, by controller.
-    pub legacy: BTreeMap<String, Own>,
+    pub unified: Option<OwnGroup>,
+    /// Hierarchies of version 1, by controller.
+    pub legacy: BTreeMap<String, OwnGroup>,
 }
 
 impl Hierarchies {
-    /// Reads what this process sees below `root`, which is `/` but in tests.
+    /// Reads the hierarchies below `root`, which is `/` except in tests.
     ///
     /// # Errors
-    /// Where `/proc` cannot be read.
+    /// If `/proc` cannot be read.
     pub fn read(root: &Path) -> io::Result<Self> {
         let mountinfo = fs::read_to_string(root.join("proc/self/mountinfo"))?;
         let own = fs::read_to_string(root.join("proc/self/cgroup"))?;
@@ -87,7 +86,8 @@ impl Hierarchies {
     }
 }
 
-/// Lines such as `8:pids:/x` and `0::/x`: the group of this process for each controller; that of version 2 has no name.
+/// The group of this process for each controller, from lines such as `8:pids:/x` and `0::/x`; the controller
+/// of version 2 has an empty name.
 fn own_groups(text: &str) -> BTreeMap<&str, &str> {
     let mut groups = BTreeMap::new();
     for line in text.lines() {
@@ -99,9 +99,9 @@ fn own_groups(text: &str) -> BTreeMap<&str, &str> {
     groups
 }
 
-/// One line of `mountinfo` that speaks of control groups.
+/// A line of `mountinfo` about control groups.
 struct Mount<'a> {
-    /// Which group of the hierarchy is seen at `point`.
+    /// The group of the hierarchy that is mounted at `point`.
     top: &'a str,
     point: &'a str,
     is_unified: bool,
@@ -109,9 +109,9 @@ struct Mount<'a> {
 }
 
 impl<'a> Mount<'a> {
-    /// Lines such as `30 29 0:26 / /sys/fs/cgroup/unified rw,nosuid - cgroup2 cgroup2 rw`: the fourth word is the group
-    /// that is mounted, the fifth is where, the type follows the dash, and the last word holds the controllers of
-    /// version 1.
+    /// Parses lines such as `30 29 0:26 / /sys/fs/cgroup/unified rw,nosuid - cgroup2 cgroup2 rw`: the fourth
+    /// word is the mounted group, the fifth the mount point, the type follows the dash, and the last word has
+    /// the controllers of version 1.
     fn parse(line: &'a str) -> Option<Self> {
         let (place, kind) = line.split_once(" - ")?;
         let mut place = place.split_whitespace().skip(3);
@@ -129,17 +129,17 @@ impl<'a> Mount<'a> {
         })
     }
 
-    /// The group `own` of the hierarchy, where it can be reached by this mount.
-    fn own(&self, root: &Path, own: &str) -> Option<Own> {
+    /// The group `own` of the hierarchy, if this mount shows it.
+    fn own(&self, root: &Path, own: &str) -> Option<OwnGroup> {
         let below = Path::new(own).strip_prefix(self.top).ok()?;
-        // A group outside of what a container sees is written with these.
+        // The path of a group outside of what a container sees has these components.
         if below.components().any(|part| part.as_os_str() == "..") {
             return None;
         }
         let point = Path::new(self.point);
         let mount = root.join(point.strip_prefix("/").unwrap_or(point));
         let group = mount.join(below);
-        Some(Own { mount, group })
+        Some(OwnGroup { mount, group })
     }
 }
 
@@ -147,8 +147,8 @@ impl<'a> Mount<'a> {
 mod tests {
     use super::*;
 
-    fn own(mount: &str, group: &str) -> Own {
-        Own {
+    fn own(mount: &str, group: &str) -> OwnGroup {
+        OwnGroup {
             mount: mount.into(),
             group: group.into(),
         }

@@ -1,17 +1,18 @@
-//! Processes and threads: how many a group may have.
+//! The limit on processes and threads of a group.
 
 use std::path::Path;
 
 use crate::file;
-use crate::setting::{Bounds, Setting};
+use crate::setting::{GroupLimits, Setting};
 
-/// For a group of either version.
-pub(crate) fn setting(bounds: &Bounds) -> Setting {
+/// The setting for a group of either version.
+pub(crate) fn setting(bounds: &GroupLimits) -> Setting {
     Setting::new("pids.max", bounds.pids_max)
 }
 
-/// Fifteen of a hundred of the processes that the host can have, which is systemd's default for a unit (`TasksMax=` in
-/// systemd.resource-control(5)): one step may run wild without stopping the others.
+/// Default limit: 15 % of the processes that the host can have, which is systemd's default for a unit
+/// (`TasksMax=` in systemd.resource-control(5)), so that one step with too many processes does not stop the
+/// others.
 pub fn default_max() -> u32 {
     let limit = |name| file::number(&Path::new("/proc/sys/kernel").join(name));
     let most = limit("pid_max")

@@ -1,28 +1,27 @@
-//! What an attempt may use of its host, and the file that says so to the kernel.
+//! The limits of an attempt, and values for the kernel's files.
 
 use sluice_common::processors::CpuMode;
 use sluice_common::supervision::ResourceLimits;
 
-/// What an attempt may use, in all.
+/// All limits of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    /// As the agent wants it.
+pub struct GroupLimits {
+    /// Limits that the agent orders.
     pub limits: ResourceLimits,
-    /// What its processor time means.
+    /// Whether processor time is a weight, a quota or neither.
     pub cpu_mode: CpuMode,
-    /// Processes and threads, as the supervisor's own config wants it.
+    /// Most processes and threads, from the supervisor's config.
     pub pids_max: u32,
 }
 
-/// One file and what goes into it.
+/// A value for one of the kernel's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// The file's name in the group.
+    /// Name of the file in the group.
     pub file: &'static str,
-    /// What is written.
     pub value: String,
-    /// Whether the limit holds without it where the kernel has no such file.
-    pub may_lack: bool,
+    /// Whether a kernel without this file still enforces the limit.
+    pub is_optional: bool,
 }
 
 impl Setting {
@@ -30,14 +29,14 @@ impl Setting {
         Self {
             file,
             value: value.to_string(),
-            may_lack: false,
+            is_optional: false,
         }
     }
 
-    /// As it is, where the limit holds without it on a kernel that has no such file.
-    pub(crate) fn that_may_lack(self) -> Self {
+    /// Marks the setting as one that a kernel without this file does not need.
+    pub(crate) fn optional(self) -> Self {
         Self {
-            may_lack: true,
+            is_optional: true,
             ..self
         }
     }

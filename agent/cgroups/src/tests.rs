@@ -1,8 +1,8 @@
-//! What the tests of several controllers share.
+//! Functions that the tests of several controllers use.
 
 use std::fs;
 
-/// A directory with these files, and the directories that their names have.
+/// A temporary directory with these files.
 pub(crate) fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for (name, text) in files {

@@ -1,4 +1,4 @@
-//! What the kernel has counted in an attempt's groups, over all controllers.
+//! Resource usage of an attempt's groups, over all controllers.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use sluice_common::usage::Usage;
 
 use crate::{cpu, io, memory};
 
-/// Of a group of version 2. Processor time is counted in every one, the rest where its controller is on.
+/// Usage of a group of version 2. Processor time is counted in every group, the rest if its controller is on.
 pub fn unified(group: &Path) -> Usage {
     let (read_bytes, written_bytes) = io::used(group);
     Usage {
@@ -17,7 +17,7 @@ pub fn unified(group: &Path) -> Usage {
     }
 }
 
-/// Of a group of version 1 that counts processor time.
+/// Usage of a group of version 1 that counts processor time.
 pub fn legacy(group: &Path) -> Usage {
     Usage {
         cpu_us: cpu::used_legacy(group),

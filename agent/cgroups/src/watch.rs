@@ -1,4 +1,5 @@
-//! Hears from the kernel that a group of version 2 has become empty, or has frozen. One descriptor for all of them.
+//! Notifications from the kernel that a group of version 2 became empty or frozen, with one inotify
+//! descriptor for all groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,19 +8,19 @@ use std::path::Path;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use sluice_common::id::AttemptId;
 
-/// The watches of all groups.
+/// The watched groups, by attempt.
 #[derive(Debug)]
-pub struct Watch {
+pub struct GroupWatch {
     inotify: Inotify,
     by_descriptor: BTreeMap<WatchDescriptor, AttemptId>,
     by_attempt: BTreeMap<AttemptId, WatchDescriptor>,
 }
 
-impl Watch {
-    /// Watches nothing.
+impl GroupWatch {
+    /// A watch without groups.
     ///
     /// # Errors
-    /// Where the kernel has no more of them for this user.
+    /// If this user has no inotify instance left.
     pub fn new() -> nix::Result<Self> {
         Ok(Self {
             inotify: Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?,
@@ -28,7 +29,8 @@ impl Watch {
         })
     }
 
-    /// Watches the group of an attempt. Where that cannot be had, its end is seen when one of its processes is reaped.
+    /// Watches the group of an attempt. If that fails, the attempt's end is noticed when one of its processes
+    /// is reaped.
     pub fn add(&mut self, attempt: &AttemptId, group: &Path) {
         let events = group.join("cgroup.events");
         match self.inotify.add_watch(&events, AddWatchFlags::IN_MODIFY) {
@@ -40,16 +42,17 @@ impl Watch {
         }
     }
 
-    /// Watches the group of an attempt no more.
+    /// Stops watching the group of an attempt.
     pub fn remove(&mut self, attempt: &AttemptId) {
         if let Some(descriptor) = self.by_attempt.remove(attempt) {
             self.by_descriptor.remove(&descriptor);
-            // The kernel may have dropped it already, with the group.
+            // The kernel drops the watch by itself if the group was removed.
             let _ = self.inotify.rm_watch(descriptor);
         }
     }
 
-    /// The attempts whose groups have changed since the last call. Where the kernel's queue has overflowed, all.
+    /// The attempts whose groups have changed since the last call; all of them if the kernel's queue has
+    /// overflowed.
     pub fn read(&mut self) -> BTreeSet<AttemptId> {
         let mut changed = BTreeSet::new();
         while let Ok(events) = self.inotify.read_events() {
@@ -64,7 +67,7 @@ impl Watch {
     }
 }
 
-impl AsFd for Watch {
+impl AsFd for GroupWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inotify.as_fd()
     }

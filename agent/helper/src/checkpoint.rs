@@ -1,15 +1,15 @@
-//! Moving what a process holds on GPUs to the host's memory and back, by NVIDIA's process checkpointing. The
-//! supervisor starts it as the step's user, in the step's groups, with a time limit, so that no library of a vendor is ever
-//! loaded into the supervisor itself. [`library`] and [`tool`] are the two ways of doing it; the supervisor decides when, and
-//! what follows.
+//! Moves the GPU memory of processes to host memory and back, by NVIDIA's process checkpointing. The
+//! supervisor starts this program as the step's user, in the step's groups, with a time limit, so that no
+//! vendor library is loaded into the supervisor itself. [`library`] and [`tool`] are the two backends; the
+//! supervisor decides when to run, and what follows.
 //!
 //! ```text
 //! running --lock--> locked --checkpoint--> checkpointed --restore--> locked --unlock--> running
 //! ```
-//! Several processes of one step are locked all before the first is checkpointed, so that none of them waits for another
-//! that has stopped already; and what was done is undone in the opposite order as soon as one of them refuses. So a step
-//! of several processes is moved as a whole or not at all, and processes with links to each other, which drivers before
-//! 610 refuse, run on.
+//! All processes of a step are locked before the first is checkpointed, so that none waits for another that has
+//! stopped already. If one refuses, the others are rolled back in the opposite order. So a step is moved as a
+//! whole or not at all; a step whose processes are linked to each other, which drivers before 610 cannot checkpoint,
+//! keeps running.
 
 pub(crate) mod command;
 mod library;
@@ -17,50 +17,54 @@ mod tool;
 
 use sluice_common::helper::{CheckpointAction, CheckpointError, CheckpointResult, CheckpointState};
 
-/// One way of checkpointing processes.
-trait Checkpointing {
-    /// How a process stands; `None` where this way cannot tell.
+/// A backend that checkpoints processes.
+trait Checkpointer {
+    /// State of a process; `None` if the backend cannot tell.
     ///
     /// # Errors
-    /// Where it uses no GPU, or the driver refuses.
+    /// If the process uses no GPU, or the driver refuses.
     fn state(&self, pid: u32) -> Result<Option<CheckpointState>, CheckpointError>;
 
-    /// Lets a process finish what it has given its GPUs to do, and call them no more.
+    /// Lets a process finish its submitted GPU work and blocks further calls.
     ///
     /// # Errors
-    /// Where it is not at rest in time, or the driver refuses.
+    /// If the work does not finish in time, or the driver refuses.
     fn lock(&self, pid: u32) -> Result<(), CheckpointError>;
 
-    /// Moves what a locked process holds on GPUs to its own memory.
+    /// Moves the GPU memory of a locked process to host memory.
     ///
     /// # Errors
-    /// Where the driver refuses.
+    /// If the driver refuses.
     fn checkpoint(&self, pid: u32) -> Result<(), CheckpointError>;
 
-    /// Moves it back.
+    /// Moves the memory of a checkpointed process back to its GPUs.
     ///
     /// # Errors
-    /// Where the driver refuses.
+    /// If the driver refuses.
     fn restore(&self, pid: u32) -> Result<(), CheckpointError>;
 
     /// Lets a locked process call its GPUs again.
     ///
     /// # Errors
-    /// Where the driver refuses.
+    /// If the driver refuses.
     fn unlock(&self, pid: u32) -> Result<(), CheckpointError>;
 }
 
-/// Does it, to all of them.
-fn act(way: &dyn Checkpointing, action: CheckpointAction, pids: &[u32]) -> Vec<CheckpointResult> {
+/// Runs an action on all of these processes.
+fn act(
+    backend: &dyn Checkpointer,
+    action: CheckpointAction,
+    pids: &[u32],
+) -> Vec<CheckpointResult> {
     match action {
-        CheckpointAction::Probe => pids.iter().map(|pid| probed(way, *pid)).collect(),
-        CheckpointAction::Suspend => suspend(way, pids),
+        CheckpointAction::Probe => pids.iter().map(|pid| probe(backend, *pid)).collect(),
+        CheckpointAction::Suspend => suspend(backend, pids),
         CheckpointAction::Resume | CheckpointAction::Undo => {
             let back = |pid: &u32| {
                 line(
                     *pid,
                     CheckpointState::Running,
-                    bring_back(way, *pid, action),
+                    resume(backend, *pid, action),
                 )
             };
             pids.iter().map(back).collect()
@@ -76,17 +80,17 @@ fn line(pid: u32, reached: CheckpointState, done: Result<(), CheckpointError>) -
     }
 }
 
-fn probed(way: &dyn Checkpointing, pid: u32) -> CheckpointResult {
-    let (state, failed) = match way.state(pid) {
+fn probe(backend: &dyn Checkpointer, pid: u32) -> CheckpointResult {
+    let (state, failed) = match backend.state(pid) {
         Ok(state) => (state, None),
         Err(why) => (None, Some(why)),
     };
     CheckpointResult { pid, state, failed }
 }
 
-fn suspend(way: &dyn Checkpointing, pids: &[u32]) -> Vec<CheckpointResult> {
+fn suspend(backend: &dyn Checkpointer, pids: &[u32]) -> Vec<CheckpointResult> {
     let mut locked = Vec::new();
-    let done = lock_all(way, pids, &mut locked).and_then(|()| move_all(way, pids));
+    let done = lock_all(backend, pids, &mut locked).and_then(|()| move_all(backend, pids));
     let Err((culprit, why)) = done else {
         let done = |pid: &u32| line(*pid, CheckpointState::Checkpointed, Ok(()));
         return pids.iter().map(done).collect();
@@ -98,7 +102,7 @@ fn suspend(way: &dyn Checkpointing, pids: &[u32]) -> Vec<CheckpointResult> {
             line(
                 *pid,
                 CheckpointState::Running,
-                bring_back(way, *pid, CheckpointAction::Resume),
+                resume(backend, *pid, CheckpointAction::Resume),
             )
         })
         .collect();
@@ -107,44 +111,48 @@ fn suspend(way: &dyn Checkpointing, pids: &[u32]) -> Vec<CheckpointResult> {
     std::iter::once(refused).chain(others).collect()
 }
 
-type Culprit = (u32, CheckpointError);
+type FailedProcess = (u32, CheckpointError);
 
-fn lock_all(way: &dyn Checkpointing, pids: &[u32], locked: &mut Vec<u32>) -> Result<(), Culprit> {
+fn lock_all(
+    backend: &dyn Checkpointer,
+    pids: &[u32],
+    locked: &mut Vec<u32>,
+) -> Result<(), FailedProcess> {
     for pid in pids {
-        // Said once more after a break, to one that has come so far already.
-        let state = way.state(*pid).map_err(|why| (*pid, why))?;
+        // The command may be repeated after an interruption; some processes are locked already then.
+        let state = backend.state(*pid).map_err(|why| (*pid, why))?;
         if !matches!(
             state,
             Some(CheckpointState::Locked | CheckpointState::Checkpointed)
         ) {
-            way.lock(*pid).map_err(|why| (*pid, why))?;
+            backend.lock(*pid).map_err(|why| (*pid, why))?;
         }
         locked.push(*pid);
     }
     Ok(())
 }
 
-fn move_all(way: &dyn Checkpointing, pids: &[u32]) -> Result<(), Culprit> {
+fn move_all(backend: &dyn Checkpointer, pids: &[u32]) -> Result<(), FailedProcess> {
     for pid in pids {
-        if way.state(*pid) != Ok(Some(CheckpointState::Checkpointed)) {
-            way.checkpoint(*pid).map_err(|why| (*pid, why))?;
+        if backend.state(*pid) != Ok(Some(CheckpointState::Checkpointed)) {
+            backend.checkpoint(*pid).map_err(|why| (*pid, why))?;
         }
     }
     Ok(())
 }
 
-/// As far as it has come.
-fn bring_back(
-    way: &dyn Checkpointing,
+/// Brings a process back to running, from whatever state it has reached.
+fn resume(
+    backend: &dyn Checkpointer,
     pid: u32,
     action: CheckpointAction,
 ) -> Result<(), CheckpointError> {
-    match (way.state(pid)?, action) {
+    match (backend.state(pid)?, action) {
         (Some(CheckpointState::Running), _) => Ok(()),
-        (Some(CheckpointState::Locked), _) => way.unlock(pid),
+        (Some(CheckpointState::Locked), _) => backend.unlock(pid),
         (Some(CheckpointState::Checkpointed), _) | (None, CheckpointAction::Resume) => {
-            way.restore(pid)?;
-            way.unlock(pid)
+            backend.restore(pid)?;
+            backend.unlock(pid)
         }
         (Some(CheckpointState::Failed), _) => Err(CheckpointError::Refused(format!(
             "process {pid} has lost what it held on its GPUs"

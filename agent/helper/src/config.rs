@@ -1,9 +1,9 @@
-//! Reading `supervisor.toml` for the supervisor, which opens the file and looks at who can have written it. What is written is
-//! checked here; whether its users exist is for [`crate::users`] to find out, whether its programs can be trusted for the
-//! supervisor.
+//! Parses `supervisor.toml` for the supervisor, which opens the file and checks its owner and permissions.
+//! This module checks the values; [`crate::users`] checks that the users exist, and the supervisor checks
+//! that hook programs can be trusted.
 
 mod limits;
-mod shown;
+mod render;
 mod submitters;
 
 use std::collections::BTreeMap;
@@ -28,19 +28,19 @@ use sluice_log::Format;
 use limits::RawLimits;
 use submitters::RawSubmitters;
 
-/// Between two checks of the host, where the file does not say it.
+/// Default time between two health checks.
 const DEFAULT_INTERVAL: Span = Span::from_secs(60);
 
-/// Between two checks at the least.
-const LEAST_INTERVAL: Span = Span::from_secs(1);
+/// Shortest time between two health checks.
+const MIN_INTERVAL: Span = Span::from_secs(1);
 
-/// `uid_range = "none"`: no attempt gets a user id of its own.
+/// `uid_range = "none"`: attempts get no user ids of their own.
 const NO_RANGE: &str = "none";
 
-/// Answers what the file at standard input says, or what is wrong with it.
+/// Parses the file at standard input, and answers the config or the mistake in it.
 ///
 /// # Errors
-/// If nobody takes the answer.
+/// If the answer cannot be written.
 pub(crate) fn read() -> io::Result<()> {
     let mut text = String::new();
     let config = match io::stdin().read_to_string(&mut text) {
@@ -51,18 +51,18 @@ pub(crate) fn read() -> io::Result<()> {
     io::stdout().write_all(&answer)
 }
 
-/// Prints what the config that the supervisor gives at standard input comes to.
+/// Prints the effective config, which the supervisor sends to standard input.
 ///
 /// # Errors
-/// If it gives none, or nobody reads what is printed.
+/// If standard input has none, or standard output is closed.
 pub(crate) fn show() -> io::Result<()> {
     let mut asked = Vec::new();
     io::stdin().read_to_end(&mut asked)?;
     let checked: CheckedConfig = decode(&asked, MAX_ANSWER_BYTES).map_err(io::Error::other)?;
-    io::stdout().write_all(shown::shown(&checked).as_bytes())
+    io::stdout().write_all(render::render(&checked).as_bytes())
 }
 
-/// With the number of the agent's user in the place of its name.
+/// Replaces the name of the agent's user by its number.
 fn with_agent(mut config: SupervisorConfig) -> Result<SupervisorConfig, ConfigFileError> {
     if let Some(UserRef::Name(name)) = &config.agent {
         config.agent = Some(UserRef::Uid(uid_of(name)?));
@@ -82,7 +82,7 @@ fn uid_of(name: &str) -> Result<u32, ConfigFileError> {
     Err(ConfigFileError::value("agent_user", message))
 }
 
-/// The file as written.
+/// The file as written, before any check.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct RawConfig {
@@ -92,17 +92,17 @@ struct RawConfig {
     log_filter: Option<String>,
     cgroup: Option<String>,
     pids_max: Option<u32>,
-    output_max: Option<Bytes>,
-    output_retention: Option<Length>,
-    output_total_max: Option<Bytes>,
-    keep_work: Option<Length>,
-    min_free: Option<Bytes>,
+    output_max: Option<ByteAmount>,
+    output_retention: Option<ConfigDuration>,
+    output_total_max: Option<ByteAmount>,
+    keep_work: Option<ConfigDuration>,
+    min_free: Option<ByteAmount>,
     device_filter: DeviceFilterChoice,
     gpu_devices: Vec<String>,
     cuda_library: Option<String>,
     cuda_checkpoint: Option<String>,
     lease_key: Option<String>,
-    max_lease: Option<Length>,
+    max_lease: Option<ConfigDuration>,
     default_user: Option<RawUser>,
     users: BTreeMap<Subject, RawUser>,
     shared_users: Vec<RawUser>,
@@ -139,28 +139,28 @@ impl From<RawUser> for UserRef {
 )]
 enum RawRange {
     Given([u32; 2]),
-    Word(String),
+    Keyword(String),
 }
 
-/// `[hooks]`.
+/// The table `[hooks]`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct RawHooks {
     prolog: Option<String>,
     epilog: Option<String>,
-    timeout: Option<Length>,
+    timeout: Option<ConfigDuration>,
     prolog_failures_max: Option<u32>,
     health_check: Option<String>,
-    health_interval: Option<Length>,
+    health_interval: Option<ConfigDuration>,
     health_failures_max: Option<u32>,
 }
 
-/// An amount of bytes, such as `"1GiB"`.
+/// A number of bytes, written as `"1GiB"`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "String")]
-struct Bytes(u64);
+struct ByteAmount(u64);
 
-impl TryFrom<String> for Bytes {
+impl TryFrom<String> for ByteAmount {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -168,12 +168,12 @@ impl TryFrom<String> for Bytes {
     }
 }
 
-/// A length of time, such as `"7d"`.
+/// A duration, written as `"7d"`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "String")]
-struct Length(Span);
+struct ConfigDuration(Span);
 
-impl TryFrom<String> for Length {
+impl TryFrom<String> for ConfigDuration {
     type Error = SpanError;
 
     fn try_from(text: String) -> Result<Self, SpanError> {
@@ -216,8 +216,8 @@ impl RawConfig {
             ..StepRules::default()
         };
         let default = OutputRetention::default();
-        let amount = |raw: Option<Bytes>| raw.map(|Bytes(amount)| amount);
-        let length = |raw: Option<Length>| raw.map(|Length(span)| span);
+        let amount = |raw: Option<ByteAmount>| raw.map(|ByteAmount(amount)| amount);
+        let length = |raw: Option<ConfigDuration>| raw.map(|ConfigDuration(span)| span);
         Ok(SupervisorConfig {
             agent: check_agent(self.agent_uid, self.agent_user)?,
             log_format: self.log_format.map(|format| format.to_string()),
@@ -299,14 +299,14 @@ fn check_umask(text: &str) -> Result<u32, ConfigFileError> {
     }
 }
 
-/// Whether the ids of the range are free is for [`crate::users`] to find out.
+/// Checks the range itself; [`crate::users`] checks that its ids are free.
 fn check_uid_range(range: Option<RawRange>) -> Result<UidRangeSetting, ConfigFileError> {
     let wrong = |message| ConfigFileError::value("uid_range", message);
     let range = match range {
         None => UidRangeSetting::Default,
         Some(RawRange::Given(bounds)) => UidRangeSetting::Given(bounds),
-        Some(RawRange::Word(word)) if word == NO_RANGE => UidRangeSetting::Nothing,
-        Some(RawRange::Word(word)) => {
+        Some(RawRange::Keyword(word)) if word == NO_RANGE => UidRangeSetting::Nothing,
+        Some(RawRange::Keyword(word)) => {
             let word = word.escape_debug();
             let message = format!("`{word}` is no range: write [first, last], or \"{NO_RANGE}\"");
             return Err(wrong(message));
@@ -340,12 +340,14 @@ impl RawHooks {
             ));
         }
         let default = HostHooks::default();
-        let timeout = self.timeout.map_or(default.timeout, |Length(span)| span);
+        let timeout = self
+            .timeout
+            .map_or(default.timeout, |ConfigDuration(span)| span);
         let interval = self.health_interval;
-        let interval = interval.map_or(DEFAULT_INTERVAL, |Length(span)| span);
-        if interval < LEAST_INTERVAL {
+        let interval = interval.map_or(DEFAULT_INTERVAL, |ConfigDuration(span)| span);
+        if interval < MIN_INTERVAL {
             let message =
-                format!("{interval} would keep the host busy: the least is {LEAST_INTERVAL}");
+                format!("{interval} would keep the host busy: the least is {MIN_INTERVAL}");
             return Err(ConfigFileError::value("hooks.health_interval", message));
         }
         Ok(HostHooks {
@@ -519,7 +521,7 @@ mod tests {
             output_total_max = \"68719476736B\"\nkeep_work = \"1h\"\nmin_free = \"1048576B\"\n\
             uid_range = \"none\"\nshared_users = [\"x\", 3]\nas_submitter = { \"b\" = 1001 }\n\
             other_submitters = \"as_usual\"\nusers.\"prod\" = \"p\"\nlimits.core = 0\n# warning: beware\n";
-        assert_eq!(shown::shown(&checked), wanted);
+        assert_eq!(render::render(&checked), wanted);
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Removing what a user id of an attempt has left on the host, as that user: who may remove what decides the kernel. The
-//! supervisor has found it, and looks again afterwards.
+//! Removes what an attempt with a user id of its own has left on the host. This process runs as that user, so
+//! the kernel enforces what it may remove. The supervisor has found the leftovers, and checks again
+//! afterwards.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,14 +13,14 @@ use nix::errno::Errno;
 use sluice_codec::{PREFIX_BYTES, decode};
 use sluice_common::helper::{IpcKind, Leftovers, MAX_LEFTOVERS_BYTES};
 
-/// Removes what is named at standard input, as far as it can be removed.
+/// Removes the leftovers listed at standard input, as far as possible.
 ///
 /// # Errors
-/// If nothing is named.
+/// If none are listed.
 pub(crate) fn remove() -> io::Result<()> {
     let mut asked = Vec::new();
     io::stdin().read_to_end(&mut asked)?;
-    let (in_kernel, paths) = understood(&asked).ok_or(io::ErrorKind::InvalidData)?;
+    let (in_kernel, paths) = parse_request(&asked).ok_or(io::ErrorKind::InvalidData)?;
     for (kind, id) in in_kernel.ipc {
         let _looked_at_again = remove_ipc(kind, id);
     }
@@ -32,8 +33,8 @@ pub(crate) fn remove() -> io::Result<()> {
     Ok(())
 }
 
-/// A frame, and paths behind it.
-fn understood(asked: &[u8]) -> Option<(Leftovers, impl Iterator<Item = PathBuf>)> {
+/// Parses a request: a frame, followed by paths.
+fn parse_request(asked: &[u8]) -> Option<(Leftovers, impl Iterator<Item = PathBuf>)> {
     let (prefix, rest) = asked.split_first_chunk::<PREFIX_BYTES>()?;
     let len = usize::try_from(u32::from_le_bytes(*prefix)).ok()?;
     let (body, paths) = rest.split_at_checked(len)?;
@@ -52,10 +53,10 @@ fn remove_path(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Fails where it is another user's, or not there.
+/// Fails if the object belongs to another user or does not exist.
 #[expect(unsafe_code, reason = "System V's calls have no wrapper")]
 fn remove_ipc(kind: IpcKind, id: i32) -> io::Result<()> {
-    // SAFETY: to remove, each call takes integers alone and touches no memory of this process.
+    // SAFETY: for a removal each call takes only integers and touches no memory of this process.
     let done = unsafe {
         match kind {
             IpcKind::Memory => libc::shmctl(id, libc::IPC_RMID, ptr::null_mut()),
@@ -72,12 +73,13 @@ fn clear_keys() {
     const OWN: libc::c_long = -1;
     let keyctl = |operation: u32, first: libc::c_long, second: libc::c_long| {
         let operation = libc::c_long::from(operation);
-        // SAFETY: these operations of keyctl take integers alone and touch no memory of this process.
+        // SAFETY: these operations of keyctl take only integers and touch no memory of this process.
         unsafe { libc::syscall(libc::SYS_keyctl, operation, first, second, 0, 0) }
     };
     let ring = |ring: i32| libc::c_long::from(ring);
     let process = ring(libc::KEY_SPEC_PROCESS_KEYRING);
-    // A host without them, or that forbids the call, has none.
+    // Fails on a kernel without persistent key rings, or that denies the call; then there is nothing to
+    // clear.
     let persistent = keyctl(libc::KEYCTL_GET_PERSISTENT, OWN, process);
     for ring in [
         persistent,
@@ -109,14 +111,14 @@ mod tests {
         };
         let mut asked = sluice_codec::frame(&left, MAX_LEFTOVERS_BYTES).unwrap();
         asked.extend(b"/tmp/a\nb\0/tmp/c\0");
-        let (found, paths) = understood(&asked).unwrap();
+        let (found, paths) = parse_request(&asked).unwrap();
         let paths: Vec<PathBuf> = paths.collect();
         assert_eq!(
             (found, paths),
             (left, vec!["/tmp/a\nb".into(), "/tmp/c".into()])
         );
         for cut in [&asked[..3], &asked[..12], b"\xff\xff\xff\xff"] {
-            assert!(understood(cut).is_none(), "{cut:?}");
+            assert!(parse_request(cut).is_none(), "{cut:?}");
         }
     }
 

@@ -1,13 +1,13 @@
-//! The binary `sluice-helper`: work for the supervisor that needs no root. Each mode is a process of its own, which the
-//! supervisor has made another user, without capabilities, before this program begins.
+//! The binary `sluice-helper` does work for the supervisor that needs no root. Each mode is a process of its own.
+//! The supervisor starts it as another user, without capabilities.
 //!
-//! | mode | what it does | as whom |
+//! | mode | what it does | runs as |
 //! |---|---|---|
 //! | `checkpoint` | moves what a step holds on GPUs to the host's memory and back ([`mod@checkpoint`]) | the step's user |
-//! | `find-users` | looks up who steps run as ([`users`]) | nobody's id |
-//! | `read-config` | reads `supervisor.toml` ([`mod@config`]) | nobody's id |
-//! | `remove-left` | removes what an attempt has left on the host ([`leftovers`]) | the attempt's user id |
-//! | `show-config` | prints what it comes to | nobody's id |
+//! | `find-users` | looks up the users that run steps ([`users`]) | an unused id |
+//! | `read-config` | reads `supervisor.toml` ([`mod@config`]) | an unused id |
+//! | `remove-left` | removes files and other objects that an attempt has left on the host ([`leftovers`]) | the attempt's user id |
+//! | `show-config` | prints the effective config | an unused id |
 //! | `write-output` | writes the output of all steps ([`writer`]) | the last id of the reserved range |
 
 mod checkpoint;
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes no log: what is printed is read by the supervisor, or by whoever started it.
+/// Writes no log, because the output is read by the supervisor or the admin.
 fn checkpoint(args: impl Iterator<Item = OsString>) -> ExitCode {
     match checkpoint::command::run(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -83,7 +83,7 @@ fn checkpoint(args: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Whoever asked sees that it has failed by the end of the answer.
+/// The caller notices a failure because the answer ends early.
 fn answered(done: io::Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,8 +1,9 @@
-//! Who steps run as: the users that `supervisor.toml` names, as this host's user database knows them, and whether the ids that
-//! attempts are given are free. A database may load libraries and ask a network: none of that is the supervisor's.
+//! Looks up the users that `supervisor.toml` names in this host's user database, and checks that the ids for
+//! attempts are free. A separate process does this because user databases load libraries and may ask a
+//! network.
 
+mod error;
 mod range;
-mod refusal;
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -19,16 +20,16 @@ use sluice_common::supervisor_config::{
 };
 use sluice_common::uid_range::UidRange;
 
-use range::HostError;
-use refusal::IdentityError;
+use error::IdentityError;
+use range::RangeUnavailable;
 
-/// passwd(5): an empty field is the standard shell.
+/// Shell of a user whose field is empty, by passwd(5).
 const STANDARD_SHELL: &str = "/bin/sh";
 
-/// Answers the supervisor's question at standard input: who they are, or why that cannot be.
+/// Answers the supervisor's question at standard input: the users, or why they cannot be used.
 ///
 /// # Errors
-/// If it asks nothing, or does not take the answer.
+/// If there is no question, or the answer cannot be written.
 pub(crate) fn find() -> io::Result<()> {
     let mut asked = Vec::new();
     io::stdin().read_to_end(&mut asked)?;
@@ -38,14 +39,14 @@ pub(crate) fn find() -> io::Result<()> {
     io::stdout().write_all(&answer)
 }
 
-/// Looks up whom the rules name. A supervisor that is not root runs all steps as itself.
+/// Looks up the users that the rules name. A supervisor that is not root runs all steps as itself.
 fn resolve(asked: &UserLookup) -> Result<StepUsers, IdentityError> {
     let (rules, is_root) = (&asked.rules, asked.own.uid == 0);
     let mut named = Vec::new();
     let mut resolve = |key: String, user: &UserRef, subjects| {
         let found = look_up(&key, user, &asked.own)?;
         check(&key, user, &found, asked)?;
-        named.push(Named {
+        named.push(NamedUser {
             uid: found.uid,
             user: user.to_string(),
             key,
@@ -54,7 +55,11 @@ fn resolve(asked: &UserLookup) -> Result<StepUsers, IdentityError> {
         Ok(found)
     };
     let default = match &rules.default_user {
-        Some(user) => Some(resolve("default_user".to_owned(), user, Subjects::Many)?),
+        Some(user) => Some(resolve(
+            "default_user".to_owned(),
+            user,
+            SubjectCount::Many,
+        )?),
         None if is_root => None,
         None => {
             let own = UserRef::Uid(asked.own.uid);
@@ -63,22 +68,22 @@ fn resolve(asked: &UserLookup) -> Result<StepUsers, IdentityError> {
     };
     let by_subject = rules.users.iter().map(|(subject, user)| {
         let key = format!("users.{subject}");
-        resolve(key, user, Subjects::One).map(|found| (subject.clone(), found))
+        resolve(key, user, SubjectCount::One).map(|found| (subject.clone(), found))
     });
     let by_subject = by_subject.collect::<Result<_, IdentityError>>()?;
     let listed = rules.as_submitter.as_ref();
     let by_submitter = listed.map(|listed| {
-        let resolve = |key, user: &UserRef| resolve(key, user, Subjects::One);
+        let resolve = |key, user: &UserRef| resolve(key, user, SubjectCount::One);
         submitters(listed, resolve)
     });
     let by_submitter = by_submitter.transpose()?;
     let own_range = match is_root && default.is_none() {
-        true => own_range(rules, &named, asked.agent_uid)?,
+        true => attempt_uid_range(rules, &named, asked.agent_uid)?,
         false => None,
     };
     let shared = match is_root {
         true => check_shared(asked, &named)?,
-        // There is nobody else whom it could become.
+        // A supervisor that is not root cannot become another user.
         false => Vec::new(),
     };
     let mut found = StepUsers {
@@ -94,8 +99,9 @@ fn resolve(asked: &UserLookup) -> Result<StepUsers, IdentityError> {
     Ok(found)
 }
 
-/// Looks up, by `resolve`, the users that are listed. A user whom the host does not have is refused when such a step
-/// comes: whoever leaves must not keep the steps of all others from running.
+/// Looks up, by `resolve`, the users listed for submitters. A user that the host lacks is no error here;
+/// steps of that submitter are rejected when they arrive, so that a user who leaves does not stop the steps
+/// of all others.
 fn submitters(
     listed: &SubmitterUsers,
     mut resolve: impl FnMut(String, &UserRef) -> Result<StepUser, IdentityError>,
@@ -106,7 +112,7 @@ fn submitters(
             Ok(found) if found.uid == 0 => Err(IdentityError::RootSubmitter {
                 key: key_of(submitter),
             }),
-            // It speaks of a way out that there is for other keys alone.
+            // The message of the other error suggests `allow_root`, which does not exist for submitters.
             Err(IdentityError::Root { key }) => Err(IdentityError::RootSubmitter { key }),
             Ok(found) => Ok(Some(found)),
             Err(IdentityError::NoUser { .. }) => Ok(None),
@@ -121,7 +127,7 @@ fn key_of(submitter: &UserName) -> String {
     format!("as_submitter.{submitter}")
 }
 
-/// The submitters that are found or not, with the users that are named for them.
+/// The listed submitters, each with the user in the config and the user that was found.
 fn listed<'a>(
     rules: &'a StepRules,
     found: &'a StepUsers,
@@ -134,7 +140,7 @@ fn listed<'a>(
     })
 }
 
-/// What is wrong with each submitter who is listed with a user whom the host does not have.
+/// Error messages for listed submitters whose user the host lacks.
 fn missing(rules: &StepRules, found: &StepUsers) -> Vec<String> {
     let missing = listed(rules, found).filter(|(.., found)| found.is_none());
     let missing = missing.map(|(submitter, user, _)| IdentityError::NoSubmitter {
@@ -144,8 +150,8 @@ fn missing(rules: &StepRules, found: &StepUsers) -> Vec<String> {
     missing.map(|error| error.to_string()).collect()
 }
 
-/// What an admin should know of submitters whose steps have root's group.
-fn in_root_s_group(submitter: &UserName, user: &UserRef) -> String {
+/// Warning for submitters whose steps have root's group.
+fn root_group_warning(submitter: &UserName, user: &UserRef) -> String {
     let user = user.shown();
     format!(
         "{} is `{user}`, who is in group 0, which is root's: what `{submitter}` submits reaches what that group may. Give \
@@ -154,7 +160,7 @@ fn in_root_s_group(submitter: &UserName, user: &UserRef) -> String {
     )
 }
 
-/// What an admin should know of the config that is no mistake.
+/// Warnings about a valid config.
 fn warnings(
     rules: &StepRules,
     found: &StepUsers,
@@ -169,7 +175,7 @@ fn warnings(
     });
     let is_in = |it: &StepUser| it.gid == 0 || it.groups.contains(&0);
     let in_root_s = listed(rules, found).filter(|(.., found)| found.is_some_and(is_in));
-    let in_root_s = in_root_s.map(|(submitter, user, _)| in_root_s_group(submitter, user));
+    let in_root_s = in_root_s.map(|(submitter, user, _)| root_group_warning(submitter, user));
     let lists = found.by_submitter.as_ref().is_some_and(|it| !it.is_empty());
     let named = lists || found.default.is_some() || !found.by_subject.is_empty();
     let nobody = (!named && found.own_range.is_none())
@@ -181,34 +187,34 @@ fn warnings(
         .collect()
 }
 
-/// How many subjects a key speaks for.
+/// Number of subjects that a config key applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Subjects {
+enum SubjectCount {
     One,
     Many,
 }
 
-/// A user that the config names.
+/// A user named in the config.
 #[derive(Debug)]
-struct Named {
+struct NamedUser {
     key: String,
     user: String,
     uid: u32,
-    subjects: Subjects,
+    subjects: SubjectCount,
 }
 
-/// The range that is given to attempts, which nobody else may have an id of.
-fn own_range(
+/// The id range for attempts. No other user may have an id in it.
+fn attempt_uid_range(
     rules: &StepRules,
-    named: &[Named],
+    named: &[NamedUser],
     agent_uid: Option<u32>,
 ) -> Result<Option<UidRange>, IdentityError> {
-    let Some(range) = rules.uid_range.uids().map_err(HostError::from)? else {
+    let Some(range) = rules.uid_range.uids().map_err(RangeUnavailable::from)? else {
         return Ok(None);
     };
     match range::check(range) {
-        // Nobody has asked for it: a container may have no more than some ids, and users of its own.
-        Err(HostError::NotMapped(_)) if rules.uid_range == UidRangeSetting::Default => {
+        // The default range was not asked for: a container may have fewer ids, and its own users.
+        Err(RangeUnavailable::NotMapped(_)) if rules.uid_range == UidRangeSetting::Default => {
             return Ok(None);
         }
         checked => checked?,
@@ -229,27 +235,28 @@ fn own_range(
     }
 }
 
-/// The users that run the steps of several subjects, all of which the config must call shared. Of root it says more than
-/// that: `allow_root`.
-fn check_shared(asked: &UserLookup, named: &[Named]) -> Result<Vec<String>, IdentityError> {
+/// The users that run the steps of several subjects, each of which the config must list as shared. Root is
+/// exempt, because `allow_root` covers it.
+fn check_shared(asked: &UserLookup, named: &[NamedUser]) -> Result<Vec<String>, IdentityError> {
     let may_be = asked
         .rules
         .shared_users
         .iter()
         .map(|user| look_up("shared_users", user, &asked.own).map(|found| found.uid));
     let may_be = may_be.collect::<Result<Vec<u32>, _>>()?;
-    let mut by_uid: BTreeMap<u32, Vec<&Named>> = BTreeMap::new();
+    let mut by_uid: BTreeMap<u32, Vec<&NamedUser>> = BTreeMap::new();
     for it in named.iter().filter(|it| it.uid != 0) {
         by_uid.entry(it.uid).or_default().push(it);
     }
-    let is_shared =
-        |them: &&Vec<&Named>| them.len() > 1 || them.iter().any(|it| it.subjects == Subjects::Many);
+    let is_shared = |them: &&Vec<&NamedUser>| {
+        them.len() > 1 || them.iter().any(|it| it.subjects == SubjectCount::Many)
+    };
     let shared = by_uid.values().filter(is_shared).map(|them| {
         let (first, keys) = (them[0], them.iter().map(|it| it.key.as_str()));
         if may_be.contains(&first.uid) {
             return Ok(first.user.clone());
         }
-        let is_default = them.iter().any(|it| it.subjects == Subjects::Many);
+        let is_default = them.iter().any(|it| it.subjects == SubjectCount::Many);
         Err(IdentityError::Shared {
             keys: keys.collect::<Vec<_>>().join(" and "),
             user: first.user.clone(),
@@ -293,8 +300,8 @@ fn look_up(key: &str, user: &UserRef, own: &StepUser) -> Result<StepUser, Identi
         UserRef::Uid(uid) => User::from_uid(Uid::from_raw(*uid)),
     };
     match found.map_err(lookup)? {
-        Some(found) => known(&found, own).map_err(lookup),
-        // In a container a user may have no name.
+        Some(found) => step_user(&found, own).map_err(lookup),
+        // A user in a container may have no name.
         None if user.uid() == Some(own.uid) => Ok(own.clone()),
         None => Err(IdentityError::NoUser {
             key: key.to_owned(),
@@ -303,8 +310,8 @@ fn look_up(key: &str, user: &UserRef, own: &StepUser) -> Result<StepUser, Identi
     }
 }
 
-fn known(user: &User, own: &StepUser) -> Result<StepUser, Errno> {
-    // A user who is not root cannot take on the groups that the database says: such a one keeps those that it has.
+fn step_user(user: &User, own: &StepUser) -> Result<StepUser, Errno> {
+    // A supervisor that is not root cannot change its groups, so the user keeps the current ones.
     let (gid, groups) = match own.uid == 0 {
         true => {
             let name = CString::new(user.name.as_str()).map_err(|_| Errno::EINVAL)?;
@@ -340,7 +347,7 @@ mod tests {
     use nix::unistd::geteuid;
     use sluice_common::id::Subject;
 
-    /// As a supervisor of this user has it asked.
+    /// The question of a supervisor that runs as the current user.
     fn asked(rules: StepRules, agent_uid: u32) -> UserLookup {
         UserLookup {
             rules,
@@ -394,15 +401,18 @@ mod tests {
     #[test]
     fn root_needs_to_be_allowed() {
         if !geteuid().is_root() {
-            // Another user is told that it cannot become root at all.
+            // A supervisor that is not root gets a different error.
             return;
         }
         for user in [name("root"), UserRef::Uid(0)] {
             let mut rules = default(user.clone());
-            // Nobody needs to say of root that it is shared.
+            // Root need not be listed as shared.
             rules.shared_users.clear();
-            let told = resolve(rules.clone()).unwrap_err();
-            assert!(told.contains("allow_root = true"), "{told}");
+            let error_message = resolve(rules.clone()).unwrap_err();
+            assert!(
+                error_message.contains("allow_root = true"),
+                "{error_message}"
+            );
             rules.allow_root = true;
             assert_eq!(resolve(rules).unwrap().default.unwrap().uid, 0);
         }
@@ -411,7 +421,7 @@ mod tests {
     #[test]
     fn a_subject_s_own_user_goes_before_the_default_and_each_is_as_the_database_says() {
         if !geteuid().is_root() {
-            // Only root can become anybody.
+            // Only root can become another user.
             return;
         }
         let mut rules = default(name("nobody"));
@@ -430,7 +440,7 @@ mod tests {
     #[test]
     fn several_subjects_are_one_user_only_where_the_config_says_so() {
         if !geteuid().is_root() {
-            // There is nobody else whom they could be.
+            // Only root can become another user.
             return;
         }
         let uid = User::from_name("daemon").unwrap().unwrap().uid.as_raw();
@@ -454,15 +464,16 @@ mod tests {
                 "users.a and users.b would run",
             ),
         ] {
-            let told = resolve(rules.clone()).unwrap_err();
+            let error_message = resolve(rules.clone()).unwrap_err();
             assert!(
-                told.contains(wanted) && told.contains("`shared_users = [\"daemon\"]`"),
-                "{told}"
+                error_message.contains(wanted)
+                    && error_message.contains("`shared_users = [\"daemon\"]`"),
+                "{error_message}"
             );
             rules.shared_users = vec![UserRef::Uid(uid)];
             let warnings = resolve(rules).unwrap().warnings;
             assert!(
-                matches!(&warnings[..], [told] if told.contains("user `daemon`")),
+                matches!(&warnings[..], [error_message] if error_message.contains("user `daemon`")),
                 "{warnings:?}"
             );
         }
@@ -498,15 +509,21 @@ mod tests {
             for allow_root in [false, true] {
                 let mut rules = listed([("alice", root.clone())]);
                 rules.allow_root = allow_root;
-                let told = resolve(rules).unwrap_err();
-                assert!(told.starts_with("as_submitter.alice is root"), "{told}");
-                assert!(!told.contains("allow_root"), "{told}");
+                let error_message = resolve(rules).unwrap_err();
+                assert!(
+                    error_message.starts_with("as_submitter.alice is root"),
+                    "{error_message}"
+                );
+                assert!(!error_message.contains("allow_root"), "{error_message}");
             }
         }
         let agent = listed([("alice", name("nobody"))]);
         let nobody = User::from_name("nobody").unwrap().unwrap();
-        let told = super::resolve(&asked(agent, nobody.uid.as_raw())).unwrap_err();
-        assert!(matches!(told, IdentityError::Agent { .. }), "{told}");
+        let error_message = super::resolve(&asked(agent, nobody.uid.as_raw())).unwrap_err();
+        assert!(
+            matches!(error_message, IdentityError::Agent { .. }),
+            "{error_message}"
+        );
         let mut prod = listed([("alice", name("daemon"))]);
         prod.users.insert(subject("prod"), name("daemon"));
         let two = listed([("alice", name("daemon")), ("a@b", name("daemon"))]);
@@ -514,8 +531,8 @@ mod tests {
             (prod, "users.prod and as_submitter.alice would run"),
             (two, "as_submitter.a@b and as_submitter.alice would run"),
         ] {
-            let told = resolve(rules.clone()).unwrap_err();
-            assert!(told.contains(keys), "{told}");
+            let error_message = resolve(rules.clone()).unwrap_err();
+            assert!(error_message.contains(keys), "{error_message}");
             let shared_users = vec![name("daemon")];
             assert!(
                 resolve(StepRules {
@@ -537,14 +554,14 @@ mod tests {
             ("bob", name("games")),
         ]));
         let found = found.unwrap();
-        let told = found.missing.clone().unwrap();
+        let error_message = found.missing.clone().unwrap();
         assert!(
-            told.starts_with(
+            error_message.starts_with(
                 "as_submitter.alice is `no-such-user`, and this host has no such user"
-            ) && told.contains("make `no-such-user` (`useradd`)"),
-            "{told}"
+            ) && error_message.contains("make `no-such-user` (`useradd`)"),
+            "{error_message}"
         );
-        assert_eq!(found.warnings, [told]);
+        assert_eq!(found.warnings, [error_message]);
         let games = User::from_name("games").unwrap().unwrap();
         let users = found.by_submitter.unwrap();
         let of = |user: &str| users[&UserName::new(user).unwrap()].as_ref();
@@ -562,29 +579,33 @@ mod tests {
             ..StepRules::default()
         };
         // The agent's user.
-        let told = resolve(rules).unwrap_err();
+        let error_message = resolve(rules).unwrap_err();
         assert!(
-            told.contains("agent_uid is `4321`, whose id 4321 lies in uid_range"),
-            "{told}"
+            error_message.contains("agent_uid is `4321`, whose id 4321 lies in uid_range"),
+            "{error_message}"
         );
     }
 
     #[test]
     fn who_is_not_there_or_may_not_be_is_named_with_its_key() {
-        let told = resolve(default(name("no-such-user"))).unwrap_err();
+        let error_message = resolve(default(name("no-such-user"))).unwrap_err();
         assert!(
-            told.starts_with("default_user is `no-such-user`, and this host has no such user"),
-            "{told}"
+            error_message
+                .starts_with("default_user is `no-such-user`, and this host has no such user"),
+            "{error_message}"
         );
         if !geteuid().is_root() {
-            let told = resolve(default(name("root"))).unwrap_err();
-            assert!(told.contains("as itself only"), "{told}");
+            let error_message = resolve(default(name("root"))).unwrap_err();
+            assert!(error_message.contains("as itself only"), "{error_message}");
             return;
         }
         let nobody = User::from_name("nobody").unwrap().unwrap();
         let rules = default(name("nobody"));
-        let told = super::resolve(&asked(rules, nobody.uid.as_raw())).unwrap_err();
-        assert!(matches!(told, IdentityError::Agent { .. }), "{told}");
+        let error_message = super::resolve(&asked(rules, nobody.uid.as_raw())).unwrap_err();
+        assert!(
+            matches!(error_message, IdentityError::Agent { .. }),
+            "{error_message}"
+        );
     }
 
     #[test]
@@ -609,11 +630,11 @@ mod tests {
             by_submitter: Some(by_submitter),
             ..StepUsers::default()
         };
-        let told = warnings(&rules, &found, Vec::new(), &[]);
-        assert_eq!(told.len(), 2, "{told:?}");
-        for (told, submitter) in told.iter().zip(["first", "further"]) {
+        let error_message = warnings(&rules, &found, Vec::new(), &[]);
+        assert_eq!(error_message.len(), 2, "{error_message:?}");
+        for (error_message, submitter) in error_message.iter().zip(["first", "further"]) {
             let wanted = format!("as_submitter.{submitter} is `u`, who is in group 0");
-            assert!(told.starts_with(&wanted), "{told}");
+            assert!(error_message.starts_with(&wanted), "{error_message}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The process that writes the output of steps: moves what comes out of pipes into files, keeps those within their bound by
-//! dropping the oldest part ([`bound`]), and knows nothing else. Its
-//! descriptors were opened by the supervisor, which has also taken every right from it; standard input is the socket on which
-//! the supervisor speaks, standard output the file whose lock names this process and which is never written.
+//! The process that writes the output of steps: it moves data from pipes into files and keeps each file
+//! within its bound by dropping the oldest part ([`bound`]). The supervisor has opened its descriptors and
+//! dropped its privileges. Standard input is the socket to the supervisor; standard output is a file that is
+//! never written, whose lock identifies this process.
 
 mod bound;
 
@@ -22,21 +22,21 @@ use sluice_common::helper::kind::{
 use sluice_common::helper::{JOB_FDS, MESSAGE_BYTES, WriterMessage};
 use sluice_common::output::STREAMS;
 
-use bound::{Bound, When};
+use bound::{DropTiming, OutputBound};
 
-/// Moved of one stream before the next has its turn.
+/// Bytes moved from one stream before the next has its turn.
 const TURN_BYTES: usize = 1 << 20;
 
-/// Between two tries to write to a disk that takes nothing.
-const TRY_AGAIN_MS: u16 = 1_000;
+/// Milliseconds between two attempts to write to a file that accepts nothing, such as on a full disk.
+const RETRY_MS: u16 = 1_000;
 
-/// Under which the link is waited for; no stream's.
+/// The epoll key of the socket; no stream has it.
 const LINK: u64 = u64::MAX;
 
-/// Most events that are taken at once.
+/// Most events handled at once.
 const MAX_EVENTS: usize = 64;
 
-/// Works until its supervisor is gone and no pipe has anybody who could write to it. Comes back only to exit.
+/// Runs until the supervisor is gone and every pipe is closed at its other end. Returns only to exit.
 pub(crate) fn run() {
     let _it_is_a_name = set_name(c"sluice-writer");
     let stdin = io::stdin();
@@ -59,41 +59,41 @@ pub(crate) fn run() {
 struct Copier<'a> {
     epoll: Epoll,
     link: Option<BorrowedFd<'a>>,
-    jobs: BTreeMap<u64, Job>,
-    /// Streams whose files take nothing now.
+    jobs: BTreeMap<u64, AttemptOutput>,
+    /// Streams whose files accept nothing now.
     stalled: BTreeSet<u64>,
 }
 
-/// The streams of an attempt that are not closed.
-struct Job {
-    streams: [Option<Stream>; STREAMS.len()],
-    /// Where the oldest part of its streams is dropped.
-    bound: Bound,
-    /// Whether the supervisor has been told that a file takes nothing.
-    is_told: bool,
+/// The open streams of an attempt.
+struct AttemptOutput {
+    streams: [Option<OutputStream>; STREAMS.len()],
+    /// Drops the oldest part of the streams.
+    bound: OutputBound,
+    /// Whether the supervisor knows that a file accepts nothing.
+    is_reported: bool,
 }
 
-struct Stream {
+struct OutputStream {
     pipe: File,
     file: File,
-    /// Where the next byte goes. Nobody else writes there.
+    /// Offset of the next byte. No other process writes there.
     at: libc::loff_t,
-    /// What was read and could not be written yet, where nothing can be spliced.
+    /// Bytes that were read and not written yet, if the file system does not support splice.
     unwritten: Vec<u8>,
-    /// Where what is kept begins.
+    /// Offset of the oldest byte that is kept.
     first_kept: u64,
 }
 
-/// What came of moving.
+/// Result of a move from a pipe to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Moved {
-    /// So many bytes, and there may be more.
+enum CopyOutcome {
+    /// Moved this many bytes; there may be more.
     Some(usize),
-    /// Nothing is there now.
+    /// The pipe is empty.
     Nothing,
-    /// Nothing is there, and nobody can write any more.
+    /// The pipe is empty and closed at its other end.
     Closed,
-    /// The file takes nothing.
+    /// The file accepts nothing.
     Stalled,
 }
 
@@ -103,7 +103,7 @@ impl Copier<'_> {
         while self.link.is_some() || !self.jobs.is_empty() {
             let timeout = match self.stalled.is_empty() {
                 true => EpollTimeout::NONE,
-                false => TRY_AGAIN_MS.into(),
+                false => RETRY_MS.into(),
             };
             let count = match self.epoll.wait(&mut events, timeout) {
                 Ok(count) => count,
@@ -117,7 +117,7 @@ impl Copier<'_> {
                 }
             }
             if count == 0 {
-                self.try_again();
+                self.retry_stalled();
             }
         }
         Ok(())
@@ -161,7 +161,7 @@ impl Copier<'_> {
                 Ok(())
             }
             Some(_) => Ok(()),
-            // The supervisor is gone, or becomes a newer one. What steps still give is written.
+            // The supervisor is gone or is being upgraded. Output of steps is still written.
             None => {
                 self.link = None;
                 self.epoll.delete(link)?;
@@ -173,12 +173,12 @@ impl Copier<'_> {
     }
 
     fn begin(&mut self, number: u64, max_bytes: u64, fds: Vec<OwnedFd>) -> nix::Result<()> {
-        // Without all of them, which a process with too many open files is not given, it could not do its work: the
-        // supervisor starts another.
+        // Descriptors are missing if this process has too many open files. It cannot do its work then, and
+        // the supervisor starts another.
         let Ok([out, of_out, err, of_err, marks]) = <[OwnedFd; JOB_FDS]>::try_from(fds) else {
             return Err(Errno::EMFILE);
         };
-        let bound = Bound::new(marks.into(), max_bytes);
+        let bound = OutputBound::new(marks.into(), max_bytes);
         let mut streams = [None, None];
         for (n, (pipe, file)) in [(out, of_out), (err, of_err)].into_iter().enumerate() {
             let (pipe, file) = (File::from(pipe), File::from(file));
@@ -186,7 +186,7 @@ impl Copier<'_> {
             let key = key(number, n);
             self.epoll
                 .add(&pipe, EpollEvent::new(EpollFlags::EPOLLIN, key))?;
-            streams[n] = Some(Stream {
+            streams[n] = Some(OutputStream {
                 pipe,
                 file,
                 at,
@@ -194,17 +194,17 @@ impl Copier<'_> {
                 first_kept: bound.dropped(n),
             });
         }
-        let job = Job {
+        let job = AttemptOutput {
             streams,
             bound,
-            is_told: false,
+            is_reported: false,
         };
         self.jobs.insert(number, job);
         Ok(())
     }
 
-    /// Moves what the pipes of a job hold now; says whether all of it could be written. Somebody to whom a step has passed
-    /// its end may go on giving: what one pipe can hold is enough.
+    /// Moves what the pipes of a job contain now; returns whether all of it was written. Another process may
+    /// hold a step's pipe and go on writing: the contents of one full pipe are enough.
     fn flush(&mut self, number: u64) -> bool {
         let Some(job) = self.jobs.get_mut(&number) else {
             return true;
@@ -212,8 +212,8 @@ impl Copier<'_> {
         let mut is_written = true;
         for n in 0..STREAMS.len() {
             let stream = job.streams[n].as_mut();
-            is_written &= stream.is_none_or(Stream::drain);
-            job.drop_oldest(n, When::Now, self.link, number);
+            is_written &= stream.is_none_or(OutputStream::drain);
+            job.drop_oldest(n, DropTiming::Now, self.link, number);
         }
         is_written
     }
@@ -237,36 +237,36 @@ impl Copier<'_> {
         let mut left = TURN_BYTES;
         let moved = loop {
             match stream.take(left) {
-                Moved::Some(count) if count < left => left -= count,
+                CopyOutcome::Some(count) if count < left => left -= count,
                 moved => break moved,
             }
         };
         let when = match moved {
-            Moved::Closed | Moved::Stalled => When::Now,
-            Moved::Some(_) | Moved::Nothing => When::Due,
+            CopyOutcome::Closed | CopyOutcome::Stalled => DropTiming::Now,
+            CopyOutcome::Some(_) | CopyOutcome::Nothing => DropTiming::Due,
         };
         job.drop_oldest(n, when, self.link, number);
         let Some(stream) = &mut job.streams[n] else {
             return;
         };
         match moved {
-            Moved::Some(_) | Moved::Nothing => {}
-            Moved::Closed => {
-                // The supervisor holds the pipe too, and as long as anybody does, that it is closed is an event.
+            CopyOutcome::Some(_) | CopyOutcome::Nothing => {}
+            CopyOutcome::Closed => {
+                // The supervisor holds the pipe open too, so a closed pipe is an event until then.
                 let _it_is_waited_for = self.epoll.delete(&stream.pipe);
                 job.streams[n] = None;
-                // Its end is asked for by the supervisor, if there is one.
+                // The supervisor asks for the end, if there is one.
                 if self.link.is_none() && job.streams.iter().all(Option::is_none) {
                     self.jobs.remove(&number);
                 }
             }
-            Moved::Stalled => {
-                // Its end would be an event whatever is asked for.
+            CopyOutcome::Stalled => {
+                // A closed pipe would remain an event otherwise.
                 let _it_is_waited_for = self.epoll.delete(&stream.pipe);
                 self.stalled.insert(key);
                 if let Some(link) = self
                     .link
-                    .filter(|_| !std::mem::replace(&mut job.is_told, true))
+                    .filter(|_| !std::mem::replace(&mut job.is_reported, true))
                 {
                     answer(link, WriterMessage::new(STALLED, number));
                 }
@@ -274,7 +274,7 @@ impl Copier<'_> {
         }
     }
 
-    fn try_again(&mut self) {
+    fn retry_stalled(&mut self) {
         for key in std::mem::take(&mut self.stalled) {
             let (number, n) = parts(key);
             let stream = self
@@ -289,9 +289,10 @@ impl Copier<'_> {
     }
 }
 
-impl Job {
-    /// Drops what is over the bound of a stream. The first time that it does, or cannot, the supervisor is told.
-    fn drop_oldest(&mut self, n: usize, when: When, link: Option<BorrowedFd<'_>>, job: u64) {
+impl AttemptOutput {
+    /// Drops the part of a stream that is over the bound. Reports the first drop, and the first failure, to
+    /// the supervisor.
+    fn drop_oldest(&mut self, n: usize, when: DropTiming, link: Option<BorrowedFd<'_>>, job: u64) {
         let Some(stream) = &mut self.streams[n] else {
             return;
         };
@@ -313,7 +314,7 @@ impl Job {
                 (NOT_DROPPED, u64::from(number.unsigned_abs()))
             }
         };
-        if let Some(link) = link.filter(|_| self.bound.is_news()) {
+        if let Some(link) = link.filter(|_| self.bound.is_first_report()) {
             let stream = u8::try_from(n).unwrap_or(u8::MAX);
             answer(
                 link,
@@ -328,64 +329,64 @@ impl Job {
     }
 }
 
-impl Stream {
-    /// Moves what is there now, at most what the pipe holds; says whether all of it could be written.
+impl OutputStream {
+    /// Moves what is in the pipe now, at most its capacity; returns whether all of it was written.
     fn drain(&mut self) -> bool {
         let most = fcntl(&self.pipe, FcntlArg::F_GETPIPE_SZ).unwrap_or(0);
         let mut left = usize::try_from(most).unwrap_or(0).max(1);
         loop {
             match self.take(left) {
-                Moved::Some(count) if count < left => left -= count,
-                Moved::Some(_) | Moved::Nothing | Moved::Closed => return true,
-                Moved::Stalled => return false,
+                CopyOutcome::Some(count) if count < left => left -= count,
+                CopyOutcome::Some(_) | CopyOutcome::Nothing | CopyOutcome::Closed => return true,
+                CopyOutcome::Stalled => return false,
             }
         }
     }
 
-    fn take(&mut self, most: usize) -> Moved {
+    fn take(&mut self, most: usize) -> CopyOutcome {
         if !self.unwritten.is_empty() {
             return self.write();
         }
         match splice(self.pipe.as_fd(), self.file.as_fd(), &mut self.at, most) {
-            Ok(0) => Moved::Closed,
-            Ok(count) => Moved::Some(count),
-            Err(Errno::EAGAIN) => Moved::Nothing,
-            Err(Errno::EINTR) => Moved::Some(0),
+            Ok(0) => CopyOutcome::Closed,
+            Ok(count) => CopyOutcome::Some(count),
+            Err(Errno::EAGAIN) => CopyOutcome::Nothing,
+            Err(Errno::EINTR) => CopyOutcome::Some(0),
             Err(Errno::EINVAL) => self.copy(most),
-            Err(_) => Moved::Stalled,
+            Err(_) => CopyOutcome::Stalled,
         }
     }
 
-    /// For a file system that nothing can be spliced into. What was read is in this process alone until it is written: who
-    /// kills it in between loses so much.
-    fn copy(&mut self, most: usize) -> Moved {
+    /// Copies through memory, for file systems without splice. If this process is killed between the read and
+    /// the write, those bytes are lost.
+    fn copy(&mut self, most: usize) -> CopyOutcome {
         let mut bytes = [0; 64 * 1024];
         let most = most.min(bytes.len());
         match self.pipe.read(&mut bytes[..most]) {
-            Ok(0) => Moved::Closed,
+            Ok(0) => CopyOutcome::Closed,
             Ok(count) => {
                 self.unwritten.extend(&bytes[..count]);
                 self.write()
             }
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => Moved::Some(0),
-            Err(_) => Moved::Nothing,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => CopyOutcome::Some(0),
+            Err(_) => CopyOutcome::Nothing,
         }
     }
 
-    fn write(&mut self) -> Moved {
+    fn write(&mut self) -> CopyOutcome {
         match self.file.write_at(&self.unwritten, self.at.cast_unsigned()) {
             Ok(count @ 1..) => {
                 self.unwritten.drain(..count);
                 self.at += libc::loff_t::try_from(count).unwrap_or(0);
-                Moved::Some(count)
+                CopyOutcome::Some(count)
             }
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => Moved::Some(0),
-            Ok(0) | Err(_) => Moved::Stalled,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => CopyOutcome::Some(0),
+            Ok(0) | Err(_) => CopyOutcome::Stalled,
         }
     }
 }
 
-/// The supervisor may be gone; then nobody asks.
+/// Sends an answer; an error means that the supervisor is gone.
 fn answer(link: BorrowedFd<'_>, message: WriterMessage) {
     let _nobody_asks = send(
         link.as_raw_fd(),
@@ -394,11 +395,11 @@ fn answer(link: BorrowedFd<'_>, message: WriterMessage) {
     );
 }
 
-/// Moves what a pipe holds now, at most so many bytes, to a place in a file, which it moves on by as many: their number, or
-/// none where nobody can write to the pipe any more. Whoever is killed meanwhile has moved a byte or has not.
+/// Moves at most `most` bytes from a pipe to offset `at` of a file, and advances `at`. Returns the number of
+/// bytes; 0 means that the pipe is closed at its other end. A kill in between loses and duplicates nothing.
 ///
 /// # Errors
-/// `EAGAIN` where the pipe is empty, `EINVAL` where the file system cannot do it.
+/// `EAGAIN` if the pipe is empty, `EINVAL` if the file system does not support splice.
 #[expect(
     unsafe_code,
     reason = "splice has no wrapper without another feature of nix"
@@ -410,7 +411,8 @@ fn splice(
     most: usize,
 ) -> nix::Result<usize> {
     let flags = libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK;
-    // SAFETY: both descriptors are open for the call, a pipe has no place of its own, and `at` is valid to read and write.
+    // SAFETY: both descriptors are open during the call, a pipe has no offset, and `at` is valid to read and
+    // write.
     let moved = unsafe {
         libc::splice(
             pipe.as_raw_fd(),
@@ -424,13 +426,14 @@ fn splice(
     Errno::result(moved).map(isize::cast_unsigned)
 }
 
-/// The descriptors that have come with a message.
+/// The descriptors received with a message.
 #[expect(unsafe_code, reason = "numbers become descriptors")]
 fn received(messages: impl Iterator<Item = ControlMessageOwned>) -> Vec<OwnedFd> {
     let mut fds = Vec::new();
     for message in messages {
         if let ControlMessageOwned::ScmRights(numbers) = message {
-            // SAFETY: the kernel has just opened them for this process, and nobody else has their numbers.
+            // SAFETY: the kernel has just opened them for this process, and no other code knows their
+            // numbers.
             let owned = numbers
                 .into_iter()
                 .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
@@ -455,12 +458,12 @@ mod tests {
     use std::fs;
     use std::io::Write;
 
-    fn stream(file: File) -> (std::io::PipeWriter, Stream) {
+    fn stream(file: File) -> (std::io::PipeWriter, OutputStream) {
         let (reader, writer) = std::io::pipe().unwrap();
         let pipe = File::from(OwnedFd::from(reader));
         fcntl(&pipe, FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK)).unwrap();
         let at = file.metadata().unwrap().len().cast_signed();
-        let stream = Stream {
+        let stream = OutputStream {
             pipe,
             file,
             at,
@@ -475,25 +478,25 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("stdout");
         fs::write(&path, "before ").unwrap();
-        let (mut given, mut stream) = stream(File::options().write(true).open(&path).unwrap());
-        assert_eq!(stream.take(TURN_BYTES), Moved::Nothing);
-        given.write_all(b"first ").unwrap();
-        assert_eq!(stream.take(TURN_BYTES), Moved::Some(6));
-        given.write_all(b"last").unwrap();
+        let (mut writer, mut stream) = stream(File::options().write(true).open(&path).unwrap());
+        assert_eq!(stream.take(TURN_BYTES), CopyOutcome::Nothing);
+        writer.write_all(b"first ").unwrap();
+        assert_eq!(stream.take(TURN_BYTES), CopyOutcome::Some(6));
+        writer.write_all(b"last").unwrap();
         assert!(stream.drain());
         assert_eq!(fs::read(&path).unwrap(), b"before first last");
-        drop(given);
-        assert_eq!(stream.take(TURN_BYTES), Moved::Closed);
+        drop(writer);
+        assert_eq!(stream.take(TURN_BYTES), CopyOutcome::Closed);
     }
 
     #[test]
     fn a_pipe_that_somebody_else_still_fills_is_drained_of_what_it_holds() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("stdout");
-        let (given, mut stream) = stream(File::create(&path).unwrap());
+        let (writer, mut stream) = stream(File::create(&path).unwrap());
         let other = std::thread::spawn(move || {
-            let mut given = given;
-            while given.write_all(&[b'x'; 4096]).is_ok() {}
+            let mut writer = writer;
+            while writer.write_all(&[b'x'; 4096]).is_ok() {}
         });
         let holds = fcntl(&stream.pipe, FcntlArg::F_GETPIPE_SZ).unwrap();
         assert!(stream.drain());
@@ -505,10 +508,10 @@ mod tests {
     #[test]
     fn what_a_full_disk_does_not_take_is_kept() {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let (mut given, mut stream) = stream(full);
-        given.write_all(b"kept").unwrap();
+        let (mut writer, mut stream) = stream(full);
+        writer.write_all(b"kept").unwrap();
         for _ in 0..3 {
-            assert_eq!(stream.take(TURN_BYTES), Moved::Stalled);
+            assert_eq!(stream.take(TURN_BYTES), CopyOutcome::Stalled);
         }
         let file = tempfile::tempfile().unwrap();
         stream.file = file.try_clone().unwrap();

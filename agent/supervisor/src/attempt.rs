@@ -20,18 +20,18 @@ use sluice_common::supervision::{
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 
+use crate::gpu_move::GpuMove;
 use crate::hooks;
-use crate::identity::Behalf;
+use crate::identity::StepOwner;
 use crate::lease::Lease;
-use crate::moving::Moving;
-use crate::spawn::Report;
+use crate::spawn::StartReport;
 use crate::spool::{Record, StorageUse};
 
 /// How far an attempt has come.
 #[derive(Debug)]
 pub enum Phase {
     /// It has a process, which has not become the step's program yet. Not told to the agent.
-    Starting(Process, Report),
+    Starting(Process, StartReport),
     /// Its main process runs. With it, for one that is no child of ours, the descriptor that tells of its end; a
     /// kernel without those leaves looking from time to time.
     Running(Process, Option<OwnedFd>),
@@ -52,24 +52,24 @@ pub enum Origin {
 
 /// How far an attempt's epilog has come. After a restart of the supervisor it begins anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Epilog {
+pub enum EpilogState {
     /// It has not begun.
-    Ahead,
+    Pending,
     /// A child runs it.
-    Runs,
+    Running,
     /// It has ended, or could not be run.
-    Over,
+    Done,
 }
 
 /// How far what templates have run after its program has come. After a restart of the supervisor it begins anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
+pub enum AfterHooksState {
     /// It has not begun.
-    Ahead,
+    Pending,
     /// A child runs it.
-    Runs,
+    Running,
     /// It has ended, or could not be run, or there is none.
-    Over,
+    Done,
 }
 
 /// One attempt.
@@ -86,33 +86,38 @@ pub struct Attempt {
     /// Whether its processes may run.
     pub freezer: FreezerState,
     /// How far its epilog has come.
-    pub epilog: Epilog,
+    pub epilog: EpilogState,
     /// How far what runs after its program has come.
-    pub after: After,
+    pub after: AfterHooksState,
     /// What hooks are told of it.
-    pub hook_words: BTreeMap<String, String>,
+    pub hook_variables: BTreeMap<String, String>,
     /// The user id that it has of its own, if no user is named for it.
     pub uid: Option<Uid>,
     /// The user who submitted its step, if this host's config asks for one.
     pub submitter: Option<UserName>,
     /// How it stands with what it holds on GPUs.
-    pub moving: Moving,
+    pub moving: GpuMove,
     /// How long they might not.
     pub frozen: FrozenTime,
     /// What it may take of the disk, and whether it took more.
     pub storage: StorageUse,
     /// Whether the agent may have been told that its main process has ended: all that it gave was written by then.
-    pub end_told: bool,
+    pub end_reported: bool,
     /// Whether the spool lags behind.
     pub unsaved: bool,
     /// Whether the log says so.
-    pub lag_told: bool,
+    pub lag_logged: bool,
     phase: Phase,
 }
 
 impl Attempt {
     /// A child that waits for its record to be written.
-    pub fn starting(process: Process, report: Report, memo: LaunchRecord, lease: Lease) -> Self {
+    pub fn starting(
+        process: Process,
+        report: StartReport,
+        memo: LaunchRecord,
+        lease: Lease,
+    ) -> Self {
         let lease = Some(lease);
         Self::new(Phase::Starting(process, report), Origin::Child, memo, lease)
     }
@@ -164,17 +169,17 @@ impl Attempt {
             origin,
             killing: false,
             freezer: FreezerState::Thawed,
-            epilog: Epilog::Ahead,
-            after: After::Over,
-            hook_words: BTreeMap::new(),
+            epilog: EpilogState::Pending,
+            after: AfterHooksState::Done,
+            hook_variables: BTreeMap::new(),
             uid: None,
             submitter: None,
-            moving: Moving::default(),
+            moving: GpuMove::default(),
             frozen: FrozenTime::default(),
             storage: StorageUse::default(),
-            end_told: false,
+            end_reported: false,
             unsaved: false,
-            lag_told: false,
+            lag_logged: false,
             phase,
         }
     }
@@ -193,7 +198,7 @@ impl Attempt {
     }
 
     /// Whether its main process has not ended.
-    pub fn is_led(&self) -> bool {
+    pub fn main_is_running(&self) -> bool {
         matches!(self.phase, Phase::Starting(..) | Phase::Running(..))
     }
 
@@ -208,7 +213,7 @@ impl Attempt {
     }
 
     /// What its child reports by, where it is starting.
-    pub fn report(&self) -> Option<&Report> {
+    pub fn report(&self) -> Option<&StartReport> {
         match &self.phase {
             Phase::Starting(_, report) => Some(report),
             Phase::Running(..) | Phase::Ended(_) | Phase::Gone(_) => None,
@@ -216,7 +221,7 @@ impl Attempt {
     }
 
     /// What its child reports, where it is starting.
-    pub fn report_mut(&mut self) -> Option<&mut Report> {
+    pub fn report_mut(&mut self) -> Option<&mut StartReport> {
         match &mut self.phase {
             Phase::Starting(_, report) => Some(report),
             Phase::Running(..) | Phase::Ended(_) | Phase::Gone(_) => None,
@@ -285,7 +290,7 @@ impl Attempt {
                 ..end.clone()
             });
             self.freezer = FreezerState::Thawed;
-            self.moving = Moving::default();
+            self.moving = GpuMove::default();
         }
     }
 
@@ -310,9 +315,9 @@ impl Attempt {
     }
 
     /// For whom it runs, if that is known: the subject stands in what hooks are told, over every restart.
-    pub fn behalf(&self) -> Option<Behalf> {
-        Some(Behalf {
-            subject: Subject::new(self.hook_words.get(hooks::SUBJECT)?).ok()?,
+    pub fn step_owner(&self) -> Option<StepOwner> {
+        Some(StepOwner {
+            subject: Subject::new(self.hook_variables.get(hooks::SUBJECT)?).ok()?,
             submitter: self.submitter.clone(),
         })
     }
@@ -325,13 +330,13 @@ impl Attempt {
             memo: self.memo.clone(),
             lease: self.lease,
             phase: self.known_phase(),
-            hook_words: self.hook_words.clone(),
+            hook_variables: self.hook_variables.clone(),
             uid: self.uid.map(Uid::as_raw),
             submitter: self.submitter.clone(),
             away: self.moving.away.clone(),
             frozen: self.frozen,
             storage: self.storage,
-            end_told: self.end_told,
+            end_reported: self.end_reported,
         }
     }
 
@@ -383,7 +388,10 @@ mod tests {
         let at = Time::from_unix_millis(200);
         let mut attempt = running(None);
         attempt.on_empty(Usage::default());
-        assert!(attempt.is_led(), "it cannot be gone before it has ended");
+        assert!(
+            attempt.main_is_running(),
+            "it cannot be gone before it has ended"
+        );
         attempt.on_exit(Exit::Code(3), at, Usage::default());
         attempt.on_exit(Exit::Signal(9), at, Usage::default());
         attempt.on_started();
@@ -398,7 +406,7 @@ mod tests {
     #[test]
     fn an_end_after_the_lease_passed_is_the_leases() {
         let mut lease = Lease::new(BootMillis(5), Span::ZERO);
-        lease.look(BootMillis(5));
+        lease.check(BootMillis(5));
         let mut attempt = running(Some(lease));
         attempt.on_exit(Exit::Code(0), Time::from_unix_millis(200), Usage::default());
         assert_eq!(end(&attempt).exit, Exit::LeaseExpired);

@@ -19,7 +19,7 @@ use sluice_common::supervisor_config::{
 
 use crate::helper_program::HelperProgram;
 use crate::hooks;
-use crate::trust::distrust;
+use crate::trust::untrusted_reason;
 
 /// In such a directory nobody may replace what is another's.
 const STICKY: u32 = 0o1000;
@@ -48,12 +48,12 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// Somebody else may have written it.
-    #[error("config {}: {whose}, and it says who steps run as: {way_out}", path.display())]
+    #[error("config {}: {reason}, and it says who steps run as: {way_out}", path.display())]
     Untrusted {
         /// Which.
         path: PathBuf,
         /// What gives others a hand in it.
-        whose: String,
+        reason: String,
         /// What to do.
         way_out: String,
     },
@@ -92,7 +92,7 @@ pub fn read(path: &Path) -> Result<SupervisorConfig, ConfigError> {
         source,
     };
     let file = open_trusted(path)?;
-    let helper = HelperProgram::beside_us().map_err(cannot)?;
+    let helper = HelperProgram::installed().map_err(cannot)?;
     let answer = helper.ask(READ_CONFIG, &file).map_err(cannot)?;
     let answer = decode::<Result<SupervisorConfig, ConfigFileError>>(&answer, MAX_ANSWER_BYTES);
     let config = answer.map_err(|e| nonsense(Some(e)))?;
@@ -164,9 +164,9 @@ fn open_trusted(path: &Path) -> Result<File, ConfigError> {
         path: path.to_owned(),
         source,
     };
-    let untrusted = |(whose, way_out): (String, String)| ConfigError::Untrusted {
+    let untrusted = |(reason, way_out): (String, String)| ConfigError::Untrusted {
         path: path.to_owned(),
-        whose,
+        reason,
         way_out,
     };
     // Not to hang on what is no file; what it is, is looked at next.
@@ -181,14 +181,14 @@ fn open_trusted(path: &Path) -> Result<File, ConfigError> {
     }
     let own = nix::unistd::geteuid().as_raw();
     let real = fs::canonicalize(path).map_err(cannot)?;
-    distrust(&found, own, &real).map_or(Ok(()), |why| Err(untrusted(why)))?;
+    untrusted_reason(&found, own, &real).map_or(Ok(()), |why| Err(untrusted(why)))?;
     let dir = real
         .parent()
         .expect("a regular file stands in some directory");
     let around = fs::metadata(dir).map_err(cannot)?;
     // Whoever may replace the file need not be able to write it.
     match around.mode() & STICKY {
-        0 => distrust(&around, own, dir).map_or(Ok(file), |why| Err(untrusted(why))),
+        0 => untrusted_reason(&around, own, dir).map_or(Ok(file), |why| Err(untrusted(why))),
         _ => Ok(file),
     }
 }

@@ -18,7 +18,7 @@ const READ_BYTES: usize = 64 * 1024;
 
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
-pub enum PartError {
+pub enum DisconnectReason {
     /// The peer closed it.
     #[error("it was closed")]
     Closed,
@@ -65,16 +65,16 @@ impl Connection {
     ///
     /// # Errors
     /// Where the stream has ended.
-    pub fn fill(&mut self) -> Result<(), PartError> {
+    pub fn fill(&mut self) -> Result<(), DisconnectReason> {
         let mut bytes = [0; READ_BYTES];
         match self.stream.read(&mut bytes) {
-            Ok(0) => Err(PartError::Closed),
+            Ok(0) => Err(DisconnectReason::Closed),
             Ok(len) => {
                 self.input.push(&bytes[..len]);
                 Ok(())
             }
             Err(e) if is_passing(&e) => Ok(()),
-            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Err(PartError::Closed),
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Err(DisconnectReason::Closed),
             Err(e) => Err(e.into()),
         }
     }
@@ -83,7 +83,7 @@ impl Connection {
     ///
     /// # Errors
     /// Where the peer sent something else.
-    pub fn take(&mut self) -> Result<Option<ToSupervisor>, PartError> {
+    pub fn take(&mut self) -> Result<Option<ToSupervisor>, DisconnectReason> {
         Ok(self.input.next()?)
     }
 
@@ -91,11 +91,11 @@ impl Connection {
     ///
     /// # Errors
     /// Where the peer is gone or does not read.
-    pub fn send(&mut self, message: &FromSupervisor) -> Result<(), PartError> {
+    pub fn send(&mut self, message: &FromSupervisor) -> Result<(), DisconnectReason> {
         let bytes = frame(message, MAX_SUPERVISION_FRAME_BYTES)?;
         let unsent = self.output.len() - self.sent + bytes.len();
         if unsent > MAX_UNSENT_BYTES {
-            return Err(PartError::Unread { bytes: unsent });
+            return Err(DisconnectReason::Unread { bytes: unsent });
         }
         self.output.extend_from_slice(&bytes);
         self.flush()
@@ -106,10 +106,10 @@ impl Connection {
     ///
     /// # Errors
     /// Where the stream fails.
-    pub fn flush(&mut self) -> Result<(), PartError> {
+    pub fn flush(&mut self) -> Result<(), DisconnectReason> {
         while self.has_unsent() {
             match self.stream.write(&self.output[self.sent..]) {
-                Ok(0) => return Err(PartError::Closed),
+                Ok(0) => return Err(DisconnectReason::Closed),
                 Ok(len) => self.sent += len,
                 Err(e) if e.kind() == io::ErrorKind::BrokenPipe => self.sent = self.output.len(),
                 Err(e) if is_passing(&e) => break,
@@ -178,7 +178,10 @@ mod tests {
         let most =
             2 * MAX_UNSENT_BYTES / frame(&hello(), MAX_SUPERVISION_FRAME_BYTES).unwrap().len();
         let error = (0..most).find_map(|_| connection.send(&hello()).err());
-        assert!(matches!(error, Some(PartError::Unread { .. })), "{error:?}");
+        assert!(
+            matches!(error, Some(DisconnectReason::Unread { .. })),
+            "{error:?}"
+        );
         assert!(connection.output.len() <= MAX_UNSENT_BYTES);
     }
 
@@ -194,7 +197,7 @@ mod tests {
         connection.fill().unwrap();
         let read = connection.take().unwrap();
         assert_eq!(read, Some(ToSupervisor::List));
-        assert!(matches!(connection.fill(), Err(PartError::Closed)));
+        assert!(matches!(connection.fill(), Err(DisconnectReason::Closed)));
     }
 
     #[test]

@@ -6,14 +6,14 @@
 //! supervisor was told of or else stands in. So no group of others is ever touched, and the next supervisor of the same
 //! directory finds what an earlier one has left.
 //!
-//! Where groups cannot be made, attempts are held by process groups and by [`crate::owner`] alone, and the capabilities
+//! Where groups cannot be made, attempts are held by process groups and by [`crate::process_scan`] alone, and the capabilities
 //! say so.
 
-pub mod choice;
 pub mod devices;
-pub mod found;
+pub mod existing;
 pub mod leftovers;
 pub mod name;
+pub mod options;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 
 use sluice_cgroups::cpuset::Cpusets;
 use sluice_cgroups::devices::DeviceFilterError;
-use sluice_cgroups::entrance::Entrance;
 use sluice_cgroups::file::{self, GroupError};
+use sluice_cgroups::group_entry::GroupEntry;
 use sluice_cgroups::legacy::{self, Legacy};
-use sluice_cgroups::setting::Bounds;
+use sluice_cgroups::setting::GroupLimits;
 use sluice_cgroups::unified::Unified;
-use sluice_cgroups::watch::Watch;
+use sluice_cgroups::watch::GroupWatch;
 use sluice_cgroups::{Controller, Hierarchies, memory, pids, usage};
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::{Capability, Mechanism};
@@ -37,14 +37,14 @@ use sluice_common::supervision::{
 use sluice_common::usage::Usage;
 use tracing::{error, info, warn};
 
-use self::choice::{GroupOptions, Place};
 use self::devices::DeviceFilters;
+use self::options::{GroupOptions, ParentGroup};
 
 /// What the directory of an attempt's group begins with: the kernel's own files never do.
 const PREFIX: &str = "attempt-";
 
 /// How long the start waits for what was killed to die: it does so at once, unless a device or a disk holds it.
-const DYING_PATIENCE: Duration = Duration::from_secs(1);
+const DEATH_LIMIT: Duration = Duration::from_secs(1);
 
 /// The groups of every attempt of this host.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub struct Groups {
     unified: Option<Unified>,
     legacy: Legacy,
     cpusets: Cpusets,
-    watch: Option<Watch>,
+    watch: Option<GroupWatch>,
     filters: DeviceFilters,
     pids_max: u32,
     /// Groups that nobody needs any more and that could not be removed yet.
@@ -72,7 +72,7 @@ impl Groups {
             pids_max: options.pids_max.unwrap_or(u32::MAX),
             leaving: BTreeSet::new(),
         };
-        if options.place == Place::Nowhere {
+        if options.parent == ParentGroup::Nowhere {
             return none();
         }
         let hierarchies = match Hierarchies::read(root) {
@@ -85,8 +85,8 @@ impl Groups {
         let unified = hierarchies
             .unified
             .as_ref()
-            .and_then(|own| tell(Unified::open(&options.place, own, name)));
-        let lacking = |c: &Controller| unified.as_ref().is_none_or(|unified| !unified.does(*c));
+            .and_then(|own| tell(Unified::open(&options.parent, own, name)));
+        let lacking = |c: &Controller| unified.as_ref().is_none_or(|unified| !unified.supports(*c));
         let mut wanted: Vec<Controller> = legacy::WANTED.into_iter().filter(lacking).collect();
         let filter = options.devices.filter;
         let by_program = unified
@@ -98,7 +98,7 @@ impl Groups {
         let mut legacy = Legacy::open(&hierarchies.legacy, &wanted, name);
         let by_list = devices::has(filter, Mechanism::Cgroup1, legacy.root(Controller::Devices));
         if !by_list {
-            legacy.leave_out(Controller::Devices);
+            legacy.exclude(Controller::Devices);
         }
         let filtered_by = match (by_program, by_list) {
             (true, _) => Mechanism::Cgroup2,
@@ -106,7 +106,7 @@ impl Groups {
             (false, false) => Mechanism::None,
         };
         Self {
-            watch: unified.as_ref().and_then(|_| Watch::new().ok()),
+            watch: unified.as_ref().and_then(|_| GroupWatch::new().ok()),
             cpusets: Cpusets::open(root, unified.as_ref(), &hierarchies, name),
             unified,
             legacy,
@@ -132,7 +132,11 @@ impl Groups {
             Capability::Devices => return self.filters.mechanism,
             Capability::Cpuset => return self.cpusets.mechanism(),
         };
-        if self.unified.as_ref().is_some_and(|u| u.does(controller)) {
+        if self
+            .unified
+            .as_ref()
+            .is_some_and(|u| u.supports(controller))
+        {
             Mechanism::Cgroup2
         } else if self.legacy.has(controller) {
             Mechanism::Cgroup1
@@ -169,7 +173,7 @@ impl Groups {
         processors: &CpuAllocation,
         processes: Option<u32>,
     ) -> Result<(), GroupError> {
-        let bounds = Bounds {
+        let bounds = GroupLimits {
             limits: *limits,
             cpu_mode: processors.mode,
             pids_max: processes.map_or(self.pids_max, |most| most.min(self.pids_max)),
@@ -185,7 +189,7 @@ impl Groups {
         made.inspect_err(|_| self.remove(attempt))
     }
 
-    fn make_each(&mut self, attempt: &AttemptId, bounds: &Bounds) -> Result<(), GroupError> {
+    fn make_each(&mut self, attempt: &AttemptId, bounds: &GroupLimits) -> Result<(), GroupError> {
         let name = directory(attempt);
         if let Some(unified) = &self.unified {
             let group = unified.make(&name, bounds)?;
@@ -229,16 +233,16 @@ impl Groups {
     ///
     /// # Errors
     /// Where its group cannot be opened.
-    pub fn entrance(&self, attempt: &AttemptId) -> Result<Entrance, GroupError> {
+    pub fn entry(&self, attempt: &AttemptId) -> Result<GroupEntry, GroupError> {
         let name = directory(attempt);
-        let birthplace = self
+        let clone_target = self
             .unified
             .as_ref()
-            .map(|unified| unified.birthplace(&name));
-        let files = self.legacy.entrances(&name).into_iter();
-        Ok(Entrance {
-            birthplace: birthplace.transpose()?,
-            files: files.chain(self.cpusets.entrance(&name)).collect(),
+            .map(|unified| unified.clone_target(&name));
+        let files = self.legacy.entry_files(&name).into_iter();
+        Ok(GroupEntry {
+            clone_target: clone_target.transpose()?,
+            files: files.chain(self.cpusets.entry_file(&name)).collect(),
         })
     }
 
@@ -267,7 +271,7 @@ impl Groups {
     /// What was killed takes a moment to die, and an attempt that never began may be started again at once: its groups
     /// have to be gone by then. What takes longer is left to the ticks.
     fn await_removal(&mut self) {
-        let deadline = Instant::now() + DYING_PATIENCE;
+        let deadline = Instant::now() + DEATH_LIMIT;
         while self.remove_leaving() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -313,7 +317,9 @@ impl Groups {
         let name = directory(attempt);
         let killed = match &self.unified {
             // Where the unified one cannot kill, the other may hold them frozen, and what is frozen there does not die.
-            Some(unified) if unified.does(Controller::Freezer) && unified.group(&name).exists() => {
+            Some(unified)
+                if unified.supports(Controller::Freezer) && unified.group(&name).exists() =>
+            {
                 unified.kill(&name)
             }
             Some(_) | None => self.legacy.kill(&name),
@@ -350,7 +356,7 @@ impl Groups {
             }
             _ => return Err(FreezeRefusal::Unsupported),
         };
-        set.map_err(|e| FreezeRefusal::Failed(e.sentence()))
+        set.map_err(|e| FreezeRefusal::Failed(e.bounded_message()))
     }
 
     /// Whether the processes of an attempt can be frozen.
@@ -446,13 +452,16 @@ impl Groups {
     }
 
     /// Becomes readable when a group has changed.
-    pub fn watch(&self) -> Option<&Watch> {
+    pub fn watch(&self) -> Option<&GroupWatch> {
         self.watch.as_ref()
     }
 
     /// The attempts whose groups have changed.
     pub fn changed(&mut self) -> BTreeSet<AttemptId> {
-        self.watch.as_mut().map(Watch::read).unwrap_or_default()
+        self.watch
+            .as_mut()
+            .map(GroupWatch::read)
+            .unwrap_or_default()
     }
 
     /// Removes the common root where nothing is left in it: the next supervisor makes its own.

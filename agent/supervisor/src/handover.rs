@@ -29,26 +29,26 @@ pub struct Handover {
     /// The socket that agents connect to.
     pub listener: RawFd,
     /// The attempts whose processes are children of this process.
-    pub children: Vec<Child>,
+    pub children: Vec<ChildAttempt>,
     /// Those that are killed again and again.
     pub killing: BTreeSet<AttemptId>,
     /// Processes that were seen to carry an attempt's marks, which they may have laid down since.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<KnownProcess>,
     /// Epilogs that run.
     #[serde(default)]
-    pub epilogs: Vec<Epilog>,
+    pub epilogs: Vec<HookChild>,
     /// What templates have run after attempts, where it runs.
     #[serde(default)]
-    pub afters: Vec<Epilog>,
+    pub afters: Vec<HookChild>,
 }
 
 /// An attempt that is a child's.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Child {
+pub struct ChildAttempt {
     /// Which.
     pub attempt: AttemptId,
     /// What it reports by, where it has not become the step's program yet.
-    pub report: Option<Report>,
+    pub report: Option<HandedReport>,
     /// Whether it is to be frozen as soon as it has.
     #[serde(default)]
     pub freezes: bool,
@@ -56,7 +56,7 @@ pub struct Child {
 
 /// A report that is not done with.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct HandedReport {
     /// Its pipe.
     pub pipe: RawFd,
     /// What was read of it.
@@ -65,7 +65,7 @@ pub struct Report {
 
 /// A process that belongs to an attempt.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct KnownProcess {
     /// Which process.
     pub pid: u32,
     /// Its start, which tells it from others of that number.
@@ -73,12 +73,13 @@ pub struct Seen {
     /// Whose it is.
     pub attempt: AttemptId,
     /// Whether it was seen to work in that attempt's directory.
-    pub tied: bool,
+    #[serde(rename = "tied")]
+    pub is_tied: bool,
 }
 
 /// A child that runs the epilog of an attempt, or what templates have run after it.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Epilog {
+pub struct HookChild {
     /// Which child.
     pub pid: u32,
     /// After which.
@@ -132,10 +133,10 @@ impl Handover {
             .map_err(unread)?;
         // The form first: the rest of another one may look like anything.
         #[derive(Deserialize)]
-        struct Form {
+        struct FormatOnly {
             format: u32,
         }
-        let Form { format } = serde_json::from_str(&text).map_err(|e| unread(e.into()))?;
+        let FormatOnly { format } = serde_json::from_str(&text).map_err(|e| unread(e.into()))?;
         if format != FORMAT {
             return Err(HandoverError::Format { theirs: format });
         }
@@ -173,26 +174,26 @@ mod tests {
             format: FORMAT,
             lock: 3,
             listener: 4,
-            children: vec![Child {
+            children: vec![ChildAttempt {
                 attempt: attempt.clone(),
-                report: Some(Report {
+                report: Some(HandedReport {
                     pipe: 5,
                     failure: Some(Exit::StartFailed("no".to_owned())),
                 }),
                 freezes: true,
             }],
             killing: [attempt.clone()].into(),
-            seen: vec![Seen {
+            seen: vec![KnownProcess {
                 pid: 6,
                 start_ticks: u64::MAX,
                 attempt: attempt.clone(),
-                tied: true,
+                is_tied: true,
             }],
-            epilogs: vec![Epilog {
+            epilogs: vec![HookChild {
                 pid: 7,
                 attempt: attempt.clone(),
             }],
-            afters: vec![Epilog { pid: 8, attempt }],
+            afters: vec![HookChild { pid: 8, attempt }],
         }
     }
 

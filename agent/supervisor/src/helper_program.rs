@@ -30,7 +30,7 @@ const NAME: &str = "sluice-helper";
 
 /// Who answers a question of root's: of the ids that no program gives out, and no range of attempts may have (`sluice_common::uid_range`).
 /// Whoever runs as the same user could speak in its place.
-const NOBODY_S: Uid = Uid::from_raw(4_294_967_293);
+const UNUSED_UID: Uid = Uid::from_raw(4_294_967_293);
 
 /// How long it may take to answer, on a host that is very busy or whose user database is. Both questions of an upgrade
 /// take less than the init system waits for a sign of life.
@@ -45,7 +45,7 @@ impl HelperProgram {
     ///
     /// # Errors
     /// If it is not there.
-    pub fn beside_us() -> io::Result<Self> {
+    pub fn installed() -> io::Result<Self> {
         Self::at(&std::env::current_exe()?.with_file_name(NAME))
     }
 
@@ -106,7 +106,7 @@ impl HelperProgram {
     /// If it is not there, cannot be started, or the value is longer than an answer may be.
     pub fn ask_about(mode: &str, value: &impl Serialize) -> io::Result<Vec<u8>> {
         let question = encode(value, MAX_ANSWER_BYTES).map_err(io::Error::other)?;
-        Self::beside_us()?.ask(mode, &in_memory(&question)?)
+        Self::installed()?.ask(mode, &in_memory(&question)?)
     }
 
     /// In the child: lets go of what is the supervisor's, and of every right.
@@ -121,7 +121,7 @@ impl HelperProgram {
         oom::give_up()?;
         chdir("/")?;
         // A user namespace without that id, or without the right to take it on, has no other user to become.
-        give_up_rights(Some(NOBODY_S)).or_else(|_| give_up_rights(None))?;
+        give_up_rights(Some(UNUSED_UID)).or_else(|_| give_up_rights(None))?;
         alarm::set(ANSWER_LIMIT_SECS);
         // A change of user takes the signal away, so it is asked for last; and the parent may have died before.
         set_pdeathsig(Signal::SIGKILL)?;
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(field("SigBlk:"), ["0000000000000000"]);
         if geteuid().is_root() {
             assert_eq!(field("CapBnd:"), ["0000000000000000"]);
-            let nobody = NOBODY_S.to_string();
+            let nobody = UNUSED_UID.to_string();
             assert_eq!(field("Uid:"), [nobody.as_str(); 4]);
             assert_eq!(field("Gid:"), [nobody.as_str(); 4]);
             assert_eq!(field("Groups:"), [nobody.as_str()]);

@@ -15,7 +15,7 @@ use std::path::Path;
 use sluice_common::supervision::SpawnSpec;
 use sluice_common::supervisor_config::{ConfigFileError, HostHooks};
 
-use crate::trust::distrust;
+use crate::trust::untrusted_reason;
 
 /// In such a directory nobody may replace what is another's.
 const STICKY: u32 = 0o1000;
@@ -56,8 +56,8 @@ fn check_program(path: &Path) -> Result<(), String> {
         if found.is_dir() && found.mode() & STICKY != 0 {
             continue;
         }
-        if let Some((whose, way_out)) = distrust(&found, own, part) {
-            return Err(format!("{whose}, and {shown} runs as root: {way_out}"));
+        if let Some((reason, way_out)) = untrusted_reason(&found, own, part) {
+            return Err(format!("{reason}, and {shown} runs as root: {way_out}"));
         }
     }
     Ok(())
@@ -67,7 +67,7 @@ fn check_program(path: &Path) -> Result<(), String> {
 pub const SUBJECT: &str = "SLUICE_HOOK_SUBJECT";
 
 /// What hooks are told of an attempt. Under names of their own: a hook must not be taken for a process of the step.
-pub fn told(spec: &SpawnSpec) -> BTreeMap<String, String> {
+pub fn variables(spec: &SpawnSpec) -> BTreeMap<String, String> {
     let of_step = |name: &str| spec.env.get(name).cloned().unwrap_or_default();
     [
         ("SLUICE_HOOK_STEP_ID", spec.attempt.step.to_string()),

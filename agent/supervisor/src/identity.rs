@@ -5,7 +5,7 @@
 //! a network may take long to answer, and must not keep a deadline waiting. What it answers is checked again: nobody is
 //! root or the agent by it who may not be. `spawn` becomes them.
 
-mod refusal;
+mod error;
 mod submitters;
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use sluice_common::uid_range::UidRange;
 
 use crate::config;
 use crate::helper_program::HelperProgram;
-pub use refusal::{IdentityError, Nobody};
+pub use error::{IdentityError, NoUser};
 use submitters::Submitters;
 
 /// What `USER` and `LOGNAME` say to an attempt with a user id of its own, which has no name in the database.
@@ -85,7 +85,7 @@ impl Identity {
 
 /// For whom an attempt runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Behalf {
+pub struct StepOwner {
     /// The subject of its step.
     pub subject: Subject,
     /// The user who submitted the step, if that matters on this host.
@@ -94,7 +94,7 @@ pub struct Behalf {
 
 /// Whom the config has the steps of a subject run as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose<'a> {
+pub enum RunAs<'a> {
     /// A user of this host.
     Named(&'a Identity),
     /// Each attempt is somebody of its own.
@@ -162,38 +162,38 @@ impl Identities {
     ///
     /// # Errors
     /// Where nobody may.
-    pub fn of(&self, behalf: &Behalf) -> Result<Whose<'_>, Nobody> {
-        if let Some(found) = self.by_subject.get(&behalf.subject) {
-            return Ok(Whose::Named(found));
+    pub fn of(&self, step_owner: &StepOwner) -> Result<RunAs<'_>, NoUser> {
+        if let Some(found) = self.by_subject.get(&step_owner.subject) {
+            return Ok(RunAs::Named(found));
         }
-        if let Some(found) = self.by_submitter(behalf)? {
-            return Ok(Whose::Named(found));
+        if let Some(found) = self.by_submitter(step_owner)? {
+            return Ok(RunAs::Named(found));
         }
         match (&self.default, self.own) {
-            (Some(found), _) => Ok(Whose::Named(found)),
-            (None, Some(_)) => Ok(Whose::Own),
-            (None, None) => Err(self.nobody(&behalf.subject)),
+            (Some(found), _) => Ok(RunAs::Named(found)),
+            (None, Some(_)) => Ok(RunAs::Own),
+            (None, None) => Err(self.nobody(&step_owner.subject)),
         }
     }
 
     /// The user whom a step runs as because that user submitted it.
-    pub fn as_submitter<'a>(&self, behalf: &'a Behalf) -> Option<&'a UserName> {
-        let found = self.by_submitter(behalf).ok().flatten();
-        behalf.submitter.as_ref().filter(|_| found.is_some())
+    pub fn as_submitter<'a>(&self, step_owner: &'a StepOwner) -> Option<&'a UserName> {
+        let found = self.by_submitter(step_owner).ok().flatten();
+        step_owner.submitter.as_ref().filter(|_| found.is_some())
     }
 
     /// Who runs a step because of its submitter: the user of its subject goes before.
-    fn by_submitter(&self, behalf: &Behalf) -> Result<Option<&Identity>, Nobody> {
+    fn by_submitter(&self, step_owner: &StepOwner) -> Result<Option<&Identity>, NoUser> {
         match &self.submitters {
-            Some(submitters) if !self.by_subject.contains_key(&behalf.subject) => {
-                submitters.of(behalf.submitter.as_ref())
+            Some(submitters) if !self.by_subject.contains_key(&step_owner.subject) => {
+                submitters.of(step_owner.submitter.as_ref())
             }
             Some(_) | None => Ok(None),
         }
     }
 
     /// Whether it matters who submitted a step.
-    pub fn asks_who_submitted(&self) -> bool {
+    pub fn needs_submitter(&self) -> bool {
         self.submitters.is_some()
     }
 
@@ -207,8 +207,8 @@ impl Identities {
     }
 
     /// Why nobody runs the steps of a subject.
-    pub fn nobody(&self, subject: &Subject) -> Nobody {
-        Nobody::Subject {
+    pub fn nobody(&self, subject: &Subject) -> NoUser {
+        NoUser::Subject {
             subject: subject.clone(),
             file: self.rules.shown_file(),
         }
@@ -293,9 +293,9 @@ mod tests {
         Subject::new(name).unwrap()
     }
 
-    fn of(name: &str) -> Behalf {
+    fn of(name: &str) -> StepOwner {
         let subject = subject(name);
-        Behalf {
+        StepOwner {
             subject,
             submitter: None,
         }
@@ -308,10 +308,10 @@ mod tests {
         }
     }
 
-    fn uid_of(found: Result<Whose<'_>, Nobody>) -> Option<u32> {
+    fn uid_of(found: Result<RunAs<'_>, NoUser>) -> Option<u32> {
         match found {
-            Ok(Whose::Named(identity)) => Some(identity.uid.as_raw()),
-            Ok(Whose::Own) | Err(_) => None,
+            Ok(RunAs::Named(identity)) => Some(identity.uid.as_raw()),
+            Ok(RunAs::Own) | Err(_) => None,
         }
     }
 
@@ -330,7 +330,7 @@ mod tests {
             ..StepUsers::default()
         };
         let found = Identities::new(StepRules::default(), own);
-        assert_eq!(found.of(&of("s")), Ok(Whose::Own));
+        assert_eq!(found.of(&of("s")), Ok(RunAs::Own));
         assert_eq!(found.own_range(), Some(UidRange::DEFAULT));
         let found = Identities::new(StepRules::default(), StepUsers::default());
         let told = found.of(&of("s")).unwrap_err().to_string();
@@ -363,13 +363,13 @@ mod tests {
         let found = Identities::new(rules, found);
         let told = found.check_submitters().unwrap_err().to_string();
         assert_eq!(told, "no `no-such-user`");
-        let by = |user: &str| Behalf {
+        let by = |user: &str| StepOwner {
             submitter: Some(name(user)),
             ..of("s")
         };
         assert_eq!(uid_of(found.of(&by("bob"))), Some(5));
         let missing = found.of(&by("alice")).unwrap_err();
-        assert!(matches!(missing, Nobody::Missing { .. }), "{missing}");
+        assert!(matches!(missing, NoUser::Missing { .. }), "{missing}");
         for (told, has_pool) in [(missing.to_string(), true), (missing.of_program(), false)] {
             assert!(
                 told.contains("lists `alice` as user `no-such-user`"),
@@ -379,9 +379,9 @@ mod tests {
         }
         assert!(matches!(
             found.of(&by("carol")),
-            Err(Nobody::Unlisted { .. })
+            Err(NoUser::Unlisted { .. })
         ));
-        assert!(matches!(found.of(&of("s")), Err(Nobody::Unnamed { .. })));
+        assert!(matches!(found.of(&of("s")), Err(NoUser::Unnamed { .. })));
     }
 
     fn asked_by(uid: u32) -> UserLookup {

@@ -2,18 +2,18 @@
 //! unable to start, or have been taken away with its unit.
 //!
 //! A keeper needs neither config nor agent nor network. It reads what the supervisor writes anyway: records and the last
-//! renewal in the spool ([`crate::spool::look`]), and where the groups are ([`Places`]). [`KEEPER_DELAY`] after an attempt
+//! renewal in the spool ([`crate::spool::reader`]), and where the groups are ([`GroupRootsFile`]). [`KEEPER_DELAY`] after an attempt
 //! should have been killed it kills the attempt itself, leaves a note for the next supervisor and goes on until nothing of
 //! the attempt is left. What it has read once it remembers, in case the files are lost.
 //!
 //! Several keepers of one directory do no harm to each other. `sluice-steps.service` runs one all the time, the init system
 //! starts another every few seconds by `sluice-keeper.timer`, and a supervisor that finds neither starts its own. Each says
-//! that it lives ([`beat`]). [`command`] is the command line and the loop; `server` decides what a host without a keeper
+//! that it lives ([`heartbeat`]). [`command`] is the command line and the loop; `server` decides what a host without a keeper
 //! does.
 
-pub mod beat;
 pub mod command;
-pub mod places;
+pub mod group_roots;
+pub mod heartbeat;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,16 +27,16 @@ use sluice_common::supervision::{BootMillis, Process};
 use tracing::{error, warn};
 
 use crate::groups::Groups;
-use crate::owner::{Leaders, Owners};
 use crate::process;
-use crate::spool::look::{Entry, Reader};
+use crate::process_scan::{MainProcesses, ProcessScanner};
+use crate::spool::reader::{SpoolEntry, SpoolReader};
 use crate::table::ATTEMPTS;
 use crate::{clock, reap};
-use places::Places;
+use group_roots::GroupRootsFile;
 
 /// What is known of an attempt of which something may run.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct KeptAttempt {
     main: Option<Process>,
     /// When the keeper kills it; `None` if it has no lease.
     due_at: Option<BootMillis>,
@@ -50,27 +50,27 @@ struct Held {
 #[derive(Debug)]
 pub struct Keeper {
     boot_id: BootId,
-    spool: Reader,
-    places: Places,
+    spool: SpoolReader,
+    group_roots: GroupRootsFile,
     groups: Groups,
-    owners: Owners,
+    owners: ProcessScanner,
     renewed: Option<BootMillis>,
-    held: BTreeMap<AttemptId, Held>,
-    is_blind: bool,
+    held: BTreeMap<AttemptId, KeptAttempt>,
+    cannot_read: bool,
 }
 
 impl Keeper {
     /// For the supervisor of `state_dir`, in this boot.
     pub fn new(state_dir: &Path, boot_id: BootId) -> Self {
         Self {
-            spool: Reader::new(state_dir, boot_id.clone()),
-            places: Places::new(state_dir),
+            spool: SpoolReader::new(state_dir, boot_id.clone()),
+            group_roots: GroupRootsFile::new(state_dir),
             groups: Groups::found(&Default::default()),
-            owners: Owners::new(state_dir.join(ATTEMPTS)),
+            owners: ProcessScanner::new(state_dir.join(ATTEMPTS)),
             boot_id,
             renewed: None,
             held: BTreeMap::new(),
-            is_blind: false,
+            cannot_read: false,
         }
     }
 
@@ -78,7 +78,7 @@ impl Keeper {
     pub fn look(&mut self, now: BootMillis) -> bool {
         self.reap();
         let is_seeing = self.learn(now);
-        let is_due = |held: &Held| !held.is_over && held.due_at.is_some_and(|at| at <= now);
+        let is_due = |held: &KeptAttempt| !held.is_over && held.due_at.is_some_and(|at| at <= now);
         let due = self.held.iter().filter(|(_, held)| is_due(held));
         let due: Vec<AttemptId> = due.map(|(id, _)| id.clone()).collect();
         self.end(&due, None);
@@ -91,7 +91,7 @@ impl Keeper {
 
     /// Whether it keeps anything: an attempt that has a lease, and of which something runs.
     pub fn keeps(&self) -> bool {
-        let leased = |held: &Held| held.due_at.is_some() && !held.is_over;
+        let leased = |held: &KeptAttempt| held.due_at.is_some() && !held.is_over;
         let mut held = self.held.iter().filter(|(_, held)| leased(held));
         // Without groups a stray is found only when the whole host is looked at, which is done when its kill is due.
         held.any(|(id, held)| !self.groups.are_there() || self.is_left(id, held))
@@ -107,19 +107,19 @@ impl Keeper {
     }
 
     fn learn(&mut self, now: BootMillis) -> bool {
-        if let Some(found) = self.places.changed(&self.boot_id) {
+        if let Some(found) = self.group_roots.changed(&self.boot_id) {
             self.groups = Groups::found(&found);
         }
         self.renewed = self.renewed.max(self.spool.renewal());
         let entries = match self.spool.read() {
             Ok(entries) => {
-                self.is_blind = false;
+                self.cannot_read = false;
                 entries
             }
             // No supervisor has worked here yet.
             Err(e) if e.kind() == io::ErrorKind::NotFound && self.held.is_empty() => Vec::new(),
             Err(e) => {
-                if !std::mem::replace(&mut self.is_blind, true) {
+                if !std::mem::replace(&mut self.cannot_read, true) {
                     error!(
                         "the records of attempts cannot be read, those that are known are kept: {e}"
                     );
@@ -137,19 +137,24 @@ impl Keeper {
         // Their records are gone. If they were removed by the supervisor, nothing is left of them.
         before.retain(|id, held| self.is_left(id, held));
         self.held.append(&mut before);
-        !self.is_blind
+        !self.cannot_read
     }
 
-    fn judge(&self, entry: Entry, known: Option<Held>, now: BootMillis) -> Option<Held> {
-        let fresh = |main, due_at| Held {
+    fn judge(
+        &self,
+        entry: SpoolEntry,
+        known: Option<KeptAttempt>,
+        now: BootMillis,
+    ) -> Option<KeptAttempt> {
+        let fresh = |main, due_at| KeptAttempt {
             main,
             due_at,
             is_over: false,
             is_told: false,
         };
         match entry {
-            Entry::Over => None,
-            Entry::Held { main, lease } => {
+            SpoolEntry::Over => None,
+            SpoolEntry::Held { main, lease } => {
                 let due_at = lease.map(|mut lease| {
                     lease.renew(self.renewed.unwrap_or(BootMillis(0)));
                     clock::after(lease.kill_at(), KEEPER_DELAY)
@@ -157,11 +162,11 @@ impl Keeper {
                 // One that never began may be started again under its name.
                 let known = known.filter(|known| known.main == main);
                 let seen = known.unwrap_or_else(|| fresh(main, due_at));
-                Some(Held { due_at, ..seen })
+                Some(KeptAttempt { due_at, ..seen })
             }
             // The next supervisor would kill it at its start. A lease that anybody has here has not passed before the last
             // renewal.
-            Entry::Unreadable => Some(known.unwrap_or_else(|| {
+            SpoolEntry::Unreadable => Some(known.unwrap_or_else(|| {
                 let at = self.renewed.unwrap_or(now);
                 fresh(None, Some(clock::after(at, KEEPER_DELAY)))
             })),
@@ -183,7 +188,7 @@ impl Keeper {
         }
     }
 
-    fn send(&self, id: &AttemptId, held: &Held, strays: &[u32], signal: Signal) {
+    fn send(&self, id: &AttemptId, held: &KeptAttempt, strays: &[u32], signal: Signal) {
         if signal == Signal::SIGKILL {
             self.groups.kill(id);
         }
@@ -214,7 +219,7 @@ impl Keeper {
         }
     }
 
-    fn is_left(&self, id: &AttemptId, held: &Held) -> bool {
+    fn is_left(&self, id: &AttemptId, held: &KeptAttempt) -> bool {
         self.groups.is_populated(id) || held.main.is_some_and(|main| lives(&main))
     }
 
@@ -223,13 +228,13 @@ impl Keeper {
         if ids.is_empty() || self.groups.are_there() {
             return BTreeMap::new();
         }
-        let mut leaders = Leaders::default();
+        let mut leaders = MainProcesses::default();
         leaders.has_ungrouped();
         for id in ids {
             let main = self.held.get(id).and_then(|held| held.main);
             leaders.add_taken_over(id, main, main.is_some_and(|main| lives(&main)));
         }
-        match self.owners.census(&leaders) {
+        match self.owners.scan(&leaders) {
             Ok(census) => {
                 let members = census.members.into_iter();
                 members

@@ -23,7 +23,7 @@ pub struct Lease {
 
 /// What a lease asks for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum LeaseStage {
     /// Nothing.
     Held,
     /// It has passed: SIGTERM.
@@ -60,14 +60,14 @@ impl Lease {
     }
 
     /// Looks at the clock. A lease that is seen to have passed can no longer be renewed.
-    pub fn look(&mut self, now: BootMillis) -> Stage {
+    pub fn check(&mut self, now: BootMillis) -> LeaseStage {
         self.passed |= now >= self.until;
         if !self.passed {
-            Stage::Held
+            LeaseStage::Held
         } else if now >= self.kill_at() {
-            Stage::Kill
+            LeaseStage::Kill
         } else {
-            Stage::Terminate
+            LeaseStage::Terminate
         }
     }
 
@@ -101,45 +101,45 @@ mod tests {
     #[test]
     fn stages_come_in_order_and_are_counted_from_the_deadline() {
         let mut lease = lease();
-        assert_eq!(lease.look(BootMillis(999)), Stage::Held);
+        assert_eq!(lease.check(BootMillis(999)), LeaseStage::Held);
         assert_eq!(lease.next_stage_at(BootMillis(999)), Some(BootMillis(1000)));
-        assert_eq!(lease.look(BootMillis(1000)), Stage::Terminate);
+        assert_eq!(lease.check(BootMillis(1000)), LeaseStage::Terminate);
         assert_eq!(
             lease.next_stage_at(BootMillis(1000)),
             Some(BootMillis(1050))
         );
-        assert_eq!(lease.look(BootMillis(1050)), Stage::Kill);
+        assert_eq!(lease.check(BootMillis(1050)), LeaseStage::Kill);
         assert_eq!(lease.next_stage_at(BootMillis(1050)), None);
     }
 
     #[test]
     fn a_host_that_slept_past_the_grace_kills_at_once() {
-        assert_eq!(lease().look(BootMillis(5000)), Stage::Kill);
+        assert_eq!(lease().check(BootMillis(5000)), LeaseStage::Kill);
     }
 
     #[test]
     fn a_renewal_never_moves_the_deadline_back() {
         let mut lease = lease();
         lease.renew(BootMillis(10));
-        assert_eq!(lease.look(BootMillis(999)), Stage::Held);
+        assert_eq!(lease.check(BootMillis(999)), LeaseStage::Held);
         lease.renew(BootMillis(2000));
-        assert_eq!(lease.look(BootMillis(1999)), Stage::Held);
-        assert_eq!(lease.look(BootMillis(2000)), Stage::Terminate);
+        assert_eq!(lease.check(BootMillis(1999)), LeaseStage::Held);
+        assert_eq!(lease.check(BootMillis(2000)), LeaseStage::Terminate);
     }
 
     #[test]
     fn a_deadline_that_has_passed_stays_passed() {
         let mut lease = lease();
-        lease.look(BootMillis(1000));
+        lease.check(BootMillis(1000));
         lease.renew(BootMillis(9000));
         assert!(lease.has_passed());
-        assert_eq!(lease.look(BootMillis(1050)), Stage::Kill);
+        assert_eq!(lease.check(BootMillis(1050)), LeaseStage::Kill);
     }
 
     #[test]
     fn a_deadline_at_the_end_of_time_does_not_overflow() {
         let mut lease = Lease::new(BootMillis(u64::MAX), Span::from_secs(30));
-        assert_eq!(lease.look(BootMillis(u64::MAX - 1)), Stage::Held);
-        assert_eq!(lease.look(BootMillis(u64::MAX)), Stage::Kill);
+        assert_eq!(lease.check(BootMillis(u64::MAX - 1)), LeaseStage::Held);
+        assert_eq!(lease.check(BootMillis(u64::MAX)), LeaseStage::Kill);
     }
 }

@@ -20,7 +20,7 @@
 //! | [`keeper`] | ending what a supervisor should have ended and has not |
 //! | [`oom`] | whom the kernel kills first for want of memory |
 //! | [`helper_program`] | the program that does what needs no root |
-//! | [`moving`] | how an attempt stands with what it holds on GPUs |
+//! | [`gpu_move`] | how an attempt stands with what it holds on GPUs |
 //! | [`spool`] | what survives the supervisor's death |
 //! | [`groups`] | the control groups of attempts |
 //! | [`uids`] | the user ids that attempts have of their own |
@@ -28,7 +28,7 @@
 //! | [`handover`] | what is left to it |
 //! | [`spawn`] | making a process of an attempt |
 //! | [`notice`] | what a step is told of its stop |
-//! | [`owner`] | whose process is this |
+//! | [`process_scan`] | whose process is this |
 //! | [`output`] | what is kept of output |
 //! | [`process`] | reading `/proc` |
 //! | [`reap`] | children that have ended |
@@ -38,6 +38,7 @@
 //! | [`notify`] | what the init system is told |
 //! | [`sys`] | the calls that need `unsafe` |
 
+pub mod atomic_file;
 pub mod attempt;
 pub mod background;
 pub mod clock;
@@ -45,6 +46,7 @@ pub mod config;
 pub mod connection;
 #[cfg(test)]
 mod fuzz;
+pub mod gpu_move;
 pub mod groups;
 pub mod handover;
 pub mod helper_program;
@@ -53,14 +55,13 @@ pub mod identity;
 pub mod keeper;
 pub mod lease;
 mod lock;
-pub mod moving;
 pub mod notice;
 pub mod notify;
 pub mod oom;
 pub mod options;
 pub mod output;
-pub mod owner;
 pub mod process;
+pub mod process_scan;
 pub mod reap;
 pub mod seal;
 pub mod server;
@@ -73,4 +74,3 @@ pub mod table;
 pub mod trust;
 pub mod uids;
 pub mod upgrade;
-pub mod whole_file;

@@ -9,7 +9,7 @@ use sluice_log::{Filter, Format, LogError};
 use sluice_supervisor::keeper::command as keeper;
 use sluice_supervisor::options::{self, Command};
 use sluice_supervisor::server::{Server, ServerError};
-use sluice_supervisor::spawn::behind;
+use sluice_supervisor::spawn::wrapper;
 use tracing::error;
 
 const USAGE_ERROR: u8 = 2;
@@ -23,9 +23,9 @@ fn main() -> ExitCode {
     }
     if std::env::args_os()
         .nth(1)
-        .is_some_and(|mode| mode == behind::MODE)
+        .is_some_and(|mode| mode == wrapper::MODE)
     {
-        let (why, code) = behind::run(std::env::args_os().skip(2));
+        let (why, code) = wrapper::run(std::env::args_os().skip(2));
         let _nobody_reads_it = writeln!(io::stderr(), "sluice: {why}");
         return ExitCode::from(code);
     }

@@ -14,12 +14,12 @@ use sluice_common::wire::StopReason;
 
 /// What a step is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Notice {
+pub struct StopNotice {
     reason: &'static str,
     deadline: String,
 }
 
-impl Notice {
+impl StopNotice {
     /// It is stopped for this reason, and killed then.
     pub fn stop(why: StopReason, deadline: Time) -> Self {
         let reason = match why {
@@ -83,12 +83,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let read = || fs::read_to_string(dir.path().join(NOTICE_FILE)).unwrap();
         let at = Time::from_unix_millis(951_782_400_500);
-        Notice::stop(StopReason::Preempted, at)
+        StopNotice::stop(StopReason::Preempted, at)
             .write(dir.path())
             .unwrap();
         let expected = "{\"reason\":\"preempted\",\"deadline\":\"2000-02-29T00:00:00.5Z\"}\n";
         assert_eq!(read(), expected);
-        Notice::lease_expired(at).write(dir.path()).unwrap();
+        StopNotice::lease_expired(at).write(dir.path()).unwrap();
         assert!(read().contains("lease_expired"));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }

@@ -10,7 +10,7 @@ use crate::clock;
 
 /// The init system that started this supervisor, if one did.
 #[derive(Debug)]
-pub struct Init {
+pub struct InitSystem {
     watchdog: Option<Watchdog>,
 }
 
@@ -21,9 +21,9 @@ struct Watchdog {
     next: BootMillis,
 }
 
-impl Init {
+impl InitSystem {
     /// Says that attempts are taken: whoever is ordered after this supervisor may start now.
-    pub fn tell_ready(now: BootMillis) -> Self {
+    pub fn notify_ready(now: BootMillis) -> Self {
         tell(NotifyState::Ready);
         let limit = sd_notify::watchdog_enabled();
         let limit = limit.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
@@ -39,7 +39,7 @@ impl Init {
     }
 
     /// Says that the loop turns, where that is due.
-    pub fn tell_alive(&mut self, now: BootMillis) {
+    pub fn notify_alive(&mut self, now: BootMillis) {
         if self.is_due(now) {
             tell(NotifyState::Watchdog);
         }
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn the_watchdog_hears_twice_within_its_limit() {
-        let mut init = Init::with_watchdog(Some(Span::from_secs(10)), BootMillis(1_000));
+        let mut init = InitSystem::with_watchdog(Some(Span::from_secs(10)), BootMillis(1_000));
         assert!(init.is_due(BootMillis(1_000)));
         assert_eq!(init.wake_at(), Some(BootMillis(6_000)));
         assert!(!init.is_due(BootMillis(5_999)));
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn without_a_watchdog_nothing_is_due() {
-        let mut init = Init::with_watchdog(None, BootMillis(0));
+        let mut init = InitSystem::with_watchdog(None, BootMillis(0));
         assert!(!init.is_due(BootMillis(u64::MAX)));
         assert_eq!(init.wake_at(), None);
     }

@@ -12,8 +12,8 @@ use sluice_common::supervisor_config::{
 use sluice_log::{FORMAT_VARIABLE, Filter, FilterError, Format, FormatError};
 
 use crate::config::{self, ConfigError, Cuda};
-use crate::groups::choice::{GroupOptions, Place};
 use crate::groups::devices::DeviceOptions;
+use crate::groups::options::{GroupOptions, ParentGroup};
 use crate::identity::{Identities, IdentityError};
 use crate::{output, upgrade};
 
@@ -144,7 +144,7 @@ pub enum OptionsError {
     Identity(#[from] IdentityError),
     /// What it says of output.
     #[error(transparent)]
-    Output(#[from] output::RulesError),
+    Output(#[from] output::OutputRulesError),
 }
 
 /// Whether a command line asks for nothing but a look at the config: what is wrong is told to whoever asked, and not logged.
@@ -155,7 +155,7 @@ pub fn is_check(args: impl IntoIterator<Item = OsString>) -> bool {
 
 /// What was typed.
 #[derive(Debug, Default)]
-struct Typed {
+struct RawOptions {
     state_dir: Option<PathBuf>,
     config: Option<PathBuf>,
     cgroup: Option<String>,
@@ -173,7 +173,7 @@ struct Typed {
 /// Where either is not understood.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, OptionsError> {
     let mut parser = lexopt::Parser::from_args(args);
-    let mut typed = Typed::default();
+    let mut typed = RawOptions::default();
     while let Some(arg) = parser.next()? {
         match arg {
             Long("state-dir") => typed.state_dir = Some(PathBuf::from(parser.value()?)),
@@ -214,7 +214,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
 }
 
 fn options(
-    typed: Typed,
+    typed: RawOptions,
     log_format: Option<Format>,
     config: SupervisorConfig,
 ) -> Result<Options, OptionsError> {
@@ -230,7 +230,10 @@ fn options(
         },
         agent_uid: config.agent.as_ref().and_then(UserRef::uid),
         groups: GroupOptions {
-            place: config.cgroup.as_deref().map_or(Place::Own, Place::from),
+            parent: config
+                .cgroup
+                .as_deref()
+                .map_or(ParentGroup::OwnGroup, ParentGroup::from),
             pids_max: config.pids_max,
             devices: DeviceOptions {
                 filter: config.device_filter,
@@ -308,7 +311,7 @@ mod tests {
             state_dir: "/s".into(),
             agent_uid: None,
             groups: GroupOptions {
-                place: Place::Nowhere,
+                parent: ParentGroup::Nowhere,
                 pids_max: None,
                 devices: DeviceOptions::default(),
             },
@@ -326,10 +329,10 @@ mod tests {
         assert_eq!(found.unwrap(), Command::Run(wanted));
     }
 
-    fn typed() -> Typed {
-        Typed {
+    fn typed() -> RawOptions {
+        RawOptions {
             state_dir: Some("/s".into()),
-            ..Typed::default()
+            ..RawOptions::default()
         }
     }
 
@@ -346,7 +349,7 @@ mod tests {
         config.output.max_bytes = 2 << 20;
         let found = options(typed(), None, config.clone()).unwrap();
         assert_eq!((found.agent_uid, found.log_format), (Some(7), Format::Json));
-        assert_eq!(found.groups.place, Place::from("x"));
+        assert_eq!(found.groups.parent, ParentGroup::from("x"));
         assert_eq!(found.groups.pids_max, Some(9));
         assert_eq!(found.groups.devices.gpus, [Path::new("/dev/x")]);
         assert_eq!(found.output.max_bytes, 2 << 20);

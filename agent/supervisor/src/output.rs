@@ -21,7 +21,7 @@ pub const MIN_MAX_BYTES: u64 = 64 * 1024;
 
 /// What is wrong with what the config says of output.
 #[derive(Debug, thiserror::Error)]
-pub enum RulesError {
+pub enum OutputRulesError {
     /// It is too small.
     #[error("output_max: {found} is too little to be of use: write at least {least}", found = format_memory(*found), least = format_memory(MIN_MAX_BYTES))]
     TooSmall {
@@ -34,10 +34,10 @@ pub enum RulesError {
 ///
 /// # Errors
 /// If one makes none.
-pub fn check(rules: OutputRetention) -> Result<OutputRetention, RulesError> {
+pub fn check(rules: OutputRetention) -> Result<OutputRetention, OutputRulesError> {
     match rules.max_bytes {
         MIN_MAX_BYTES.. => Ok(rules),
-        found => Err(RulesError::TooSmall { found }),
+        found => Err(OutputRulesError::TooSmall { found }),
     }
 }
 

@@ -13,7 +13,7 @@ const MAX_ENVIRON_BYTES: u64 = 2 * 1024 * 1024;
 
 /// What `/proc/PID/stat` says of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stat {
+pub struct ProcessStat {
     /// Which.
     pub pid: u32,
     /// One letter: `R`, `S`, `Z` and so on.
@@ -30,7 +30,7 @@ pub struct Stat {
     pub start_ticks: u64,
 }
 
-impl Stat {
+impl ProcessStat {
     /// Whether it still does anything. A main thread may have ended before the others: then the state is that of a
     /// zombie and the process lives.
     pub fn is_alive(&self) -> bool {
@@ -39,13 +39,13 @@ impl Stat {
 }
 
 /// Reads one process; `None` where there is none.
-pub fn stat(pid: u32) -> Option<Stat> {
+pub fn stat(pid: u32) -> Option<ProcessStat> {
     parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
 /// The command name stands in parentheses and may hold anything, parentheses and line ends included: what follows the
 /// last one is plain.
-pub(crate) fn parse_stat(text: &[u8]) -> Option<Stat> {
+pub(crate) fn parse_stat(text: &[u8]) -> Option<ProcessStat> {
     let open = text.iter().position(|b| *b == b'(')?;
     let close = text.iter().rposition(|b| *b == b')')?;
     let pid = number(text.get(..open)?)?;
@@ -56,7 +56,7 @@ pub(crate) fn parse_stat(text: &[u8]) -> Option<Stat> {
         .collect();
     // proc(5) counts fields from 1 and the state is the third.
     let field = |n: usize| rest.get(n - 3).copied();
-    Some(Stat {
+    Some(ProcessStat {
         pid,
         state: *field(3)?.first()?,
         parent: number(field(4)?)?,
@@ -75,7 +75,7 @@ fn number<T: std::str::FromStr>(bytes: &[u8]) -> Option<T> {
 ///
 /// # Errors
 /// Where `/proc` cannot be read.
-pub fn all() -> io::Result<Vec<Stat>> {
+pub fn all() -> io::Result<Vec<ProcessStat>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
@@ -226,7 +226,7 @@ mod tests {
         let me = stat(std::process::id()).unwrap();
         assert_eq!(me.parent, std::os::unix::process::parent_id());
         assert!(
-            all().unwrap().contains(&Stat {
+            all().unwrap().contains(&ProcessStat {
                 state: me.state,
                 threads: me.threads,
                 ..me

@@ -4,7 +4,7 @@
 use sluice_common::supervision::Exit;
 use sluice_common::usage::Usage;
 
-use crate::sys::{self, Ending};
+use crate::sys::{self, ChildExit};
 
 /// A child that has ended.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +12,7 @@ pub struct EndedChild {
     /// Which.
     pub pid: u32,
     /// How.
-    pub ending: Ending,
+    pub ending: ChildExit,
     /// What it and those that it waited for have used.
     pub usage: Usage,
 }
@@ -23,7 +23,7 @@ const MAX_COLLECTED: usize = 1_024;
 
 /// Some of those that have ended.
 #[derive(Debug, Default)]
-pub struct Collected {
+pub struct CollectedChildren {
     /// Each of them.
     pub children: Vec<EndedChild>,
     /// Whether others may wait: no signal tells of them any more.
@@ -31,22 +31,22 @@ pub struct Collected {
 }
 
 /// Collects the children that have ended since the last call, up to a bound. Never blocks; cheap when there is none.
-pub fn ended_children() -> Collected {
+pub fn ended_children() -> CollectedChildren {
     collect(sys::wait_any)
 }
 
-fn collect(next: impl FnMut() -> Option<EndedChild>) -> Collected {
+fn collect(next: impl FnMut() -> Option<EndedChild>) -> CollectedChildren {
     let children: Vec<EndedChild> = std::iter::from_fn(next).take(MAX_COLLECTED).collect();
     let is_cut = children.len() == MAX_COLLECTED;
-    Collected { children, is_cut }
+    CollectedChildren { children, is_cut }
 }
 
 impl EndedChild {
     /// How, as the agent is told.
     pub fn exit(&self) -> Exit {
         match self.ending {
-            Ending::Code(code) => Exit::Code(code),
-            Ending::Signal(signal) => Exit::Signal(signal),
+            ChildExit::Code(code) => Exit::Code(code),
+            ChildExit::Signal(signal) => Exit::Signal(signal),
         }
     }
 }
@@ -59,7 +59,7 @@ mod tests {
     fn one_turn_collects_no_more_than_its_bound() {
         let ended = |pid| EndedChild {
             pid,
-            ending: Ending::Code(0),
+            ending: ChildExit::Code(0),
             usage: Usage::default(),
         };
         let without_end = collect(|| Some(ended(1)));

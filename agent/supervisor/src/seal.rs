@@ -22,8 +22,8 @@ use sluice_common::supervision::BootMillis;
 use sluice_common::supervisor_config::LeaseRules;
 use sluice_common::time::Span;
 
+use crate::atomic_file::{self, FileError};
 use crate::clock;
-use crate::whole_file::{self, FileError};
 
 /// The file with the first key that was seen.
 const FILE: &str = "lease_key.json";
@@ -35,7 +35,7 @@ const MAX_ISSUED: usize = 256;
 
 /// Why a signed lease does not count.
 #[derive(Debug, thiserror::Error)]
-pub enum Distrust {
+pub enum LeaseRejection {
     /// It answers no challenge that is open: it comes late, twice, or from elsewhere.
     #[error("it answers no challenge of this supervisor that is still open")]
     Unknown,
@@ -74,7 +74,7 @@ pub enum Distrust {
 
 /// Why nobody is believed to have submitted a step.
 #[derive(Debug, thiserror::Error)]
-pub enum Unproven {
+pub enum SubmitterRejection {
     /// There is no key yet by which to know the coordinator's word.
     #[error(
         "user `{0}` is said to have submitted the step, and this host has had no lease of its cluster yet by whose key it \
@@ -92,7 +92,7 @@ pub enum Unproven {
 
 /// What is kept between starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Pinned {
+struct PinnedKey {
     key: String,
     node: NodeName,
     stop_limit: Span,
@@ -114,15 +114,15 @@ pub enum SealError {
 
 /// Draws challenges and verifies what comes of them.
 #[derive(Debug)]
-pub struct Seals {
+pub struct LeaseVerifier {
     dir: PathBuf,
     terms: LeaseRules,
-    pinned: Option<(LeaseKey, Pinned)>,
+    pinned: Option<(LeaseKey, PinnedKey)>,
     issued: VecDeque<(Challenge, BootMillis)>,
     random: SystemRandom,
 }
 
-impl Seals {
+impl LeaseVerifier {
     /// As an earlier supervisor left them in `state_dir`.
     ///
     /// # Errors
@@ -179,17 +179,17 @@ impl Seals {
     ///
     /// # Errors
     /// If it does not count.
-    pub fn verify(&mut self, lease: &SealedLease) -> Result<BootMillis, Distrust> {
+    pub fn verify(&mut self, lease: &SealedLease) -> Result<BootMillis, LeaseRejection> {
         let open = self.issued.iter();
         let (place, drawn_at) = open
             .zip(0..)
             .find(|((challenge, _), _)| *challenge == lease.grant.challenge)
             .map(|((_, at), place)| (place, *at))
-            .ok_or(Distrust::Unknown)?;
+            .ok_or(LeaseRejection::Unknown)?;
         self.check_key(lease)?;
         UnparsedPublicKey::new(&ED25519, lease.key.0)
             .verify(&lease.grant.signed_bytes(), lease.signature.as_flattened())
-            .map_err(|_| Distrust::Forged(lease.key))?;
+            .map_err(|_| LeaseRejection::Forged(lease.key))?;
         self.pin(lease)?;
         // Nor do those that were drawn before it extend anything.
         self.issued.drain(..=place);
@@ -205,11 +205,11 @@ impl Seals {
         &self,
         attempt: &AttemptId,
         submitter: &Submitter,
-    ) -> Result<(), Unproven> {
+    ) -> Result<(), SubmitterRejection> {
         let Submitter { user, seal } = submitter;
         let (key, pinned) = match &self.pinned {
             Some(pinned) => pinned,
-            None => return Err(Unproven::Early(user.clone())),
+            None => return Err(SubmitterRejection::Early(user.clone())),
         };
         let text = signed_bytes(&pinned.node, attempt, user);
         let signed = seal.as_ref().filter(|seal| seal.key == *key).map(|seal| {
@@ -218,11 +218,11 @@ impl Seals {
         });
         match signed {
             Some(Ok(())) => Ok(()),
-            Some(Err(_)) | None => Err(Unproven::Forged(user.clone())),
+            Some(Err(_)) | None => Err(SubmitterRejection::Forged(user.clone())),
         }
     }
 
-    fn check_key(&self, lease: &SealedLease) -> Result<(), Distrust> {
+    fn check_key(&self, lease: &SealedLease) -> Result<(), LeaseRejection> {
         let file = || self.dir.join(FILE);
         let pinned = self.pinned.as_ref();
         let expected = self.terms.key.or(pinned.map(|(key, _)| *key));
@@ -237,25 +237,27 @@ impl Seals {
                 ),
             };
             let found = lease.key;
-            return Err(Distrust::OtherKey {
+            return Err(LeaseRejection::OtherKey {
                 found,
                 expected,
                 way_out,
             });
         }
         match pinned {
-            Some((_, pinned)) if pinned.node != lease.grant.node => Err(Distrust::OtherNode {
-                found: lease.grant.node.clone(),
-                expected: pinned.node.clone(),
-                file: file(),
-            }),
+            Some((_, pinned)) if pinned.node != lease.grant.node => {
+                Err(LeaseRejection::OtherNode {
+                    found: lease.grant.node.clone(),
+                    expected: pinned.node.clone(),
+                    file: file(),
+                })
+            }
             Some(_) | None => Ok(()),
         }
     }
 
     /// Keeps what a lease that counts says of the cluster, if that is new.
     fn pin(&mut self, lease: &SealedLease) -> Result<(), FileError> {
-        let found = Pinned {
+        let found = PinnedKey {
             key: lease.key.to_string(),
             node: lease.grant.node.clone(),
             stop_limit: lease.grant.stop_limit,
@@ -268,7 +270,7 @@ impl Seals {
             return Ok(());
         }
         let bytes = serde_json::to_vec(&found).expect("a key and a name are JSON");
-        whole_file::replace(&self.dir.join(FILE), &self.dir.join(NEW), &bytes)?;
+        atomic_file::replace(&self.dir.join(FILE), &self.dir.join(NEW), &bytes)?;
         if self.pinned.is_none() {
             tracing::info!(key = %lease.key, node = %found.node, "from now on only leases of this key and node count");
         }
@@ -277,8 +279,8 @@ impl Seals {
     }
 }
 
-fn read(bytes: &[u8]) -> Option<(LeaseKey, Pinned)> {
-    let pinned: Pinned = serde_json::from_slice(bytes).ok()?;
+fn read(bytes: &[u8]) -> Option<(LeaseKey, PinnedKey)> {
+    let pinned: PinnedKey = serde_json::from_slice(bytes).ok()?;
     Some((LeaseKey::parse(&pinned.key)?, pinned))
 }
 
@@ -316,8 +318,8 @@ mod tests {
         }
     }
 
-    fn open(dir: &Path) -> Seals {
-        Seals::open(dir, LeaseRules::default()).unwrap()
+    fn open(dir: &Path) -> LeaseVerifier {
+        LeaseVerifier::open(dir, LeaseRules::default()).unwrap()
     }
 
     #[test]
@@ -336,13 +338,13 @@ mod tests {
                 signature: halves.try_into().unwrap(),
             }
         };
-        let judged = |seals: &Seals, seal| {
+        let judged = |seals: &LeaseVerifier, seal| {
             let user = user.clone();
             seals.verify_submitter(&attempt, &Submitter { user, seal })
         };
         let good = sealed(1, "n", "a.1", &user);
         let early = judged(&seals, Some(good.clone()));
-        assert!(matches!(early, Err(Unproven::Early(_))));
+        assert!(matches!(early, Err(SubmitterRejection::Early(_))));
         let challenge = seals.draw(BootMillis(0)).unwrap();
         seals
             .verify(&sign(&cluster(1), "n", challenge, LEASE))
@@ -357,7 +359,10 @@ mod tests {
             Some(sealed(1, "n", "a.2", &user)),
             Some(sealed(1, "n", "a.1", &bob)),
         ] {
-            assert!(matches!(judged(&seals, forged), Err(Unproven::Forged(_))));
+            assert!(matches!(
+                judged(&seals, forged),
+                Err(SubmitterRejection::Forged(_))
+            ));
         }
     }
 
@@ -373,7 +378,7 @@ mod tests {
         assert!(seals.is_settled());
         for used in [challenge, earlier, Challenge([7; 16])] {
             let again = seals.verify(&sign(&by, "n", used, LEASE));
-            assert!(matches!(again, Err(Distrust::Unknown)), "{again:?}");
+            assert!(matches!(again, Err(LeaseRejection::Unknown)), "{again:?}");
         }
     }
 
@@ -395,7 +400,7 @@ mod tests {
         signed.signature[1][31] ^= 1;
         for changed in [longer, slower, named, keyed, signed] {
             let found = seals.verify(&changed);
-            assert!(matches!(found, Err(Distrust::Forged(_))), "{found:?}");
+            assert!(matches!(found, Err(LeaseRejection::Forged(_))), "{found:?}");
             assert!(!seals.is_settled(), "and nobody is trusted for it");
         }
         seals.verify(&good).unwrap();
@@ -407,10 +412,13 @@ mod tests {
         let (mut here, mut there, by) = (open(one.path()), open(two.path()), cluster(1));
         let challenge = there.draw(BootMillis(0)).unwrap();
         let lease = sign(&by, "n", challenge, LEASE);
-        assert!(matches!(here.verify(&lease), Err(Distrust::Unknown)));
+        assert!(matches!(here.verify(&lease), Err(LeaseRejection::Unknown)));
         // Nor after a restart of its own.
         let mut restarted = open(two.path());
-        assert!(matches!(restarted.verify(&lease), Err(Distrust::Unknown)));
+        assert!(matches!(
+            restarted.verify(&lease),
+            Err(LeaseRejection::Unknown)
+        ));
         there.verify(&lease).unwrap();
     }
 
@@ -446,7 +454,7 @@ mod tests {
             key: Some(key(&second)),
             ..LeaseRules::default()
         };
-        let mut seals = Seals::open(dir.path(), terms).unwrap();
+        let mut seals = LeaseVerifier::open(dir.path(), terms).unwrap();
         assert!(seals.is_settled());
         let challenge = seals.draw(BootMillis(0)).unwrap();
         let other = seals
@@ -463,7 +471,7 @@ mod tests {
             longest: Span::from_secs(60),
             ..LeaseRules::default()
         };
-        let mut seals = Seals::open(dir.path(), terms).unwrap();
+        let mut seals = LeaseVerifier::open(dir.path(), terms).unwrap();
         let challenge = seals.draw(BootMillis(1000)).unwrap();
         let lease = sign(&cluster(1), "n", challenge, Span::from_millis(1 << 62));
         assert_eq!(seals.verify(&lease).unwrap(), BootMillis(61_000));
@@ -479,7 +487,7 @@ mod tests {
         assert_eq!(seals.issued.len(), MAX_ISSUED);
         for text in ["", "{}", r#"{"key":"00","node":"n","stop_limit":1}"#] {
             fs::write(dir.path().join(FILE), text).unwrap();
-            let told = Seals::open(dir.path(), LeaseRules::default()).unwrap_err();
+            let told = LeaseVerifier::open(dir.path(), LeaseRules::default()).unwrap_err();
             assert!(told.to_string().contains(FILE), "{told}");
         }
     }

@@ -1,16 +1,16 @@
 //! The loop: one `poll` over the socket, the agent's connection, signals, the clock, stdin and what attempts are
 //! watched by. Each turn has one order: children that have ended, then leases, then what attempts report, then what
-//! the agent says, then [`Table::settle`]. So a step that ended by itself is never said to have lost its lease, and a
+//! the agent says, then [`Table::finish_turn`]. So a step that ended by itself is never said to have lost its lease, and a
 //! deadline that has passed is seen before the renewal that came too late.
 //!
 //! Decides nothing about attempts: that is `table`'s.
 
-mod beginning;
-mod callers;
-mod checking;
-mod keeping;
-mod leaving;
-mod upgrading;
+mod connections;
+mod health;
+mod keeper_monitor;
+mod shutdown;
+mod startup;
+mod upgrade_turn;
 
 use std::io::{self, Read};
 use std::ops::ControlFlow;
@@ -30,18 +30,18 @@ use sluice_common::id::AttemptId;
 use sluice_common::supervision::{BootMillis, FromSupervisor, ToSupervisor};
 use tracing::{error, info, warn};
 
-use crate::connection::{Connection, PartError};
+use crate::connection::{Connection, DisconnectReason};
 use crate::handover::{Handover, HandoverError};
-use crate::hooks::health::Health;
+use crate::hooks::health::HealthChecker;
 use crate::identity::{Identities, IdentityError};
-use crate::notify::Init;
+use crate::notify::InitSystem;
 use crate::options::Options;
 use crate::state_dir::{StateDir, StateDirError};
-use crate::table::{Setup, Table, TableError};
+use crate::table::{Table, TableError, TableOptions};
 use crate::upgrade::Upgrade;
 use crate::{clock, oom, reap, sys};
-use beginning::{Beginning, reader_uid};
-use keeping::Keeping;
+use keeper_monitor::KeeperMonitor;
+use startup::{StartState, reader_uid};
 
 /// Why the supervisor could not work.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +63,7 @@ pub enum ServerError {
     Handover(#[from] HandoverError),
     /// A descriptor of it.
     #[error("cannot take over what the supervisor before this one left open")]
-    Left(#[source] io::Error),
+    Inherited(#[source] io::Error),
     /// The kernel.
     #[error("cannot {action}")]
     Kernel {
@@ -80,7 +80,7 @@ fn kernel<T>(action: &'static str, result: nix::Result<T>) -> Result<T, ServerEr
 
 /// What a descriptor is for.
 #[derive(Clone, Debug)]
-enum Source {
+enum EventSource {
     Signals,
     Clock,
     Stdin,
@@ -100,7 +100,7 @@ pub struct Server {
     table: Table,
     signals: SignalFd,
     clock: TimerFd,
-    init: Init,
+    init: InitSystem,
     stdin: io::Stdin,
     listener: Option<UnixListener>,
     accept_at: Option<BootMillis>,
@@ -108,10 +108,10 @@ pub struct Server {
     /// Set while everything is stopped: when to kill next.
     stop: Option<BootMillis>,
     upgrade: Upgrade,
-    health: Health,
+    health: HealthChecker,
     /// What the agent was told of the host's health.
-    told_health: Option<HostHealth>,
-    keeping: Keeping,
+    reported_health: Option<HostHealth>,
+    keeper_monitor: KeeperMonitor,
     /// Whether children have ended that were not collected yet, of whom no signal tells.
     reap_again: bool,
 }
@@ -123,10 +123,10 @@ impl Server {
     /// Where the directory is taken, or the host refuses something that cannot be done without.
     pub fn open(options: Options) -> Result<Self, ServerError> {
         let handover = options.handover.map(Handover::read).transpose()?;
-        let begin = Beginning::of(&options, handover)?;
+        let begin = StartState::of(&options, handover)?;
         let state_dir = begin.state_dir;
         kernel("become a subreaper", set_child_subreaper(true))?;
-        sys::hear_of_children();
+        sys::enable_child_signals();
         let signals = kernel("watch signals", watch_signals())?;
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let clock = TimerFd::new(ClockId::CLOCK_BOOTTIME, flags);
@@ -137,7 +137,7 @@ impl Server {
         for warning in &identities.warnings {
             warn!("{warning}");
         }
-        let setup = Setup {
+        let setup = TableOptions {
             reader_uid,
             groups: &options.groups,
             identities,
@@ -149,25 +149,26 @@ impl Server {
         };
         oom::protect(oom::DAEMON);
         let mut table = Table::open(state_dir.path(), setup)?;
-        let mut keeping = Keeping::new(state_dir.path(), table.boot_id(), upgrade.program());
+        let mut keeper_monitor =
+            KeeperMonitor::new(state_dir.path(), table.boot_id(), upgrade.program());
         if options.handover.is_some() {
-            keeping.renew();
+            keeper_monitor.renew();
         }
-        table.is_kept = keeping.look(clock::boot_now());
+        table.has_keeper = keeper_monitor.look(clock::boot_now());
         // Whoever ended before the signals were watched raises none any more.
         let before = reap::ended_children();
         table.on_children_ended(&before.children);
         // No agent is there yet: the first one is told everything.
-        drop(table.settle(clock::boot_now()));
+        drop(table.finish_turn(clock::boot_now()));
         let listener = match begin.listener {
             Some(listener) => listener,
             None => state_dir.listen(reader_uid)?,
         };
         let upgraded = options.handover.is_some();
         info!(state_dir = %state_dir.path().display(), upgraded, "ready");
-        let init = Init::tell_ready(clock::boot_now());
+        let init = InitSystem::notify_ready(clock::boot_now());
         let check = options.hooks.health_check.clone();
-        let health = Health::new(check, state_dir.path().to_owned());
+        let health = HealthChecker::new(check, state_dir.path().to_owned());
         Ok(Self {
             options,
             state_dir,
@@ -182,8 +183,8 @@ impl Server {
             stop: None,
             upgrade,
             health,
-            told_health: None,
-            keeping,
+            reported_health: None,
+            keeper_monitor,
             reap_again: before.is_cut,
         })
     }
@@ -194,11 +195,11 @@ impl Server {
     /// Where the kernel refuses to wait.
     pub fn run(mut self) -> Result<(), ServerError> {
         loop {
-            self.init.tell_alive(clock::boot_now());
+            self.init.notify_alive(clock::boot_now());
             self.set_clock()?;
             let ready = self.wait()?;
             if self.turn(&ready).is_break() {
-                self.close_door();
+                self.stop_listening();
                 self.table.groups().close();
                 return Ok(());
             }
@@ -214,7 +215,7 @@ impl Server {
             self.init.wake_at(),
             self.upgrade.wake_at(),
             self.health.wake_at().filter(|_| self.stop.is_none()),
-            Some(self.keeping.wake_at()).filter(|_| self.stop.is_none()),
+            Some(self.keeper_monitor.wake_at()).filter(|_| self.stop.is_none()),
             self.reap_again.then_some(now),
         ];
         let wake_at = wake_at.into_iter().flatten().min();
@@ -230,40 +231,45 @@ impl Server {
         kernel("set the timer", set)
     }
 
-    fn sources(&self) -> Vec<(Source, BorrowedFd<'_>, PollFlags)> {
+    fn sources(&self) -> Vec<(EventSource, BorrowedFd<'_>, PollFlags)> {
         let mut sources = vec![
-            (Source::Signals, self.signals.as_fd(), PollFlags::POLLIN),
-            (Source::Clock, self.clock.as_fd(), PollFlags::POLLIN),
+            (
+                EventSource::Signals,
+                self.signals.as_fd(),
+                PollFlags::POLLIN,
+            ),
+            (EventSource::Clock, self.clock.as_fd(), PollFlags::POLLIN),
         ];
         if self.stop.is_none() {
             sources.extend(self.stdin_source());
             let open = self.listener.iter().filter(|_| self.accept_at.is_none());
-            sources.extend(open.map(|l| (Source::Listener, l.as_fd(), PollFlags::POLLIN)));
+            sources.extend(open.map(|l| (EventSource::Listener, l.as_fd(), PollFlags::POLLIN)));
         }
         if let Some(agent) = &self.agent {
             let mut wanted = PollFlags::POLLIN;
             wanted.set(PollFlags::POLLOUT, agent.has_unsent());
-            sources.push((Source::Agent, agent.as_fd(), wanted));
+            sources.push((EventSource::Agent, agent.as_fd(), wanted));
         }
         let groups = self.table.groups().watch().map(AsFd::as_fd);
-        sources.extend(groups.map(|fd| (Source::Groups, fd, PollFlags::POLLIN)));
+        sources.extend(groups.map(|fd| (EventSource::Groups, fd, PollFlags::POLLIN)));
         let storage = self.table.storage.fd();
-        sources.extend(storage.map(|fd| (Source::Storage, fd, PollFlags::POLLIN)));
+        sources.extend(storage.map(|fd| (EventSource::Storage, fd, PollFlags::POLLIN)));
         let writer = self.table.writer();
-        sources.extend(writer.map(|(fd, wanted)| (Source::Writer, fd, wanted)));
+        sources.extend(writer.map(|(fd, wanted)| (EventSource::Writer, fd, wanted)));
         let watched = self.table.watched();
-        sources
-            .extend(watched.map(|(id, fd)| (Source::Attempt(id.clone()), fd, PollFlags::POLLIN)));
+        sources.extend(
+            watched.map(|(id, fd)| (EventSource::Attempt(id.clone()), fd, PollFlags::POLLIN)),
+        );
         sources
     }
 
-    fn stdin_source(&self) -> Option<(Source, BorrowedFd<'_>, PollFlags)> {
+    fn stdin_source(&self) -> Option<(EventSource, BorrowedFd<'_>, PollFlags)> {
         self.options
             .exit_with_stdin
-            .then(|| (Source::Stdin, self.stdin.as_fd(), PollFlags::POLLIN))
+            .then(|| (EventSource::Stdin, self.stdin.as_fd(), PollFlags::POLLIN))
     }
 
-    fn wait(&self) -> Result<Vec<Source>, ServerError> {
+    fn wait(&self) -> Result<Vec<EventSource>, ServerError> {
         let sources = self.sources();
         let mut fds: Vec<PollFd> = sources
             .iter()
@@ -278,10 +284,12 @@ impl Server {
         Ok(ready.map(|((source, ..), _)| source.clone()).collect())
     }
 
-    fn turn(&mut self, ready: &[Source]) -> ControlFlow<()> {
+    fn turn(&mut self, ready: &[EventSource]) -> ControlFlow<()> {
         let now = clock::boot_now();
         self.accept_at = self.accept_at.filter(|at| now < *at);
-        let signalled = ready.iter().any(|source| matches!(source, Source::Signals));
+        let signalled = ready
+            .iter()
+            .any(|source| matches!(source, EventSource::Signals));
         // Signals first: a child that ends after this reading raises a new SIGCHLD. Read after the reaping, the signal
         // of a child that ended in between would be swallowed, and its end seen when something else next happens.
         let leaving = if signalled {
@@ -289,14 +297,14 @@ impl Server {
         } else {
             ControlFlow::Continue(())
         };
-        let reap::Collected {
+        let reap::CollectedChildren {
             children: mut ended,
             is_cut,
         } = reap::ended_children();
         self.reap_again = is_cut;
         // Only now: whoever has killed what is known to have ended by now had become what it is before.
-        if leaving::may_tell_of_an_end(ready, &ended)
-            && leaving::host_goes_down(leaving::FIRST_PROCESS.as_ref())
+        if shutdown::may_tell_of_an_end(ready, &ended)
+            && shutdown::host_goes_down(shutdown::INIT_NAME_FILE.as_ref())
         {
             info!(
                 "the host goes down: what ends from now on ends by that, and the next start says so"
@@ -305,7 +313,7 @@ impl Server {
         }
         ended.retain(|child| !self.upgrade.on_child_ended(child.pid, &child.exit()));
         ended.retain(|child| !self.health.on_child_ended(child.pid));
-        ended.retain(|child| !self.keeping.on_child_ended(child.pid));
+        ended.retain(|child| !self.keeper_monitor.on_child_ended(child.pid));
         self.table.on_children_ended(&ended);
         self.table.on_time(now);
         self.upgrade.on_time(now);
@@ -315,35 +323,38 @@ impl Server {
         }
         for source in ready {
             match source {
-                Source::Attempt(id) => self.table.on_ready(id),
-                Source::Groups => self.table.on_groups(),
-                Source::Storage => self.table.on_storage(),
-                Source::Writer => self.table.on_writer(),
-                Source::Signals | Source::Clock => {}
-                Source::Stdin | Source::Listener | Source::Agent => {}
+                EventSource::Attempt(id) => self.table.on_ready(id),
+                EventSource::Groups => self.table.on_groups(),
+                EventSource::Storage => self.table.on_storage(),
+                EventSource::Writer => self.table.on_writer(),
+                EventSource::Signals | EventSource::Clock => {}
+                EventSource::Stdin | EventSource::Listener | EventSource::Agent => {}
             }
         }
         for source in ready {
             match source {
-                Source::Stdin => self.on_stdin(now),
-                Source::Agent => self.on_agent(now),
-                Source::Listener => self.on_caller(now),
-                Source::Signals | Source::Clock | Source::Groups | Source::Attempt(_) => {}
-                Source::Storage | Source::Writer => {}
+                EventSource::Stdin => self.on_stdin(now),
+                EventSource::Agent => self.on_agent(now),
+                EventSource::Listener => self.on_caller(now),
+                EventSource::Signals
+                | EventSource::Clock
+                | EventSource::Groups
+                | EventSource::Attempt(_) => {}
+                EventSource::Storage | EventSource::Writer => {}
             }
         }
         if self.stop.is_none() {
             self.tell_health();
         }
-        for view in self.table.settle(now) {
-            self.tell(&FromSupervisor::Attempt(view));
+        for view in self.table.finish_turn(now) {
+            self.send_to_agent(&FromSupervisor::Attempt(view));
         }
         for ended in self.table.ended_execs() {
-            self.tell(&ended);
+            self.send_to_agent(&ended);
         }
         leaving?;
-        self.go_on_stopping(now)?;
-        self.go_on_upgrading();
+        self.continue_stopping(now)?;
+        self.continue_upgrade();
         ControlFlow::Continue(())
     }
 
@@ -373,7 +384,7 @@ impl Server {
     }
 
     /// Nobody finds this supervisor any more; whoever is connected stays so.
-    fn close_door(&mut self) {
+    fn stop_listening(&mut self) {
         if self.listener.take().is_some()
             && let Err(e) = self.state_dir.unlisten()
         {
@@ -384,13 +395,13 @@ impl Server {
     fn on_agent(&mut self, now: BootMillis) {
         let Some(agent) = &mut self.agent else { return };
         if let Err(e) = agent.flush().and_then(|()| agent.fill()) {
-            return self.part(&e);
+            return self.disconnect(&e);
         }
         loop {
             match self.agent.as_mut().map(Connection::take) {
                 None | Some(Ok(None)) => return,
                 Some(Ok(Some(message))) => self.on_message(message, now),
-                Some(Err(e)) => return self.part(&e),
+                Some(Err(e)) => return self.disconnect(&e),
             }
         }
     }
@@ -404,25 +415,27 @@ impl Server {
             self.see_keeper(now);
         }
         if let Some(answer) = self.table.on_message(message, now) {
-            self.tell(&answer);
+            self.send_to_agent(&answer);
         }
     }
 
-    fn tell(&mut self, message: &FromSupervisor) {
+    fn send_to_agent(&mut self, message: &FromSupervisor) {
         if let Some(agent) = &mut self.agent
             && let Err(e) = agent.send(message)
         {
-            self.part(&e);
+            self.disconnect(&e);
         }
     }
 
-    fn part(&mut self, why: &PartError) {
+    fn disconnect(&mut self, why: &DisconnectReason) {
         self.agent = None;
         self.table.end_execs();
         match why {
-            PartError::Closed => info!("the agent has gone"),
-            PartError::Io(_) => warn!("the agent's connection is dropped: {}", error_chain(why)),
-            PartError::Protocol(_) | PartError::Unread { .. } => {
+            DisconnectReason::Closed => info!("the agent has gone"),
+            DisconnectReason::Io(_) => {
+                warn!("the agent's connection is dropped: {}", error_chain(why))
+            }
+            DisconnectReason::Protocol(_) | DisconnectReason::Unread { .. } => {
                 error!("the agent's connection is dropped: {}", error_chain(why));
             }
         }

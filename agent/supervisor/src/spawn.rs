@@ -10,16 +10,16 @@
 //!
 //! It forks rather than `posix_spawn`s because of the gate; the supervisor's heap is small, so a fork is cheap.
 
-pub mod after;
-pub mod around;
-pub mod behind;
-pub mod beside;
+pub mod after_hooks;
 mod child;
 mod confine;
 mod environment;
+pub mod exec;
 pub mod helper;
 pub(crate) mod lookup;
-mod whom;
+mod run_as;
+pub mod step_hooks;
+pub mod wrapper;
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, Uid};
-use sluice_cgroups::entrance::Entrance;
+use sluice_cgroups::group_entry::GroupEntry;
 use sluice_common::attempt_dir::{OWN_WORKDIR, STEP_DIR};
 use sluice_common::id::AttemptId;
 use sluice_common::limit::MAX_SENTENCE_BYTES;
@@ -40,15 +40,15 @@ use sluice_common::supervisor_config::HostHooks;
 
 use crate::helper_program::HelperProgram;
 use crate::hooks;
-use crate::hooks::run::Run;
-use crate::identity::{Behalf, Identities, Identity, Nobody};
+use crate::hooks::run::HookCommand;
+use crate::identity::{Identities, Identity, NoUser, StepOwner};
 use crate::output::cap;
-use crate::output::writer::Streams;
-use crate::seal::Unproven;
+use crate::output::writer::AttemptStreams;
+use crate::seal::SubmitterRejection;
 use crate::{clock, handover, process, sys};
 use environment::environment;
 
-/// Why no process was made. What the child finds is not here: it arrives as a [`Report`].
+/// Why no process was made. What the child finds is not here: it arrives as a [`StartReport`].
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     /// There is nothing to run.
@@ -83,13 +83,13 @@ pub enum SpawnError {
     },
     /// Nobody on this host may run it.
     #[error(transparent)]
-    Nobody(#[from] Nobody),
+    NoUser(#[from] NoUser),
     /// Nobody on this host may run a program beside or after it.
     #[error("{}", .0.of_program())]
-    NoProgram(Nobody),
+    NoProgram(NoUser),
     /// Nobody vouches for the user who is said to have submitted it.
     #[error(transparent)]
-    Submitter(#[from] Unproven),
+    Submitter(#[from] SubmitterRejection),
     /// It is to have processors of its own, and this host keeps nobody to any, or it names none.
     #[error(
         "it is to have processors of its own (`cpu_mode: pinned`), which this host cannot give: it has no cpuset that the \
@@ -116,7 +116,7 @@ impl SpawnError {
             | SpawnError::VariableName { .. }
             | SpawnError::LineBreak { .. }
             // The host serves others as it should: not to be closed for the sake of one whom it does not know.
-            | SpawnError::Nobody(_)
+            | SpawnError::NoUser(_)
             | SpawnError::NoProgram(_)
             | SpawnError::Submitter(_)
             | SpawnError::NotPinned
@@ -135,14 +135,14 @@ fn host<T>(action: impl FnOnce() -> String, result: io::Result<T>) -> Result<T, 
 
 /// The child's word on how it went. Its other end closes when the child becomes the program.
 #[derive(Debug)]
-pub struct Report {
+pub struct StartReport {
     pipe: PipeReader,
     failure: Option<Exit>,
 }
 
-/// What a [`Report`] says.
+/// What a [`StartReport`] says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reported {
+pub enum StartStatus {
     /// Nothing yet.
     Pending,
     /// The child is the program now, or has died on the way without a word.
@@ -151,34 +151,34 @@ pub enum Reported {
     Failed(Exit),
 }
 
-impl Report {
+impl StartReport {
     /// Reads it, without waiting.
-    pub fn read(&mut self) -> Reported {
+    pub fn read(&mut self) -> StartStatus {
         if let Some(failure) = &self.failure {
-            return Reported::Failed(failure.clone());
+            return StartStatus::Failed(failure.clone());
         }
         let mut told = [0; 1 + MAX_SENTENCE_BYTES];
         // The child writes whose fault it is and its sentence at once, and a pipe keeps so few bytes together.
         let failure = match self.pipe.read(&mut told) {
-            Ok(0) => return Reported::Started,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Reported::Pending,
+            Ok(0) => return StartStatus::Started,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return StartStatus::Pending,
             Ok(len) => {
                 let sentence = String::from_utf8_lossy(&told[1..len]).into_owned();
                 match told[0] {
-                    child::HOST_S_FAULT => Exit::HostFailed(sentence),
-                    child::PROLOG_S_FAULT => Exit::PrologFailed(sentence),
+                    child::HOST_FAILED => Exit::HostFailed(sentence),
+                    child::PROLOG_FAILED => Exit::PrologFailed(sentence),
                     _ => Exit::StartFailed(sentence),
                 }
             }
             Err(e) => Exit::HostFailed(format!("the start could not be watched: {e}")),
         };
         self.failure = Some(failure.clone());
-        Reported::Failed(failure)
+        StartStatus::Failed(failure)
     }
 
     /// As it is left to the next program in this process.
-    pub fn hand_over(&self) -> handover::Report {
-        handover::Report {
+    pub fn hand_over(&self) -> handover::HandedReport {
+        handover::HandedReport {
             pipe: handover::number(&self.pipe),
             failure: self.failure.clone(),
         }
@@ -188,7 +188,7 @@ impl Report {
     ///
     /// # Errors
     /// Where its pipe is not open.
-    pub fn take_over(left: handover::Report) -> io::Result<Self> {
+    pub fn take_over(left: handover::HandedReport) -> io::Result<Self> {
         Ok(Self {
             pipe: PipeReader::from(sys::adopt(left.pipe)?),
             failure: left.failure,
@@ -201,7 +201,7 @@ impl Report {
     }
 }
 
-impl AsFd for Report {
+impl AsFd for StartReport {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pipe.as_fd()
     }
@@ -210,9 +210,9 @@ impl AsFd for Report {
 /// What the child waits at. Dropped unopened, the child exits.
 #[derive(Debug)]
 #[must_use = "a child whose gate is dropped exits"]
-pub struct Gate(PipeWriter);
+pub struct StartGate(PipeWriter);
 
-impl Gate {
+impl StartGate {
     /// Lets the child go on.
     pub fn open(mut self) {
         // A child that was killed at the gate is seen when it is reaped.
@@ -222,15 +222,15 @@ impl Gate {
 
 /// A child that waits at its gate.
 #[derive(Debug)]
-pub struct Forked {
+pub struct WaitingChild {
     /// Who it is.
     pub process: Process,
     /// What it waits at.
-    pub gate: Gate,
+    pub gate: StartGate,
     /// How it will go.
-    pub report: Report,
+    pub report: StartReport,
     /// What it gives.
-    pub streams: Streams,
+    pub streams: AttemptStreams,
 }
 
 /// What every spawn needs.
@@ -248,7 +248,7 @@ pub struct Spawner {
 }
 
 /// Whose an attempt's directory is beside its own: everybody may pass through where its user is not the supervisor's.
-const PASSED_THROUGH: u32 = 0o711;
+const TRAVERSABLE: u32 = 0o711;
 const PRIVATE: u32 = 0o700;
 
 impl Spawner {
@@ -299,19 +299,19 @@ impl Spawner {
     pub fn fork(
         &self,
         spec: &SpawnSpec,
-        (behalf, own): (&Behalf, Option<Uid>),
-        entrance: &Entrance,
-    ) -> Result<Forked, SpawnError> {
+        (step_owner, own): (&StepOwner, Option<Uid>),
+        group_entry: &GroupEntry,
+    ) -> Result<WaitingChild, SpawnError> {
         let dir = self.attempt_dir(&spec.attempt);
-        let identity = &*self.identity(behalf, own, &dir)?;
+        let identity = &*self.identity(step_owner, own, &dir)?;
         let program = self.program(spec, identity, &dir)?;
         let around_env = environment(&spec.hook_env, identity, &dir)?;
-        let before = around::hooks(&spec.hooks.before, &around_env, spec.hook_env.get("PATH"))?;
-        let limits = around::rlimits(&spec.hooks.limits);
+        let before = step_hooks::hooks(&spec.hooks.before, &around_env, spec.hook_env.get("PATH"))?;
+        let limits = step_hooks::rlimits(&spec.hooks.limits);
         let workdir = workdir(spec.workdir.as_deref(), &dir)?;
         self.make_own(&dir, identity)?;
         // The agent looks at the time of a file in it, and at nothing else.
-        make_dir(&dir.join(STEP_DIR), PASSED_THROUGH, Some(identity))?;
+        make_dir(&dir.join(STEP_DIR), TRAVERSABLE, Some(identity))?;
         // It is also the home of whoever has none in the user database.
         if spec.workdir.is_none() || own.is_some() {
             make_dir(&dir.join(OWN_WORKDIR), PRIVATE, Some(identity))?;
@@ -325,22 +325,22 @@ impl Spawner {
         let (at_gate, gate) = pipe()?;
         let (report, to_report) = pipe()?;
         nonblocking(&report)?;
-        let told = hooks::told(spec);
-        let prolog = self.hooks.prolog.as_ref().map(|program| Run {
+        let told = hooks::variables(spec);
+        let prolog = self.hooks.prolog.as_ref().map(|program| HookCommand {
             program: program.as_ref(),
             told: &told,
             timeout: self.hooks.timeout,
-            words_in: &self.attempts_dir,
+            output_dir: &self.attempts_dir,
         });
-        let child = child::Child {
-            entrance,
+        let child = child::StepChild {
+            group_entry,
             stdin: &self.null,
             stdout: &stdout,
             stderr: &stderr,
             gate: &at_gate,
             report: &to_report,
             open_files: self.open_files,
-            begun: &begun(&self.attempts_dir, &spec.attempt),
+            started_marker: &started_marker(&self.attempts_dir, &spec.attempt),
             identity,
             rules: &self.identities.rules,
             workdir: &workdir,
@@ -351,16 +351,16 @@ impl Spawner {
             prolog: prolog.as_ref(),
         };
         let started_at = clock::wall_now();
-        let pid = host(|| "make a process".to_owned(), fork(entrance, &child))?;
-        Ok(Forked {
+        let pid = host(|| "make a process".to_owned(), fork(group_entry, &child))?;
+        Ok(WaitingChild {
             process: Process {
                 pid,
                 // It cannot be gone: it waits, and as our child it keeps its number until it is reaped.
                 start_ticks: process::stat(pid).map_or(0, |p| p.start_ticks),
                 started_at,
             },
-            gate: Gate(gate),
-            report: Report {
+            gate: StartGate(gate),
+            report: StartReport {
                 pipe: report,
                 failure: None,
             },
@@ -374,8 +374,12 @@ impl Spawner {
     }
 
     /// The ends of an attempt's streams that its processes have, and the writer's.
-    fn streams(&self, dir: &Path, identity: &Identity) -> Result<([File; 2], Streams), SpawnError> {
-        let made = Streams::make(dir, identity.uid, self.reader_uid);
+    fn streams(
+        &self,
+        dir: &Path,
+        identity: &Identity,
+    ) -> Result<([File; 2], AttemptStreams), SpawnError> {
+        let made = AttemptStreams::make(dir, identity.uid, self.reader_uid);
         host(|| format!("make the streams in {}", dir.display()), made)
     }
 }
@@ -407,26 +411,28 @@ pub fn kill_child(pid: u32) {
 
 /// The sign that an attempt's child has passed its gate. Where a recorded attempt has none and its child is gone, its
 /// program never ran.
-pub fn begun(attempts_dir: &Path, attempt: &AttemptId) -> PathBuf {
+pub fn started_marker(attempts_dir: &Path, attempt: &AttemptId) -> PathBuf {
     attempts_dir.join(attempt.to_string()).join("begun")
 }
 
 /// In its group from birth, where the kernel and whatever confines this program allow that. One that has a prolog to run
 /// is born outside: the admin's program is not the step's, neither its limits nor its fence are for it.
-fn fork(entrance: &Entrance, child: &child::Child<'_>) -> io::Result<u32> {
+fn fork(group_entry: &GroupEntry, child: &child::StepChild<'_>) -> io::Result<u32> {
     // A prolog is the host's, and runs outside.
-    let birthplace = entrance.birthplace().filter(|_| child.prolog.is_none());
-    fork_by(birthplace, |inside| child.run(inside))
+    let clone_target = group_entry
+        .clone_target()
+        .filter(|_| child.prolog.is_none());
+    fork_by(clone_target, |inside| child.run(inside))
 }
 
 /// The same of any child, which is told whether it was born in its group.
-fn fork_with(entrance: &Entrance, run: impl Fn(bool)) -> io::Result<u32> {
-    fork_by(entrance.birthplace(), run)
+fn fork_with(group_entry: &GroupEntry, run: impl Fn(bool)) -> io::Result<u32> {
+    fork_by(group_entry.clone_target(), run)
 }
 
-fn fork_by(birthplace: Option<BorrowedFd<'_>>, child: impl Fn(bool)) -> io::Result<u32> {
-    let born_inside = birthplace.map(|group| sys::fork_in_group(group, || child(true)));
-    match born_inside {
+fn fork_by(clone_target: Option<BorrowedFd<'_>>, child: impl Fn(bool)) -> io::Result<u32> {
+    let cloned_inside = clone_target.map(|group| sys::fork_in_group(group, || child(true)));
+    match cloned_inside {
         Some(Ok(pid)) => Ok(pid),
         // A kernel before 5.7, or a filter of calls. One that knows the call and has no room for a process says so to
         // the plain fork as well.

@@ -8,8 +8,8 @@
 //! Environment and command are not kept: they may hold secrets and nobody needs them again, but for what runs after a
 //! step, which is kept apart ([`after`]).
 
-pub mod after;
-pub mod look;
+pub mod after_hooks;
+pub mod reader;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,9 +25,9 @@ use sluice_common::supervision::{
 };
 use tracing::error;
 
+use crate::atomic_file::{self, FileError};
+use crate::gpu_move::StoredMove;
 use crate::lease::Lease;
-use crate::moving::Away;
-use crate::whole_file::{self, FileError};
 
 const DIRECTORY: &str = "spool";
 const SUFFIX: &str = ".json";
@@ -58,8 +58,12 @@ pub struct Record {
     /// Where it stands.
     pub phase: HostPhase,
     /// What hooks are told of it.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub hook_words: BTreeMap<String, String>,
+    #[serde(
+        rename = "hook_words",
+        default,
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub hook_variables: BTreeMap<String, String>,
     /// The user id that it has, or had, of its own, if no user was named for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
@@ -68,7 +72,7 @@ pub struct Record {
     pub submitter: Option<UserName>,
     /// What of it is moved from its GPUs, or is on its way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub away: Option<Away>,
+    pub away: Option<StoredMove>,
     /// How long it was frozen.
     #[serde(default)]
     pub frozen: FrozenTime,
@@ -76,8 +80,12 @@ pub struct Record {
     #[serde(default)]
     pub storage: StorageUse,
     /// Whether the agent may have been told that its main process has ended.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub end_told: bool,
+    #[serde(
+        rename = "end_told",
+        default,
+        skip_serializing_if = "std::ops::Not::not"
+    )]
+    pub end_reported: bool,
 }
 
 /// How an attempt stands with what it may take of the disk.
@@ -107,7 +115,7 @@ struct Renewal {
 
 /// What was found on disk.
 #[derive(Debug, Default)]
-pub struct Loaded {
+pub struct LoadedRecords {
     /// Those that could be read.
     pub records: Vec<Record>,
     /// Those that could not. Their files were set aside.
@@ -176,9 +184,9 @@ impl Spool {
     ///
     /// # Errors
     /// Where the directory cannot be listed.
-    pub fn load(&self) -> Result<Loaded, SpoolError> {
+    pub fn load(&self) -> Result<LoadedRecords, SpoolError> {
         let listing = |e| failed("list", &self.dir, e);
-        let mut loaded = Loaded::default();
+        let mut loaded = LoadedRecords::default();
         for entry in fs::read_dir(&self.dir).map_err(listing)? {
             let name = entry.map_err(listing)?.file_name();
             let stem = name.to_str().and_then(|name| name.strip_suffix(SUFFIX));
@@ -189,7 +197,7 @@ impl Spool {
         Ok(loaded)
     }
 
-    fn load_one(&self, id: AttemptId, loaded: &mut Loaded) {
+    fn load_one(&self, id: AttemptId, loaded: &mut LoadedRecords) {
         let path = self.path_of(&id);
         match read_json::<Record>(&path) {
             Ok(record) => match implausible(&record, &id) {
@@ -214,13 +222,13 @@ impl Spool {
     /// # Errors
     /// Where it cannot be removed.
     pub fn remove(&self, attempt: &AttemptId) -> Result<(), SpoolError> {
-        self.remove_after(attempt)?;
+        self.delete_after_hooks(attempt)?;
         remove_file(&self.dir.join(format!("{attempt}{KEPT_SUFFIX}")))?;
         remove_file(&self.path_of(attempt))
     }
 
     /// Whether a keeper has ended an attempt because its lease had passed, while no supervisor did.
-    pub fn was_kept(&self, attempt: &AttemptId) -> bool {
+    pub fn was_ended_by_keeper(&self, attempt: &AttemptId) -> bool {
         self.dir.join(format!("{attempt}{KEPT_SUFFIX}")).exists()
     }
 
@@ -268,7 +276,7 @@ impl Spool {
 
     fn write_json<T: Serialize>(&self, path: &Path, value: &T) -> Result<(), SpoolError> {
         let bytes = serde_json::to_vec(value).expect("records have string keys only");
-        Ok(whole_file::replace(path, &self.dir.join(NEW), &bytes)?)
+        Ok(atomic_file::replace(path, &self.dir.join(NEW), &bytes)?)
     }
 }
 
@@ -340,13 +348,13 @@ mod tests {
                 ended_at: Time::from_unix_millis(2),
                 usage: Usage::default(),
             }),
-            hook_words: BTreeMap::from([("A".to_owned(), "b".to_owned())]),
+            hook_variables: BTreeMap::from([("A".to_owned(), "b".to_owned())]),
             uid: None,
             submitter: UserName::new("alice").ok(),
             away: None,
             frozen: FrozenTime::default(),
             storage: StorageUse::default(),
-            end_told: false,
+            end_reported: false,
         }
     }
 
@@ -416,7 +424,7 @@ mod tests {
         // It held no attempt's GPUs, and nothing for hooks.
         let mut wanted = record("a.1", Exit::Code(3));
         wanted.memo.gpus.clear();
-        wanted.hook_words.clear();
+        wanted.hook_variables.clear();
         wanted.submitter = None;
         assert_eq!(loaded.records, [wanted]);
     }

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 
+use crate::atomic_file::open_in_place;
 use crate::lock;
-use crate::trust::distrust;
-use crate::whole_file::open_in_place;
+use crate::trust::untrusted_reason;
 
 /// The socket's name in the directory.
 pub const SOCKET: &str = "supervisor.sock";
@@ -35,12 +35,12 @@ pub enum StateDirError {
         pid: String,
     },
     /// Somebody else may have put something there.
-    #[error("cannot work in {}: {whose}, and could lead this supervisor astray: {way_out}", dir.display())]
+    #[error("cannot work in {}: {reason}, and could lead this supervisor astray: {way_out}", dir.display())]
     Untrusted {
         /// Where.
         dir: PathBuf,
         /// What gives others a hand in it.
-        whose: String,
+        reason: String,
         /// What to do.
         way_out: String,
     },
@@ -179,11 +179,11 @@ fn check_trust(dir: &Path) -> Result<(), StateDirError> {
                 io::ErrorKind::NotADirectory.into(),
             ));
         }
-        if let Some((whose, way_out)) = distrust(&found, own, &path) {
+        if let Some((reason, way_out)) = untrusted_reason(&found, own, &path) {
             let dir = dir.to_owned();
             return Err(StateDirError::Untrusted {
                 dir,
-                whose,
+                reason,
                 way_out,
             });
         }

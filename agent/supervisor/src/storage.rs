@@ -14,7 +14,7 @@
 //! an attempt takes is judged as a count is.
 
 pub mod count;
-mod counting;
+mod count_round;
 mod projects;
 mod reserve;
 
@@ -30,22 +30,22 @@ use tracing::warn;
 
 use crate::spool::StorageUse;
 use crate::{clock, spawn};
-use count::Count;
-use counting::Counting;
-use projects::Projects;
-use reserve::{Reserve, Short};
+use count::DiskUsage;
+use count_round::CountRound;
+use projects::ProjectQuotas;
+use reserve::{Reserve, Shortage};
 
 /// Between two looks at what the disk has left while attempts live.
-const LOOK_AGAIN: Span = Span::from_secs(1);
+const CHECK_INTERVAL: Span = Span::from_secs(1);
 
 /// The same while none does.
-const LOOK_AGAIN_IDLE: Span = Span::from_secs(10);
+const IDLE_CHECK_INTERVAL: Span = Span::from_secs(10);
 
 /// Between two counts at the least.
-const COUNT_AGAIN: Span = Span::from_secs(1);
+const COUNT_INTERVAL: Span = Span::from_secs(1);
 
 /// A count rests so many times as long as it took: at most a tenth of one processor and of the disk is spent on it.
-const RESTS: u64 = 9;
+const REST_FACTOR: u64 = 9;
 
 /// A child that says nothing for longer hangs on a file system, with the attempt that it was counting.
 const SILENCE_LIMIT: Span = Span::from_secs(60);
@@ -59,19 +59,19 @@ pub struct Storage {
     attempts_dir: PathBuf,
     look_at: BootMillis,
     count_at: BootMillis,
-    counting: Option<Counting>,
-    found: BTreeMap<AttemptId, Found>,
+    counting: Option<CountRound>,
+    found: BTreeMap<AttemptId, CountResult>,
     /// Attempts whose count has hung.
     stuck: BTreeSet<AttemptId>,
     reserve: Reserve,
     /// Where the file system keeps attempts to their grants as well.
-    projects: Option<Projects>,
-    trouble_told: bool,
+    projects: Option<ProjectQuotas>,
+    trouble_logged: bool,
 }
 
 /// An attempt whose files may be counted.
 #[derive(Clone, Debug)]
-pub struct Candidate {
+pub struct CountCandidate {
     /// Which.
     pub id: AttemptId,
     /// Its processes, which may hold files that have no name any more.
@@ -79,8 +79,8 @@ pub struct Candidate {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Found {
-    count: Count,
+struct CountResult {
+    count: DiskUsage,
     is_slow: bool,
     at: BootMillis,
 }
@@ -90,46 +90,50 @@ impl Storage {
     pub fn new(attempts_dir: PathBuf, min_free: Option<u64>) -> Self {
         Self {
             reserve: Reserve::new(attempts_dir.clone(), min_free),
-            projects: Projects::open(&attempts_dir),
+            projects: ProjectQuotas::open(&attempts_dir),
             attempts_dir,
             look_at: BootMillis(0),
             count_at: BootMillis(0),
             counting: None,
             found: BTreeMap::new(),
             stuck: BTreeSet::new(),
-            trouble_told: false,
+            trouble_logged: false,
         }
     }
 
-    /// When to call [`Storage::look`].
+    /// When to call [`Storage::check_disk`].
     pub fn wake_at(&self) -> BootMillis {
         self.look_at
     }
 
     /// An attempt has begun: the disk is looked at more often from now on.
     pub fn on_begun(&mut self, now: BootMillis) {
-        self.look_at = self.look_at.min(clock::after(now, LOOK_AGAIN));
+        self.look_at = self.look_at.min(clock::after(now, CHECK_INTERVAL));
     }
 
     /// Becomes readable when a count has something to tell: then call [`Storage::on_ready`].
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.counting.as_ref().map(Counting::fd)
+        self.counting.as_ref().map(CountRound::fd)
     }
 
     /// Whether the disk has less free than is kept.
-    pub fn short(&self) -> Option<&Short> {
+    pub fn shortage(&self) -> Option<&Shortage> {
         self.reserve.short()
     }
 
     /// Looks at what the disk has left, if it is time; says whether a count may begin.
-    pub fn look(&mut self, now: BootMillis, is_idle: bool) -> bool {
+    pub fn check_disk(&mut self, now: BootMillis, is_idle: bool) -> bool {
         if now < self.look_at {
             return false;
         }
-        let pause = if is_idle { LOOK_AGAIN_IDLE } else { LOOK_AGAIN };
+        let pause = if is_idle {
+            IDLE_CHECK_INTERVAL
+        } else {
+            CHECK_INTERVAL
+        };
         self.look_at = clock::after(now, pause);
-        self.reserve.look(now);
-        let hangs = |c: &mut Counting| now > clock::after(c.heard_at, SILENCE_LIMIT);
+        self.reserve.check(now);
+        let hangs = |c: &mut CountRound| now > clock::after(c.heard_at, SILENCE_LIMIT);
         if let Some(hung) = self.counting.take_if(hangs) {
             self.give_up(&hung, now);
         }
@@ -138,11 +142,11 @@ impl Storage {
 
     /// Looks at what the disk has left now.
     pub fn look_at_once(&mut self, now: BootMillis) {
-        self.reserve.look(now);
+        self.reserve.check(now);
     }
 
     /// Has the files of attempts counted. Whoever was quick is first.
-    pub fn begin(&mut self, mut candidates: Vec<Candidate>, now: BootMillis) {
+    pub fn begin(&mut self, mut candidates: Vec<CountCandidate>, now: BootMillis) {
         candidates.retain(|candidate| !self.stuck.contains(&candidate.id));
         if candidates.is_empty() {
             return;
@@ -151,14 +155,14 @@ impl Storage {
             None => (false, BootMillis(0)),
             Some(found) => (found.is_slow, found.at),
         });
-        match Counting::begin(&self.attempts_dir, candidates, now) {
+        match CountRound::begin(&self.attempts_dir, candidates, now) {
             Ok(counting) => {
-                self.trouble_told = false;
+                self.trouble_logged = false;
                 self.counting = Some(counting);
             }
             Err(e) => {
-                self.count_at = clock::after(now, COUNT_AGAIN);
-                if !std::mem::replace(&mut self.trouble_told, true) {
+                self.count_at = clock::after(now, COUNT_INTERVAL);
+                if !std::mem::replace(&mut self.trouble_logged, true) {
                     warn!("the files of attempts cannot be counted, trying again: {e}");
                 }
             }
@@ -173,7 +177,7 @@ impl Storage {
         for (id, count, took) in counting.read(now) {
             let is_slow = took >= SLOW;
             let at = counting.began_at;
-            self.found.insert(id, Found { count, is_slow, at });
+            self.found.insert(id, CountResult { count, is_slow, at });
         }
     }
 
@@ -193,14 +197,14 @@ impl Storage {
         true
     }
 
-    fn rest(&mut self, over: &Counting, now: BootMillis) {
+    fn rest(&mut self, over: &CountRound, now: BootMillis) {
         let took = now.0.saturating_sub(over.began_at.0);
-        let rest = Span::from_millis(took.saturating_mul(RESTS)).max(COUNT_AGAIN);
+        let rest = Span::from_millis(took.saturating_mul(REST_FACTOR)).max(COUNT_INTERVAL);
         self.count_at = clock::after(now, rest);
     }
 
     /// What hangs in the kernel cannot be killed and is left behind; the attempt is not counted again.
-    fn give_up(&mut self, hung: &Counting, now: BootMillis) {
+    fn give_up(&mut self, hung: &CountRound, now: BootMillis) {
         spawn::kill_child(hung.pid);
         if let Some(id) = hung.next() {
             warn!(step = %id.step, attempt = id.number, "its files cannot be counted: the file system does not answer");
@@ -254,7 +258,7 @@ impl Storage {
     /// The same by the quota of its project alone, as it is now.
     pub fn exceeded_quota(&self, held: &StorageUse) -> Option<StorageExceeded> {
         let used = self.projects.as_ref()?.used(held.project?).ok()?;
-        let count = Count {
+        let count = DiskUsage {
             bytes: used.bytes,
             files: used.files,
             too_deep: false,
@@ -268,22 +272,26 @@ impl Storage {
         &self,
         candidates: impl Iterator<Item = &'a AttemptId>,
     ) -> Vec<(AttemptId, StorageExceeded)> {
-        let Some(short) = self.reserve.short() else {
+        let Some(shortage) = self.reserve.short() else {
             return Vec::new();
         };
         let mut counted = Vec::new();
         for id in candidates.filter(|id| !self.stuck.contains(*id)) {
-            match self.found.get(id).filter(|found| found.at >= short.since) {
+            match self
+                .found
+                .get(id)
+                .filter(|found| found.at >= shortage.since)
+            {
                 Some(found) => counted.push((id.clone(), found.count)),
                 None => return Vec::new(),
             }
         }
-        short.cured_by(counted)
+        shortage.cured_by(counted)
     }
 }
 
 /// Which of its own bounds an attempt has passed that takes so much.
-fn passed(count: Count, held: &StorageUse) -> Option<StorageExceeded> {
+fn passed(count: DiskUsage, held: &StorageUse) -> Option<StorageExceeded> {
     let granted = held.granted?;
     let bytes = (count.bytes > granted).then_some(StorageBound::Granted(granted));
     let files = held.max_files.filter(|most| count.files > *most);
@@ -292,7 +300,7 @@ fn passed(count: Count, held: &StorageUse) -> Option<StorageExceeded> {
     bound.map(|bound| exceeded(count, bound))
 }
 
-fn exceeded(count: Count, bound: StorageBound) -> StorageExceeded {
+fn exceeded(count: DiskUsage, bound: StorageBound) -> StorageExceeded {
     StorageExceeded {
         bound,
         used_bytes: count.bytes,
@@ -303,18 +311,18 @@ fn exceeded(count: Count, bound: StorageBound) -> StorageExceeded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use reserve::Free;
+    use reserve::FreeSpace;
 
     #[test]
     fn nobody_is_judged_by_a_count_from_before_the_shortage() {
         let id: AttemptId = "a.1".parse().unwrap();
         let mut storage = Storage::new("/nowhere".into(), None);
-        let kept = Free {
+        let kept = FreeSpace {
             bytes: 10,
             files: 0,
         };
-        let found = |at| Found {
-            count: Count {
+        let found = |at| CountResult {
+            count: DiskUsage {
                 bytes: 50,
                 files: 1,
                 too_deep: false,
@@ -325,7 +333,7 @@ mod tests {
         storage.found.insert(id.clone(), found(4));
         storage
             .reserve
-            .on_free(Free::default(), kept, BootMillis(5));
+            .on_free(FreeSpace::default(), kept, BootMillis(5));
         let over = |storage: &Storage| storage.over_reserve([id.clone()].iter()).len();
         assert_eq!(over(&storage), 0);
         storage.found.insert(id.clone(), found(6));

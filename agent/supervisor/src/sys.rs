@@ -16,7 +16,7 @@ use crate::reap::EndedChild;
 
 /// A child that has ended, as the kernel tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum ChildExit {
     /// It called `exit` with this code.
     Code(i32),
     /// This signal killed it.
@@ -116,7 +116,7 @@ pub fn default_signals() {
 /// Has the kernel keep ended children for us and tell of them. Where SIGCHLD is ignored it does neither, and a process
 /// that was started by one that ignores it ignores it as well.
 #[expect(unsafe_code, reason = "setting a disposition has no safe form")]
-pub fn hear_of_children() {
+pub fn enable_child_signals() {
     // SAFETY: SIG_DFL installs no handler of ours, and SIGCHLD's default effect is none.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
@@ -137,9 +137,9 @@ pub fn wait_any() -> Option<EndedChild> {
         return None;
     }
     let ending = if libc::WIFSIGNALED(status) {
-        Ending::Signal(libc::WTERMSIG(status))
+        ChildExit::Signal(libc::WTERMSIG(status))
     } else {
-        Ending::Code(libc::WEXITSTATUS(status))
+        ChildExit::Code(libc::WEXITSTATUS(status))
     };
     // SAFETY: all zeros are a valid `rusage`, and the call has written over them or not.
     let used = unsafe { used.assume_init() };
@@ -285,11 +285,11 @@ const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 #[expect(unsafe_code, reason = "capset has no wrapper")]
 pub fn drop_capabilities() -> nix::Result<()> {
     #[repr(C)]
-    struct Header {
+    struct CapabilityHeader {
         version: u32,
         pid: i32,
     }
-    let header = Header {
+    let header = CapabilityHeader {
         version: CAPABILITY_VERSION_3,
         pid: 0,
     };

@@ -1,32 +1,32 @@
 //! Every attempt of the host, and what happens to it. `server` feeds it what the kernel and the agent say, then calls
-//! [`Table::settle`], which does what follows: signals, looks for what is left, writes the spool, and only then hands
+//! [`Table::finish_turn`], which does what follows: signals, looks for what is left, writes the spool, and only then hands
 //! out the views that have changed.
 //!
-//! [`restore`] is its start, [`settle`] its end of turn; [`starting`] is what makes processes, [`freezing`] is what freezes and thaws, [`moving`] what is done
-//! before and after where GPUs are held, [`handing`] what goes over to a newer supervisor, [`hooking`] what runs around
-//! attempts, [`beside`] what runs beside them, [`ending`] how their programs have ended, [`leasing`] what keeps their leases,
-//! [`pinning`] what keeps them to processors of their own, [`storing`] what keeps them to their part of the disk,
-//! [`users`] what gives them users of their own, [`writing`] what waits for their output, [`after`] what runs when their
+//! [`restore`] is its start, [`turn_end`] its end of turn; [`starting`] is what makes processes, [`freezing`] is what freezes and thaws, [`gpu_move`] what is done
+//! before and after where GPUs are held, [`handing_over`] what goes over to a newer supervisor, [`hook_runs`] what runs around
+//! attempts, [`exec`] what runs beside them, [`ending`] how their programs have ended, [`leasing`] what keeps their leases,
+//! [`pinning`] what keeps them to processors of their own, [`storage_limits`] what keeps them to their part of the disk,
+//! [`users`] what gives them users of their own, [`output_wait`] what waits for their output, [`after_hooks`] what runs when their
 //! programs have ended.
 
-mod after;
-mod beside;
+mod after_hooks;
 mod ending;
 mod error;
+mod exec;
 mod freezing;
-mod handing;
-mod hooking;
+mod gpu_move;
+mod handing_over;
+mod hook_runs;
 mod leasing;
-mod moving;
 mod pinning;
 mod restore;
 pub(crate) use restore::ATTEMPTS;
-pub use restore::Setup;
-mod settle;
+pub use restore::TableOptions;
+mod output_wait;
 mod starting;
-mod storing;
+mod storage_limits;
+mod turn_end;
 mod users;
-mod writing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -42,26 +42,26 @@ use sluice_common::supervision::{
 use sluice_common::usage::Usage;
 use tracing::{error, info, warn};
 
-use crate::attempt::{After, Attempt, Phase};
+use crate::attempt::{AfterHooksState, Attempt, Phase};
 use crate::clock;
 use crate::config::Cuda;
+use crate::gpu_move::MoveOrder;
 use crate::groups::Groups;
-use crate::lease::Stage;
-use crate::moving::Order;
-use crate::notice::Notice;
-use crate::output::{sweep::Sweep, writer::Writer};
-use crate::owner::Owners;
+use crate::lease::LeaseStage;
+use crate::notice::StopNotice;
+use crate::output::{sweep::OutputSweep, writer::Writer};
 use crate::process;
+use crate::process_scan::ProcessScanner;
 use crate::reap::EndedChild;
-use crate::seal::Seals;
-use crate::spawn::{Report, Reported, SpawnError, Spawner};
+use crate::seal::LeaseVerifier;
+use crate::spawn::{SpawnError, Spawner, StartReport, StartStatus};
 use crate::spool::Spool;
 use crate::storage::Storage;
-use crate::uids::Allocator;
+use crate::uids::UidAllocator;
 
 pub use error::TableError;
-pub use handing::Left;
-use hooking::Hooking;
+pub use handing_over::InheritedState;
+use hook_runs::HookRunner;
 
 /// Every attempt of the host that was not forgotten.
 #[derive(Debug)]
@@ -69,20 +69,20 @@ pub struct Table {
     boot_id: BootId,
     spool: Spool,
     spawner: Spawner,
-    owners: Owners,
+    owners: ProcessScanner,
     groups: Groups,
     attempts: BTreeMap<AttemptId, Attempt>,
     /// Main processes that are children of ours and were not reaped.
     by_pid: BTreeMap<u32, AttemptId>,
     renewed: Option<BootMillis>,
     /// Whether somebody ends attempts whose lease has passed if this supervisor does not: without, none with a lease begins.
-    pub is_kept: bool,
+    pub has_keeper: bool,
     /// Whether the last renewal could not be written.
     renewal_unsaved: bool,
     /// Whose leases count.
-    seals: Seals,
+    seals: LeaseVerifier,
     /// Why the last signed lease did not count, if it did not.
-    distrusted: Option<String>,
+    lease_rejection: Option<String>,
     /// Attempts whose view has changed in this turn.
     changed: BTreeSet<AttemptId>,
     /// Signals to be sent at the end of this turn; at the end of a later one where the host cannot be looked at.
@@ -100,16 +100,16 @@ pub struct Table {
     /// Those whose program has ended, while what it gave is written.
     flushing: BTreeSet<AttemptId>,
     /// Removes what is kept no longer.
-    sweep: Sweep,
+    sweep: OutputSweep,
     /// Gives attempts user ids of their own.
-    uids: Allocator,
+    uids: UidAllocator,
     /// How much of the disk they take.
     pub storage: Storage,
-    hooking: Hooking,
-    afters: after::Afters,
+    hooking: HookRunner,
+    afters: after_hooks::AfterHookRuns,
     /// What moves the memory of GPUs.
     cuda: Cuda,
-    execs: beside::Execs,
+    execs: exec::Execs,
 }
 
 impl Table {
@@ -139,7 +139,7 @@ impl Table {
         }
     }
 
-    /// The agent has spoken. What comes back is an answer to it alone; changes follow from [`Table::settle`].
+    /// The agent has spoken. What comes back is an answer to it alone; changes follow from [`Table::finish_turn`].
     pub fn on_message(&mut self, message: ToSupervisor, now: BootMillis) -> Option<FromSupervisor> {
         match message {
             ToSupervisor::Spawn(spec) => self.on_spawn(&spec, now).map(FromSupervisor::Attempt),
@@ -176,7 +176,7 @@ impl Table {
                 bytes,
                 limit,
             } => {
-                let order = Order {
+                let order = MoveOrder {
                     attempt,
                     users,
                     bytes,
@@ -202,8 +202,15 @@ impl Table {
                 why,
                 kill_at,
             } => {
-                if self.attempts.get(&attempt).is_some_and(Attempt::is_led) {
-                    self.notify(&attempt, &Notice::stop(why, clock::wall_at(kill_at, now)));
+                if self
+                    .attempts
+                    .get(&attempt)
+                    .is_some_and(Attempt::main_is_running)
+                {
+                    self.notify(
+                        &attempt,
+                        &StopNotice::stop(why, clock::wall_at(kill_at, now)),
+                    );
                 }
                 None
             }
@@ -212,7 +219,7 @@ impl Table {
 
     fn on_signal(&mut self, id: AttemptId, signal: StopSignal) {
         // What runs after the step has its own time, which the agent does not count.
-        let hears = |a: &&mut Attempt| !a.is_gone() && a.after != After::Runs;
+        let hears = |a: &&mut Attempt| !a.is_gone() && a.after != AfterHooksState::Running;
         let Some(attempt) = self.attempts.get_mut(&id).filter(hears) else {
             return;
         };
@@ -228,7 +235,7 @@ impl Table {
         }
     }
 
-    fn notify(&self, id: &AttemptId, notice: &Notice) {
+    fn notify(&self, id: &AttemptId, notice: &StopNotice) {
         if let Err(e) = notice.write(&self.spawner.attempt_dir(id)) {
             warn!(step = %id.step, attempt = id.number, "it is stopped without a notice: {e}");
         }
@@ -273,7 +280,7 @@ impl Table {
             if self.uids.on_child_ended(child.pid, clock::boot_now()) {
                 continue;
             }
-            if self.on_exec_ended(child) || self.on_follower_ended(child) {
+            if self.on_exec_ended(child) || self.on_after_step_child_ended(child) {
                 continue;
             }
             self.on_helper_ended(child.pid, clock::boot_now());
@@ -288,7 +295,7 @@ impl Table {
         match attempt.phase() {
             // A failed start is dealt with when the child is reaped: until then it is there.
             Phase::Starting(..) => {
-                if attempt.report_mut().map(|report| report.read()) == Some(Reported::Started) {
+                if attempt.report_mut().map(|report| report.read()) == Some(StartStatus::Started) {
                     attempt.on_started();
                     self.hooking.on_started(&id.step);
                     self.changed.insert(id.clone());
@@ -302,7 +309,7 @@ impl Table {
 
     /// Time has passed.
     pub fn on_time(&mut self, now: BootMillis) {
-        self.on_helper_time(now);
+        self.check_helper_timeouts(now);
         self.sweep.on_time(now, self.attempts.keys());
         self.uids.on_time(now);
         self.on_storage_time(now);
@@ -326,7 +333,7 @@ impl Table {
         })
     }
 
-    /// When to call [`Table::on_time`] and [`Table::settle`] at the latest.
+    /// When to call [`Table::on_time`] and [`Table::finish_turn`] at the latest.
     pub fn wake_at(&self, now: BootMillis) -> Option<BootMillis> {
         let stages = self
             .attempts
@@ -341,7 +348,7 @@ impl Table {
         ];
         stages
             .chain(self.tick_at)
-            .chain(self.helpers_due())
+            .chain(self.helper_deadlines())
             .chain(output.into_iter().flatten())
             .min()
     }

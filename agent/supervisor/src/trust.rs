@@ -9,7 +9,7 @@ use std::path::Path;
 const OTHERS_WRITE: u32 = 0o022;
 
 /// What is wrong with the owner or the mode of what stands at `path`, and the way out.
-pub fn distrust(found: &Metadata, own: u32, path: &Path) -> Option<(String, String)> {
+pub fn untrusted_reason(found: &Metadata, own: u32, path: &Path) -> Option<(String, String)> {
     let path = path.display();
     if found.uid() != 0 && found.uid() != own {
         return Some((

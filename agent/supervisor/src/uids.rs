@@ -34,17 +34,17 @@ use sluice_common::uid_range::UidRange;
 use tracing::{error, warn};
 
 use crate::helper_program::HelperProgram;
-use crate::trust::distrust;
+use crate::trust::untrusted_reason;
 use crate::{background, clock};
 
 /// Where the ids that are not free stand, for all supervisors of the host.
 pub const REGISTRY: &str = "/run/sluice/uids";
 
 /// Between two cleanings: those that have ended meanwhile are looked at together.
-const CLEAN_AGAIN: Span = Span::from_secs(1);
+const CLEAN_INTERVAL: Span = Span::from_secs(1);
 
 /// The same where something cannot be cleaned.
-const TRY_AGAIN: Span = Span::from_secs(30);
+const RETRY_INTERVAL: Span = Span::from_secs(30);
 
 /// Ids that are looked at in one cleaning.
 const MAX_CLEANED: usize = 1_024;
@@ -53,7 +53,7 @@ const MAX_CLEANED: usize = 1_024;
 const MAX_TRIES: u32 = 8_192;
 
 /// Who writes the output of steps: the last of a range, which no attempt is given.
-pub fn of_writer(range: Option<UidRange>) -> Option<Uid> {
+pub fn writer_uid(range: Option<UidRange>) -> Option<Uid> {
     range.map(|range| Uid::from_raw(range.last))
 }
 
@@ -71,12 +71,12 @@ pub enum UidError {
         source: io::Error,
     },
     /// Others could have put something there.
-    #[error("cannot use {}: {whose}: {way_out}", path.display())]
+    #[error("cannot use {}: {reason}: {way_out}", path.display())]
     Untrusted {
         /// Where.
         path: PathBuf,
         /// What gives others a hand in it.
-        whose: String,
+        reason: String,
         /// What to do.
         way_out: String,
     },
@@ -90,7 +90,7 @@ pub enum UidError {
 
 /// Gives out user ids, and takes them back.
 #[derive(Debug)]
-pub struct Allocator {
+pub struct UidAllocator {
     helper: HelperProgram,
     registry: PathBuf,
     state_dir: PathBuf,
@@ -111,7 +111,7 @@ struct Cleaning {
     cleaned: PipeReader,
 }
 
-impl Allocator {
+impl UidAllocator {
     /// For the attempts of a state directory. Of ids that it has had and no living attempt has any more, each is cleaned.
     /// `held` are the ids that attempts are known by; whether they live is said with them.
     ///
@@ -154,11 +154,11 @@ impl Allocator {
             let made = DirBuilder::new().recursive(true).mode(mode).create(dir);
             made.map_err(|e| failed("make", dir, e))?;
             let found = fs::symlink_metadata(dir).map_err(|e| failed("look at", dir, e))?;
-            if let Some((whose, way_out)) = distrust(&found, 0, dir) {
+            if let Some((reason, way_out)) = untrusted_reason(&found, 0, dir) {
                 let path = dir.to_owned();
                 return Err(UidError::Untrusted {
                     path,
-                    whose,
+                    reason,
                     way_out,
                 });
             }
@@ -243,7 +243,7 @@ impl Allocator {
         if self.unclean.is_empty() {
             self.clean_at = self
                 .clean_at
-                .max(clock::after(clock::boot_now(), CLEAN_AGAIN));
+                .max(clock::after(clock::boot_now(), CLEAN_INTERVAL));
         }
         self.unclean.insert(uid.as_raw());
     }
@@ -263,7 +263,7 @@ impl Allocator {
         }
     }
 
-    /// When to call [`Allocator::on_time`].
+    /// When to call [`UidAllocator::on_time`].
     pub fn wake_at(&self) -> Option<BootMillis> {
         (self.cleaning.is_none() && !self.unclean.is_empty()).then_some(self.clean_at)
     }
@@ -278,7 +278,7 @@ impl Allocator {
         if self.wake_at().is_none_or(|at| now < at) {
             return;
         }
-        self.clean_at = clock::after(now, CLEAN_AGAIN);
+        self.clean_at = clock::after(now, CLEAN_INTERVAL);
         match self.clean() {
             Ok(cleaning) => self.cleaning = Some(cleaning),
             Err(e) => self.on_stuck(now, &format!("no process can be made to clean: {e}")),
@@ -322,9 +322,9 @@ impl Allocator {
     fn on_stuck(&mut self, now: BootMillis, why: &str) {
         // What was just killed may need a moment.
         let again = if self.is_stuck {
-            TRY_AGAIN
+            RETRY_INTERVAL
         } else {
-            CLEAN_AGAIN
+            CLEAN_INTERVAL
         };
         self.clean_at = clock::after(now, again);
         if !std::mem::replace(&mut self.is_stuck, true) {

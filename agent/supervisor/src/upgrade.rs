@@ -36,7 +36,7 @@ pub const HANDOVER: &str = "handover";
 
 /// Where an upgrade stands.
 #[derive(Debug)]
-enum Stage {
+enum UpgradeStage {
     None,
     Rehearsal { pid: u32, until: BootMillis },
     Due,
@@ -48,7 +48,7 @@ pub struct Upgrade {
     program: PathBuf,
     /// With the program's name, without what an upgrade adds.
     args: Vec<OsString>,
-    stage: Stage,
+    stage: UpgradeStage,
 }
 
 impl Upgrade {
@@ -73,13 +73,13 @@ impl Upgrade {
         Ok(Self {
             program,
             args,
-            stage: Stage::None,
+            stage: UpgradeStage::None,
         })
     }
 
     /// Asks for it: the new program rehearses.
     pub fn begin(&mut self, now: BootMillis) {
-        if !matches!(self.stage, Stage::None) {
+        if !matches!(self.stage, UpgradeStage::None) {
             return info!("an upgrade is under way already");
         }
         let rehearsal = Command::new(&self.program)
@@ -91,7 +91,7 @@ impl Upgrade {
         match rehearsal {
             Ok(child) => {
                 info!(program = %self.program.display(), "told to upgrade: the program rehearses");
-                self.stage = Stage::Rehearsal {
+                self.stage = UpgradeStage::Rehearsal {
                     pid: child.id(),
                     until: clock::after(now, REHEARSAL_LIMIT),
                 };
@@ -103,11 +103,13 @@ impl Upgrade {
     /// A child has ended; whether it was the rehearsal.
     pub fn on_child_ended(&mut self, ended: u32, exit: &Exit) -> bool {
         match self.stage {
-            Stage::Rehearsal { pid, .. } if pid == ended => {}
-            Stage::Rehearsal { .. } | Stage::None | Stage::Due => return false,
+            UpgradeStage::Rehearsal { pid, .. } if pid == ended => {}
+            UpgradeStage::Rehearsal { .. } | UpgradeStage::None | UpgradeStage::Due => {
+                return false;
+            }
         }
         match exit.code() {
-            Some(0) => self.stage = Stage::Due,
+            Some(0) => self.stage = UpgradeStage::Due,
             Some(_) | None => self.give_up(&format!("its rehearsal ended with {exit:?}")),
         }
         true
@@ -115,7 +117,7 @@ impl Upgrade {
 
     /// Time has passed.
     pub fn on_time(&mut self, now: BootMillis) {
-        if let Stage::Rehearsal { pid, until } = self.stage
+        if let UpgradeStage::Rehearsal { pid, until } = self.stage
             && now >= until
         {
             self.give_up("its rehearsal takes too long");
@@ -127,18 +129,18 @@ impl Upgrade {
     /// When to call [`Upgrade::on_time`] at the latest.
     pub fn wake_at(&self) -> Option<BootMillis> {
         match self.stage {
-            Stage::Rehearsal { until, .. } => Some(until),
-            Stage::None | Stage::Due => None,
+            UpgradeStage::Rehearsal { until, .. } => Some(until),
+            UpgradeStage::None | UpgradeStage::Due => None,
         }
     }
 
     /// Whether the new program is to be put in the place of this one.
     pub fn is_due(&self) -> bool {
-        matches!(self.stage, Stage::Due)
+        matches!(self.stage, UpgradeStage::Due)
     }
 
     fn give_up(&mut self, why: &str) {
-        self.stage = Stage::None;
+        self.stage = UpgradeStage::None;
         warn!(program = %self.program.display(), "not upgraded, this one goes on: {why}");
     }
 
@@ -151,7 +153,7 @@ impl Upgrade {
             let _ = keep_open(*fd, false);
         }
         error!(program = %self.program.display(), "the new program could not be run: {failed}");
-        self.stage = Stage::None;
+        self.stage = UpgradeStage::None;
     }
 
     fn try_exec(&self, handover: &Handover, kept: &[BorrowedFd<'_>]) -> io::Error {
@@ -225,7 +227,7 @@ mod tests {
             (Exit::Code(0), true),
         ] {
             upgrade.begin(BootMillis(0));
-            let Stage::Rehearsal { pid, .. } = upgrade.stage else {
+            let UpgradeStage::Rehearsal { pid, .. } = upgrade.stage else {
                 panic!("{:?}", upgrade.stage)
             };
             assert!(!upgrade.on_child_ended(pid + 1, &Exit::Code(0)));

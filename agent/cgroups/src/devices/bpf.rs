@@ -1,29 +1,30 @@
-//! The two calls of `bpf(2)` that put a filter of devices on a control group. What the filter says is the business of
-//! [`super::DeviceFilter`].
+//! The two calls of `bpf(2)` that load a device filter's program and attach it to a control group.
+//! [`super::DeviceFilter`] decides what the program does.
 //!
-//! The kernel keeps the program for as long as a group holds it, so neither this process nor a descriptor needs to stay.
-//! Before Linux 5.11 programs count against the limit of locked memory, which is then the reason of an EPERM here.
+//! The kernel keeps the program as long as a group holds it, so neither this process nor a descriptor needs
+//! to stay. Before Linux 5.11 programs count against the limit of locked memory; EPERM can mean that this
+//! limit is reached.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// Of `enum bpf_cmd`.
+/// `enum bpf_cmd`.
 const PROG_LOAD: libc::c_int = 5;
 const PROG_ATTACH: libc::c_int = 8;
 /// `BPF_PROG_TYPE_CGROUP_DEVICE`.
 const TYPE_CGROUP_DEVICE: u32 = 15;
 /// `BPF_CGROUP_DEVICE`.
 const ATTACH_CGROUP_DEVICE: u32 = 6;
-/// `BPF_F_ALLOW_MULTI`: the filters of the groups above hold as well, so a fence never opens what a service manager or
-/// a container has closed; and one that is attached within cannot take this one's place.
+/// `BPF_F_ALLOW_MULTI`: filters of parent groups apply as well, so this filter never allows what a service
+/// manager or a container denies; and a filter attached inside the group cannot replace this one.
 const ALLOW_MULTI: u32 = 2;
 
-/// What is shown of the program by `bpftool prog`.
-const NAME: [u8; 16] = *b"sluice_fence\0\0\0\0";
+/// Name of the program in `bpftool prog`.
+const NAME: [u8; 16] = *b"sluice_devices\0\0";
 
-/// The head of `union bpf_attr` as `BPF_PROG_LOAD` reads it; the kernel takes the rest for zero.
+/// First fields of `union bpf_attr` for `BPF_PROG_LOAD`; the kernel takes the rest as zero.
 #[repr(C)]
-struct Load {
+struct LoadAttributes {
     kind: u32,
     instructions: u32,
     first: u64,
@@ -36,19 +37,19 @@ struct Load {
     name: [u8; 16],
 }
 
-/// The same of `BPF_PROG_ATTACH`.
+/// First fields of `union bpf_attr` for `BPF_PROG_ATTACH`.
 #[repr(C)]
-struct Attach {
+struct AttachAttributes {
     group: u32,
     program: u32,
     kind: u32,
     flags: u32,
 }
 
-/// Hands a program to the kernel. `instructions` are laid out as `struct bpf_insn`.
+/// Loads a program of instructions that are laid out as `struct bpf_insn`.
 ///
 /// # Errors
-/// Where the kernel has no such programs, does not let this process load one, or does not trust this one.
+/// If the kernel lacks this program type, denies this process the call, or rejects the program.
 pub(super) fn load<Instruction: Copy>(instructions: &[Instruction]) -> io::Result<OwnedFd> {
     const {
         assert!(
@@ -56,11 +57,11 @@ pub(super) fn load<Instruction: Copy>(instructions: &[Instruction]) -> io::Resul
             "an instruction has eight bytes"
         )
     };
-    let attributes = Load {
+    let attributes = LoadAttributes {
         kind: TYPE_CGROUP_DEVICE,
         instructions: u32::try_from(instructions.len()).map_err(io::Error::other)?,
         first: address(instructions.as_ptr()),
-        // It calls no function of the kernel, so the kernel does not mind which.
+        // Any licence will do, because the program calls no kernel function.
         licence: address(c"Apache-2.0".as_ptr()),
         log_level: 0,
         log_size: 0,
@@ -72,17 +73,18 @@ pub(super) fn load<Instruction: Copy>(instructions: &[Instruction]) -> io::Resul
     let fd = call(PROG_LOAD, &attributes)?;
     let fd = RawFd::try_from(fd).map_err(io::Error::other)?;
     #[expect(unsafe_code, reason = "a new descriptor comes as a number")]
-    // SAFETY: the descriptor is new, so nobody else owns it; the kernel sets close-on-exec.
+    // SAFETY: the descriptor is new and has no other owner; the kernel sets close-on-exec.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Has a program judge every access to a device from a group (an open directory) and those below.
+/// Attaches a program to a group (an open directory), so that it decides about every access to a device from
+/// that group and the groups below it.
 ///
 /// # Errors
-/// Where the directory is no group of version 2, or a filter above it admits no other.
+/// If the directory is no group of version 2, or a filter of a parent group allows no other.
 pub(super) fn attach(program: BorrowedFd<'_>, group: BorrowedFd<'_>) -> io::Result<()> {
     let number = |fd: BorrowedFd<'_>| fd.as_raw_fd().cast_unsigned();
-    let attributes = Attach {
+    let attributes = AttachAttributes {
         group: number(group),
         program: number(program),
         kind: ATTACH_CGROUP_DEVICE,

@@ -1,7 +1,8 @@
-//! Which character devices of this host are GPUs, by the supervisor's own look at the kernel: an agent that was taken
-//! over could otherwise leave a GPU out of the list and have it open to everybody.
+//! Finds the character devices of this host that are GPUs. The supervisor asks the kernel itself, because a
+//! compromised agent could omit a GPU from its list and so leave it open to every step.
 //!
-//! Looked at anew for each attempt: the driver may be loaded while the supervisor runs, and then gets other numbers.
+//! Detection runs for each attempt: the driver may be loaded while the supervisor runs, and device numbers
+//! then change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,35 +11,36 @@ use std::path::{Path, PathBuf};
 
 use sluice_common::device::{DeviceNumber, NVIDIA_MAJOR};
 
-/// `/dev/nvidiactl`, which every program of CUDA opens first.
+/// Minor number of `/dev/nvidiactl`, which every CUDA program opens first.
 const NVIDIACTL: u32 = 255;
-/// `/dev/nvidia-modeset`.
+/// Minor number of `/dev/nvidia-modeset`.
 const NVIDIA_MODESET: u32 = 254;
-/// What `/proc/devices` calls the capabilities of MIG; their major number is given out at each start.
+/// Name of MIG's capabilities in `/proc/devices`. Their major number is assigned at each boot.
 const NVIDIA_CAPS: &str = "nvidia-caps";
 
-/// The GPUs of a host as devices.
+/// The GPUs of a host, as device numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuDevices {
-    /// Majors that hold nothing but GPUs, each with the minors that are nobody's GPU.
+    /// Major numbers that contain only GPUs, each with the minors that are exceptions and stay open.
     pub(crate) majors: BTreeMap<u32, BTreeSet<u32>>,
-    /// Single devices that the supervisor's config names.
+    /// Further devices that the supervisor's config names.
     pub(crate) nodes: Vec<DeviceNumber>,
-    /// Other ways to the same GPU, which are granted with it: its nodes below `/dev/dri`.
+    /// Nodes below `/dev/dri` of the same GPU, which are granted together with it.
     pub(crate) companions: BTreeMap<DeviceNumber, Vec<DeviceNumber>>,
 }
 
-/// A node that the config names is not what it should be.
+/// A device node in the config that is missing or no character device.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.display())]
-pub struct NodeError {
+pub struct DeviceNodeError {
     path: PathBuf,
     why: String,
 }
 
 impl GpuDevices {
-    /// Those that are there now. `root` is `/`, or what a test puts in its place; `nodes` are further ones by config.
-    pub fn look(root: &Path, nodes: &[PathBuf]) -> Self {
+    /// Detects the GPUs that are present now. `root` is `/`, or a test's directory; `nodes` are further
+    /// devices from the config.
+    pub fn detect(root: &Path, nodes: &[PathBuf]) -> Self {
         let drivers = [NVIDIACTL, NVIDIA_MODESET].into();
         let mut majors = BTreeMap::from([(NVIDIA_MAJOR, drivers)]);
         let devices = fs::read_to_string(root.join("proc/devices")).unwrap_or_default();
@@ -51,12 +53,12 @@ impl GpuDevices {
     }
 }
 
-/// What the kernel calls the device of a node.
+/// The device number of a node.
 ///
 /// # Errors
-/// Where it is not there or is no character device: whoever names it believes that it is fenced.
-pub fn number(path: &Path) -> Result<DeviceNumber, NodeError> {
-    let failed = |why: String| NodeError {
+/// If the node is missing or is no character device: an admin who names it expects that it is filtered.
+pub fn number(path: &Path) -> Result<DeviceNumber, DeviceNodeError> {
+    let failed = |why: String| DeviceNodeError {
         path: path.to_owned(),
         why,
     };
@@ -69,7 +71,8 @@ pub fn number(path: &Path) -> Result<DeviceNumber, NodeError> {
     Ok(DeviceNumber::new(major, minor))
 }
 
-/// Lines such as `234 nvidia-caps`, below `Character devices:` and above `Block devices:`.
+/// Major numbers of the character devices called `name` in the text of `/proc/devices`, whose lines look like
+/// `234 nvidia-caps`.
 fn majors_of(devices: &str, name: &str) -> impl Iterator<Item = u32> {
     devices
         .lines()
@@ -80,19 +83,19 @@ fn majors_of(devices: &str, name: &str) -> impl Iterator<Item = u32> {
         })
 }
 
-/// The driver names each GPU's address and minor, and the kernel what is drawn with at that address.
+/// The nodes below `/dev/dri` of each GPU, found by the PCI address that the driver reports.
 fn companions(root: &Path) -> BTreeMap<DeviceNumber, Vec<DeviceNumber>> {
     let gpus = entries(&root.join("proc/driver/nvidia/gpus"));
     let of_gpu = gpus.into_iter().filter_map(|gpu| {
         let information = fs::read_to_string(gpu.join("information")).ok()?;
         let minor = field(&information, "Device Minor")?.parse().ok()?;
         let pci = root.join("sys/bus/pci/devices").join(gpu.file_name()?);
-        Some((DeviceNumber::new(NVIDIA_MAJOR, minor), drawn(&pci)))
+        Some((DeviceNumber::new(NVIDIA_MAJOR, minor), drm_nodes(&pci)))
     });
     of_gpu.collect()
 }
 
-fn drawn(pci: &Path) -> Vec<DeviceNumber> {
+fn drm_nodes(pci: &Path) -> Vec<DeviceNumber> {
     let nodes = entries(&pci.join("drm")).into_iter();
     let numbers = nodes.filter_map(|node| {
         let text = fs::read_to_string(node.join("dev")).ok()?;
@@ -107,7 +110,7 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
     found.map(|entry| entry.path()).collect()
 }
 
-/// Of lines such as `Device Minor: \t 3`.
+/// The value of a field in lines such as `Device Minor: \t 3`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (found, value) = line.split_once(':')?;
@@ -137,20 +140,20 @@ mod tests {
                 "226:129\n",
             ),
         ]);
-        let found = GpuDevices::look(root.path(), &[]);
+        let found = GpuDevices::detect(root.path(), &[]);
         let majors = [(195, [254, 255].into()), (234, BTreeSet::new())];
         assert_eq!(found.majors, majors.into());
-        let mut drawn = found.companions[&DeviceNumber::new(195, 3)].clone();
-        drawn.sort();
+        let mut drm_nodes = found.companions[&DeviceNumber::new(195, 3)].clone();
+        drm_nodes.sort();
         assert_eq!(
-            drawn,
+            drm_nodes,
             [DeviceNumber::new(226, 1), DeviceNumber::new(226, 129)]
         );
     }
 
     #[test]
     fn the_driver_s_major_is_closed_before_it_is_loaded() {
-        let found = GpuDevices::look(Path::new("/no/such"), &[]);
+        let found = GpuDevices::detect(Path::new("/no/such"), &[]);
         assert_eq!(found.majors.keys().collect::<Vec<_>>(), [&NVIDIA_MAJOR]);
     }
 
@@ -160,7 +163,7 @@ mod tests {
         assert_eq!(number(Path::new("/dev/null")).unwrap(), null);
         let nodes = ["/no/such".into(), "/dev/null".into()];
         assert_eq!(
-            GpuDevices::look(Path::new("/no/such"), &nodes).nodes,
+            GpuDevices::detect(Path::new("/no/such"), &nodes).nodes,
             [null]
         );
         for (path, word) in [

@@ -1,12 +1,13 @@
-//! A [`DeviceFilter`] by the devices controller of version 1.
+//! Writes a [`DeviceFilter`] to the devices controller of version 1.
 //!
-//! The controller knows two behaviours: deny all but a list, or allow all but a list; and a list never has a hole, so
-//! "all minors of a major but three" can be said in the first only. So the fence is turned round: what the group
-//! inherited, less what is closed, as a list of what is allowed. A group in a container inherits a list already, and
-//! every entry here is a part of an inherited one, so the kernel never refuses it. These are some five hundred lines, one
-//! for each major number and each in a call of its own: a few milliseconds for a start.
+//! The controller has two modes: deny all but a list, or allow all but a list. A list entry cannot have
+//! exceptions, so "all minors of a major number but three" is possible only in the first mode. The filter is
+//! therefore inverted: the group gets a list of what is allowed, which is the inherited list minus what the
+//! filter denies. A group in a container inherits a list, and every entry written here is part of an
+//! inherited one, so the kernel accepts it. This takes about five hundred lines, one for each major number,
+//! each in a call of its own: a few milliseconds for each start.
 //!
-//! The list holds while the group has no rule of its own taken back, which only root outside it can do.
+//! Only root outside of the group can change the list later.
 
 use std::fmt;
 use std::fs;
@@ -16,38 +17,37 @@ use std::str::FromStr;
 
 use sluice_common::device::DeviceNumber;
 
-use super::{Closed, DeviceFilter, DeviceFilterError};
+use super::{ClosedMinors, DeviceFilter, DeviceFilterError};
 
-/// Major numbers of character devices that the kernel gives out (`CHRDEV_MAJOR_MAX` of `fs.h`).
+/// Number of major numbers that the kernel assigns to character devices (`CHRDEV_MAJOR_MAX` of `fs.h`).
 const MAJORS: u32 = 512;
-/// Minors that a list can name where only some of a major's are closed: drivers that have more are rare, and a minor
-/// that is left out is closed.
+/// Number of minors that are listed one by one if only some of a major's are denied. Few drivers have more,
+/// and minors beyond this are denied.
 const MINORS: u32 = 256;
 
-/// One line of `devices.list`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Rule {
-    kind: Kind,
-    /// `None` is every one.
+struct AccessRule {
+    kind: DeviceType,
+    /// `None` means every major number.
     major: Option<u32>,
     minor: Option<u32>,
-    /// Of `r`, `w` and `m`.
+    /// Combination of `r`, `w` and `m`.
     access: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum DeviceType {
     All,
     Block,
     Character,
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for AccessRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
-            Kind::All => 'a',
-            Kind::Block => 'b',
-            Kind::Character => 'c',
+            DeviceType::All => 'a',
+            DeviceType::Block => 'b',
+            DeviceType::Character => 'c',
         };
         let number = |n: Option<u32>| n.map_or_else(|| "*".to_owned(), |n| n.to_string());
         let (major, minor) = (number(self.major), number(self.minor));
@@ -55,15 +55,15 @@ impl fmt::Display for Rule {
     }
 }
 
-impl FromStr for Rule {
+impl FromStr for AccessRule {
     type Err = ();
 
     fn from_str(line: &str) -> Result<Self, ()> {
         let mut words = line.split_whitespace();
         let kind = match words.next() {
-            Some("a") => Kind::All,
-            Some("b") => Kind::Block,
-            Some("c") => Kind::Character,
+            Some("a") => DeviceType::All,
+            Some("b") => DeviceType::Block,
+            Some("c") => DeviceType::Character,
             _ => return Err(()),
         };
         let (major, minor) = words.next().and_then(|n| n.split_once(':')).ok_or(())?;
@@ -80,51 +80,51 @@ impl FromStr for Rule {
     }
 }
 
-impl Rule {
+impl AccessRule {
     fn character(&self, major: u32, minor: Option<u32>) -> Self {
         Self {
-            kind: Kind::Character,
+            kind: DeviceType::Character,
             major: Some(major),
             minor,
             access: self.access.clone(),
         }
     }
 
-    /// The parts of this rule that a fence leaves, put into `left`.
-    fn less(&self, fence: &DeviceFilter, left: &mut Vec<Rule>) {
+    /// Appends to `left` the parts of this rule that the filter allows.
+    fn less(&self, filter: &DeviceFilter, left: &mut Vec<AccessRule>) {
         match self.kind {
-            Kind::Block => left.push(self.clone()),
-            Kind::All => {
+            DeviceType::Block => left.push(self.clone()),
+            DeviceType::All => {
                 left.push(Self {
-                    kind: Kind::Block,
+                    kind: DeviceType::Block,
                     ..self.clone()
                 });
                 let character = Self {
-                    kind: Kind::Character,
+                    kind: DeviceType::Character,
                     ..self.clone()
                 };
-                character.less(fence, left);
+                character.less(filter, left);
             }
-            Kind::Character => match self.major {
-                Some(major) => self.major_less(major, fence, left),
-                None => (0..MAJORS).for_each(|major| self.major_less(major, fence, left)),
+            DeviceType::Character => match self.major {
+                Some(major) => self.major_less(major, filter, left),
+                None => (0..MAJORS).for_each(|major| self.major_less(major, filter, left)),
             },
         }
     }
 
-    fn major_less(&self, major: u32, fence: &DeviceFilter, left: &mut Vec<Rule>) {
-        let closed = fence.majors().find(|(named, _)| *named == major);
+    fn major_less(&self, major: u32, filter: &DeviceFilter, left: &mut Vec<AccessRule>) {
+        let closed = filter.majors().find(|(named, _)| *named == major);
         let Some((_, closed)) = closed else {
             return left.push(self.character(major, self.minor));
         };
-        let allows = |minor: &u32| fence.allows(DeviceNumber::new(major, *minor));
+        let allows = |minor: &u32| filter.allows(DeviceNumber::new(major, *minor));
         match (self.minor, closed) {
             (Some(minor), _) if allows(&minor) => left.push(self.character(major, Some(minor))),
             (Some(_), _) => {}
-            (None, Closed::AllBut(open)) => {
+            (None, ClosedMinors::AllBut(open)) => {
                 left.extend(open.iter().map(|minor| self.character(major, Some(*minor))));
             }
-            (None, Closed::Only(_)) => {
+            (None, ClosedMinors::Only(_)) => {
                 let open = (0..MINORS).filter(allows);
                 left.extend(open.map(|minor| self.character(major, Some(minor))));
             }
@@ -132,18 +132,18 @@ impl Rule {
     }
 }
 
-/// Puts the fence on a group of the devices controller, which has no groups below it yet.
-pub(super) fn apply(fence: &DeviceFilter, group: &Path) -> Result<(), DeviceFilterError> {
+/// Writes the filter to a group of the devices controller, which must have no groups below it yet.
+pub(super) fn apply(filter: &DeviceFilter, group: &Path) -> Result<(), DeviceFilterError> {
     let mut left = Vec::new();
     for rule in inherited(&group.join("devices.list"))? {
-        rule.less(fence, &mut left);
+        rule.less(filter, &mut left);
     }
     write(group.join("devices.deny"), &["a".to_owned()])?;
-    let lines: Vec<String> = left.iter().map(Rule::to_string).collect();
+    let lines: Vec<String> = left.iter().map(AccessRule::to_string).collect();
     write(group.join("devices.allow"), &lines)
 }
 
-fn inherited(path: &Path) -> Result<Vec<Rule>, DeviceFilterError> {
+fn inherited(path: &Path) -> Result<Vec<AccessRule>, DeviceFilterError> {
     let text = fs::read_to_string(path).map_err(|source| DeviceFilterError::Read {
         path: path.to_owned(),
         source,
@@ -157,7 +157,7 @@ fn inherited(path: &Path) -> Result<Vec<Rule>, DeviceFilterError> {
     text.lines().map(rule).collect()
 }
 
-/// One rule in each call of `write`, as the controller wants it.
+/// Writes one rule with each call of `write`, as the controller requires.
 fn write(path: PathBuf, lines: &[String]) -> Result<(), DeviceFilterError> {
     let failed = |line: &str, source| DeviceFilterError::Write {
         path: path.clone(),

@@ -1,42 +1,43 @@
-//! A [`DeviceFilter`] as a program for the kernel's machine, which runs it at each `open` and `mknod` of a device: an assembler
-//! of the seven instructions that this takes. Pure; `bpf` hands the bytes over.
+//! Assembles a [`DeviceFilter`] as a BPF program, which the kernel runs at each `open` and `mknod` of a
+//! device. The program uses seven instructions. This module is pure; `bpf` loads the result.
 //!
-//! The program, for each major that the fence names:
+//! The program, for each major number in the filter:
 //!
 //! ```text
 //!   if the device is no character device: allow
-//!   if its major is not M: on to the next major
-//!     if its minor is one of those listed: the contrary of
-//!     deny (all but those listed are closed) or allow (only those listed are)
+//!   if its major is M:
+//!     if minors are listed as denied: deny if its minor is one of them, else allow
+//!     if minors are listed as allowed: allow if its minor is one of them, else deny
 //!   allow
 //! ```
 //!
-//! Registers, sizes and codes are those of the instruction set (RFC 9669); what the program is given is the kernel's
-//! `struct bpf_cgroup_dev_ctx`. It calls nothing and never jumps back, so the kernel's verifier has nothing to doubt.
+//! Registers, sizes and codes are those of RFC 9669; the context is the kernel's `struct bpf_cgroup_dev_ctx`.
+//! The program calls nothing and never jumps back, so the kernel's verifier accepts it.
 
-use super::{Closed, DeviceFilter};
+use super::{ClosedMinors, DeviceFilter};
 
-/// Where the address of the context is when the program begins.
+/// Register that holds the address of the context when the program starts.
 const CONTEXT: u8 = 1;
-/// What the program answers in.
+/// Register of the program's return value.
 const ANSWER: u8 = 0;
 const KIND: u8 = 2;
 const MAJOR: u8 = 3;
 const MINOR: u8 = 4;
 
-/// Offsets in `struct bpf_cgroup_dev_ctx`: the access in the upper half of a word and the kind in the lower, the numbers.
+/// Offsets in `struct bpf_cgroup_dev_ctx`: a word with the access in its upper half and the device type in
+/// its lower half, then the major and minor numbers.
 const CONTEXT_ACCESS: i16 = 0;
 const CONTEXT_MAJOR: i16 = 4;
 const CONTEXT_MINOR: i16 = 8;
-/// The lower half: `BPF_DEVCG_DEV_CHAR` is 2 there, a block device 1.
+/// Mask of the device type: `BPF_DEVCG_DEV_CHAR` is 2, a block device 1.
 const KIND_MASK: i32 = 0xffff;
 const CHARACTER_DEVICE: i32 = 2;
 
-/// The kernel lets the access happen, or answers EPERM.
+/// Return values: the kernel allows the access, or answers EPERM.
 const ALLOW: i32 = 1;
 const DENY: i32 = 0;
 
-/// Codes: class, size or operation, and source.
+/// Instruction codes: class, size or operation, and source.
 const LOAD_WORD: u8 = 0x61;
 const AND: u8 = 0x54;
 const MOVE: u8 = 0xb4;
@@ -44,14 +45,14 @@ const JUMP_IF_EQUAL: u8 = 0x16;
 const JUMP_IF_NOT_EQUAL: u8 = 0x56;
 const EXIT: u8 = 0x95;
 
-/// One instruction, as the kernel lays it out.
+/// One instruction, laid out as the kernel expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Instruction {
     code: u8,
-    /// The register written to in the lower half, the one read from in the upper.
+    /// Destination register in the lower half, source register in the upper half.
     registers: u8,
-    /// Of a load, in bytes; of a jump, in instructions, counted from the next one.
+    /// Bytes for a load; number of instructions from the next one for a jump.
     offset: i16,
     operand: i32,
 }
@@ -71,7 +72,7 @@ impl Instruction {
     }
 }
 
-/// Ends with an answer.
+/// Instructions that return a value.
 const fn answer(value: i32) -> [Instruction; 2] {
     [
         Instruction::new(MOVE, ANSWER, 0, 0, value),
@@ -79,8 +80,8 @@ const fn answer(value: i32) -> [Instruction; 2] {
     ]
 }
 
-/// The whole program.
-pub(super) fn assemble(fence: &DeviceFilter) -> Vec<Instruction> {
+/// The whole program of a filter.
+pub(super) fn assemble(filter: &DeviceFilter) -> Vec<Instruction> {
     let mut program = vec![
         Instruction::load(KIND, CONTEXT_ACCESS),
         Instruction::new(AND, KIND, 0, 0, KIND_MASK),
@@ -91,10 +92,10 @@ pub(super) fn assemble(fence: &DeviceFilter) -> Vec<Instruction> {
         Instruction::load(MAJOR, CONTEXT_MAJOR),
         Instruction::load(MINOR, CONTEXT_MINOR),
     ]);
-    for (major, closed) in fence.majors() {
+    for (major, closed) in filter.majors() {
         let block = block(closed);
         let past = jump(block.len());
-        // Jumps compare the lower halves of registers: the operand is the number's bits, whatever its sign.
+        // Jumps compare the lower halves of registers, so the bits of the number count and not its sign.
         let major = major.cast_signed();
         program.push(Instruction::new(JUMP_IF_NOT_EQUAL, MAJOR, 0, past, major));
         program.extend(block);
@@ -103,11 +104,11 @@ pub(super) fn assemble(fence: &DeviceFilter) -> Vec<Instruction> {
     program
 }
 
-/// What is answered of one major: the listed minors jump over the answer that all others get.
-fn block(closed: &Closed) -> Vec<Instruction> {
+/// Instructions for one major number: the listed minors jump over the return of all other minors.
+fn block(closed: &ClosedMinors) -> Vec<Instruction> {
     let (listed, others, of_listed) = match closed {
-        Closed::Only(minors) => (minors, ALLOW, DENY),
-        Closed::AllBut(minors) => (minors, DENY, ALLOW),
+        ClosedMinors::Only(minors) => (minors, ALLOW, DENY),
+        ClosedMinors::AllBut(minors) => (minors, DENY, ALLOW),
     };
     let others = answer(others);
     let count = listed.len();
@@ -115,7 +116,7 @@ fn block(closed: &Closed) -> Vec<Instruction> {
         let over = jump(count - place - 1 + others.len());
         Instruction::new(JUMP_IF_EQUAL, MINOR, 0, over, minor.cast_signed())
     });
-    // The kernel refuses a program with a part that nothing leads to.
+    // The kernel rejects a program with unreachable instructions.
     let of_listed = Some(answer(of_listed)).filter(|_| count > 0);
     tests
         .chain(others)
@@ -130,15 +131,15 @@ fn jump(instructions: usize) -> i16 {
 
 #[cfg(test)]
 pub(super) mod machine {
-    //! The machine, as far as the program uses it: an independent reading of the same bytes.
+    //! An interpreter of the instructions that the program uses, written independently of the assembler.
 
     use super::*;
 
-    /// Whether something leads to every instruction; the kernel refuses a program of which that is not true.
+    /// Whether every instruction is reachable; the kernel rejects a program otherwise.
     pub(crate) fn is_all_reachable(program: &[Instruction]) -> bool {
         let mut reached = vec![false; program.len()];
         reached[0] = true;
-        // Jumps lead forward only, so one look in order is enough.
+        // Jumps go forward only, so one pass is enough.
         for (at, instruction) in program.iter().enumerate() {
             if !reached[at] {
                 return false;
@@ -154,7 +155,8 @@ pub(super) mod machine {
         true
     }
 
-    /// What the program answers, for a context of kind, major and minor. Panics on what the kernel would refuse.
+    /// Return value of the program for a context of device type, major and minor. Panics on what the kernel
+    /// would reject.
     pub(crate) fn run(program: &[Instruction], kind: u32, major: u32, minor: u32) -> bool {
         let context = [0x0006_0000 | kind, major, minor];
         let mut registers = [0u32; 11];

@@ -1,4 +1,4 @@
-//! What a fence allows, that the program says the same, and that a kernel does what the program says.
+//! Tests what a filter allows, and that the BPF program gives the same answers.
 
 use super::program::{assemble, machine};
 use super::*;
@@ -7,7 +7,7 @@ const fn device(major: u32, minor: u32) -> DeviceNumber {
     DeviceNumber::new(major, minor)
 }
 
-/// A host with the driver's GPUs, MIG, a GPU that can be drawn with, and a stand-in that the config names.
+/// A host with the driver's GPUs, MIG, a GPU with nodes below `/dev/dri`, and a stand-in from the config.
 fn host() -> GpuDevices {
     GpuDevices {
         majors: [(195, [254, 255].into()), (234, BTreeSet::new())].into(),
@@ -20,7 +20,7 @@ fn host() -> GpuDevices {
     }
 }
 
-fn fence(granted: &[DeviceNumber], fenced: &[DeviceNumber]) -> DeviceFilter {
+fn filter(granted: &[DeviceNumber], fenced: &[DeviceNumber]) -> DeviceFilter {
     let devices = DeviceAccess {
         granted: granted.to_vec(),
         all_gpus: fenced.to_vec(),
@@ -30,7 +30,7 @@ fn fence(granted: &[DeviceNumber], fenced: &[DeviceNumber]) -> DeviceFilter {
 
 #[test]
 fn a_step_reaches_its_own_gpu_and_what_is_no_gpu() {
-    let fence = fence(&[device(195, 1), device(234, 21)], &[]);
+    let filter = filter(&[device(195, 1), device(234, 21)], &[]);
     for open in [
         device(195, 1),
         device(195, 254),
@@ -43,7 +43,7 @@ fn a_step_reaches_its_own_gpu_and_what_is_no_gpu() {
         device(136, 7),
         device(231, 192),
     ] {
-        assert!(fence.allows(open), "{open}");
+        assert!(filter.allows(open), "{open}");
     }
     for closed in [
         device(195, 0),
@@ -54,15 +54,15 @@ fn a_step_reaches_its_own_gpu_and_what_is_no_gpu() {
         device(226, 128),
         device(1, 8),
     ] {
-        assert!(!fence.allows(closed), "{closed}");
+        assert!(!filter.allows(closed), "{closed}");
     }
 }
 
 #[test]
 fn the_agent_can_close_more_and_opens_only_what_it_grants() {
-    let none = fence(&[], &[]);
+    let none = filter(&[], &[]);
     assert!(!none.allows(device(195, 0)) && !none.allows(device(1, 8)));
-    let more = fence(&[device(1, 5)], &[device(1, 5), device(1, 7)]);
+    let more = filter(&[device(1, 5)], &[device(1, 5), device(1, 7)]);
     assert!(more.allows(device(1, 5)) && !more.allows(device(1, 7)));
     assert!(
         !more.allows(device(195, 0)),
@@ -87,18 +87,18 @@ fn the_program_says_what_the_fence_says() {
         device(u32::MAX, u32::MAX),
         device(0, 0),
     ];
-    for fence in [
-        fence(&[], &[]),
-        fence(&[device(195, 1), device(234, 21)], &strange),
-        fence(&[device(1, 8)], &[device(1, 5), device(195, 255)]),
-        fence(&[device(1, 8), device(226, 128)], &[]),
-        fence(&[], &[device(195, 254), device(195, 255)]),
+    for filter in [
+        filter(&[], &[]),
+        filter(&[device(195, 1), device(234, 21)], &strange),
+        filter(&[device(1, 8)], &[device(1, 5), device(195, 255)]),
+        filter(&[device(1, 8), device(226, 128)], &[]),
+        filter(&[], &[device(195, 254), device(195, 255)]),
     ] {
-        let program = assemble(&fence);
-        assert!(machine::is_all_reachable(&program), "{fence:?}");
+        let program = assemble(&filter);
+        assert!(machine::is_all_reachable(&program), "{filter:?}");
         for major in [0, 1, 2, 136, 195, 226, 234, u32::MAX] {
             for minor in (0..300).chain([u32::MAX - 1, u32::MAX]) {
-                let expected = fence.allows(device(major, minor));
+                let expected = filter.allows(device(major, minor));
                 assert_eq!(machine::run(&program, 2, major, minor), expected);
                 assert!(machine::run(&program, 1, major, minor), "a block device");
             }
@@ -114,8 +114,8 @@ fn the_longest_program_is_assembled() {
             .collect()
     };
     for majors in [1, MAX_NAMED_DEVICES as u32] {
-        let fence = fence(&[], &many(majors));
-        let program = assemble(&fence);
+        let filter = filter(&[], &many(majors));
+        let program = assemble(&filter);
         assert!(!machine::run(&program, 2, 1000, 0));
         assert!(machine::run(&program, 2, 999, 0));
     }

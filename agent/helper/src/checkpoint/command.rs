@@ -1,5 +1,5 @@
-//! The command line of the mode `checkpoint` and what it prints: a line of JSON for each process. Started by the supervisor; by hand,
-//! `probe` tells an admin whether a host can do it.
+//! Command line and output of the mode `checkpoint`. The output is a line of JSON for each process. The
+//! supervisor starts it; an admin can run `probe` by hand to see if a host supports checkpointing.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -14,14 +14,13 @@ use sluice_common::helper::{
 
 use super::library::Library;
 use super::tool::Tool;
-use super::{Checkpointing, act};
+use super::{Checkpointer, act};
 
-/// How long, where nobody says.
 const DEFAULT_LOCK_TIMEOUT_MS: u32 = 10_000;
 
-/// What it was asked to do.
+/// Parsed command line.
 #[derive(Debug, PartialEq, Eq)]
-struct Request {
+struct CheckpointRequest {
     library: Option<PathBuf>,
     tool: Option<PathBuf>,
     lock_timeout_ms: u32,
@@ -29,32 +28,31 @@ struct Request {
     pids: Vec<u32>,
 }
 
-/// Why it did nothing.
+/// Why the command did nothing.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum HelperError {
-    /// The command line is wrong.
+pub(crate) enum CommandError {
     #[error(
         "{0}; usage: sluice-helper checkpoint [--library FILE] [--tool FILE] [--lock-timeout-ms N] probe|suspend|resume|undo PID..."
     )]
     Usage(#[from] lexopt::Error),
-    /// Nobody reads what it prints.
+    /// Standard output is closed.
     #[error("cannot print")]
     Print(#[from] io::Error),
 }
 
-/// Does what the command line says (without the program's name and the mode).
+/// Runs the command line, which lacks the program's name and the mode. Results for each process are printed.
 ///
 /// # Errors
-/// Where it is not understood; what becomes of processes is in what is printed.
-pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), HelperError> {
+/// If the command line is invalid, or standard output is closed.
+pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), CommandError> {
     let request = parse(args)?;
-    heed_no_stop();
-    let lines = match way(&request) {
-        Ok(way) => act(way.as_ref(), request.action, &request.pids),
+    ignore_sigterm();
+    let lines = match backend(&request) {
+        Ok(backend) => act(backend.as_ref(), request.action, &request.pids),
         Err(why) => request
             .pids
             .iter()
-            .map(|pid| hopeless(*pid, &why))
+            .map(|pid| failed_line(*pid, &why))
             .collect(),
     };
     let mut out = io::stdout().lock();
@@ -68,7 +66,7 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Helper
     Ok(())
 }
 
-fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Request, lexopt::Error> {
+fn parse(args: impl IntoIterator<Item = OsString>) -> Result<CheckpointRequest, lexopt::Error> {
     let mut parser = lexopt::Parser::from_args(args);
     let (mut library, mut tool, mut lock_timeout_ms) = (None, None, DEFAULT_LOCK_TIMEOUT_MS);
     let (mut action, mut pids) = (None, Vec::new());
@@ -82,7 +80,7 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Request, lexopt::Er
             _ => return Err(arg.unexpected()),
         }
     }
-    Ok(Request {
+    Ok(CheckpointRequest {
         library,
         tool,
         lock_timeout_ms,
@@ -91,16 +89,16 @@ fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Request, lexopt::Er
     })
 }
 
-/// A step that is told to stop is told as a whole, and this process stands in its group: what was begun is brought to an
-/// end first. A kill ends it like any other.
+/// Ignores SIGTERM. This process is in the step's group, so a step that is told to stop would interrupt it;
+/// an action that has begun must complete. SIGKILL still ends it.
 #[expect(unsafe_code, reason = "setting a disposition has no safe form")]
-fn heed_no_stop() {
-    // SAFETY: SIG_IGN installs no handler of ours.
+fn ignore_sigterm() {
+    // SAFETY: SIG_IGN installs no handler.
     let _ = unsafe { nix::sys::signal::signal(Signal::SIGTERM, SigHandler::SigIgn) };
 }
 
-/// The library, or the tool where the library cannot.
-fn way(request: &Request) -> Result<Box<dyn Checkpointing>, CheckpointError> {
+/// The library, or the tool if the library is not usable.
+fn backend(request: &CheckpointRequest) -> Result<Box<dyn Checkpointer>, CheckpointError> {
     let library = Library::open(request.library.as_deref(), request.lock_timeout_ms);
     let no_library = match library {
         Ok(library) => return Ok(Box::new(library)),
@@ -114,7 +112,7 @@ fn way(request: &Request) -> Result<Box<dyn Checkpointing>, CheckpointError> {
     }
 }
 
-fn hopeless(pid: u32, why: &CheckpointError) -> CheckpointResult {
+fn failed_line(pid: u32, why: &CheckpointError) -> CheckpointResult {
     CheckpointResult {
         pid,
         state: None,
@@ -126,14 +124,14 @@ fn hopeless(pid: u32, why: &CheckpointError) -> CheckpointResult {
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Request, String> {
+    fn parsed(line: &str) -> Result<CheckpointRequest, String> {
         parse(line.split_whitespace().map(OsString::from)).map_err(|e| e.to_string())
     }
 
     #[test]
     fn a_command_line_is_understood_or_refused() {
         let found = parsed("--library /l --tool /t --lock-timeout-ms 5 suspend 7 8").unwrap();
-        let wanted = Request {
+        let wanted = CheckpointRequest {
             library: Some("/l".into()),
             tool: Some("/t".into()),
             lock_timeout_ms: 5,
@@ -141,14 +139,14 @@ mod tests {
             pids: vec![7, 8],
         };
         assert_eq!(found, wanted);
-        for (line, words) in [
+        for (line, wanted) in [
             ("", "the action is missing"),
             ("freeze 7", "none of probe, suspend, resume, undo"),
             ("probe x", "x"),
             ("probe --all", "--all"),
         ] {
             let told = parsed(line).unwrap_err();
-            assert!(told.contains(words), "{told}");
+            assert!(told.contains(wanted), "{told}");
         }
     }
 }

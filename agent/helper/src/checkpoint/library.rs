@@ -1,5 +1,6 @@
-//! Checkpointing by the driver's own library, opened at run time: drivers have it from 570 on. Only the functions that
-//! NVIDIA's manual describes under "CUDA Checkpointing" are called, with the structures that it gives there.
+//! Backend that calls the driver's own library, which can checkpoint from driver 570 on and is opened at run
+//! time. Only the functions described under "CUDA Checkpointing" in NVIDIA's manual are called, with the
+//! structures given there.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -7,18 +8,18 @@ use std::path::Path;
 
 use sluice_common::helper::{CheckpointError, CheckpointState};
 
-use super::Checkpointing;
+use super::Checkpointer;
 
-/// The name by which the loader finds the driver's library.
+/// Name by which the dynamic loader finds the driver's library.
 pub(super) const LIBRARY: &str = "libcuda.so.1";
 
-/// `CUresult`, as far as it means something of its own here.
+/// Values of `CUresult` that are treated specially.
 const SUCCESS: c_int = 0;
 const NOT_INITIALIZED: c_int = 3;
 const NOT_READY: c_int = 600;
 const NOT_SUPPORTED: c_int = 801;
 
-/// `CUcheckpointLockArgs`. What is reserved must be zero.
+/// `CUcheckpointLockArgs`. The reserved fields must be zero.
 #[repr(C)]
 struct LockArguments {
     timeout_ms: c_uint,
@@ -26,39 +27,39 @@ struct LockArguments {
     reserved_1: [u64; 7],
 }
 
-/// The arguments of all others: of the same length, and nothing in them is asked for here.
+/// Arguments of the other calls: of the same length, and all zero.
 #[repr(C)]
-struct NoArguments {
+struct EmptyArguments {
     reserved: [u64; 8],
 }
 
-type Lock = unsafe extern "C" fn(c_int, *mut LockArguments) -> c_int;
-type Call = unsafe extern "C" fn(c_int, *mut NoArguments) -> c_int;
-type GetState = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
-type Init = unsafe extern "C" fn(c_uint) -> c_int;
-type ErrorString = unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int;
+type LockFn = unsafe extern "C" fn(c_int, *mut LockArguments) -> c_int;
+type CallFn = unsafe extern "C" fn(c_int, *mut EmptyArguments) -> c_int;
+type GetStateFn = unsafe extern "C" fn(c_int, *mut c_int) -> c_int;
+type InitFn = unsafe extern "C" fn(c_uint) -> c_int;
+type ErrorStringFn = unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int;
 
-/// The library, never closed: this process ends soon.
+/// The library. It is never closed, because this process ends soon.
 pub(super) struct Library {
-    lock: Lock,
-    checkpoint: Call,
-    restore: Call,
-    unlock: Call,
-    state: GetState,
-    init: Option<Init>,
-    error_string: Option<ErrorString>,
+    lock: LockFn,
+    checkpoint: CallFn,
+    restore: CallFn,
+    unlock: CallFn,
+    state: GetStateFn,
+    init: Option<InitFn>,
+    error_string: Option<ErrorStringFn>,
     lock_timeout_ms: c_uint,
 }
 
 impl Library {
-    /// Opens it. `path` replaces the loader's choice; a process that does not come to rest within `lock_timeout_ms` is
-    /// not locked.
+    /// Opens the library. `path` replaces the loader's choice. A process whose GPU work does not finish
+    /// within `lock_timeout_ms` is not locked.
     ///
     /// # Errors
-    /// Where it is not there, or lacks what this needs.
+    /// If the library is missing or lacks a function.
     pub(super) fn open(path: Option<&Path>, lock_timeout_ms: u32) -> Result<Self, CheckpointError> {
         let path = path.unwrap_or(Path::new(LIBRARY));
-        let opened = Opened::open(path)?;
+        let opened = LoadedLibrary::open(path)?;
         Ok(Self {
             lock: function(&opened, c"cuCheckpointProcessLock")?,
             checkpoint: function(&opened, c"cuCheckpointProcessCheckpoint")?,
@@ -71,23 +72,23 @@ impl Library {
         })
     }
 
-    fn judge(&self, what: &str, pid: u32, code: c_int) -> Result<(), CheckpointError> {
+    fn check_code(&self, what: &str, pid: u32, code: c_int) -> Result<(), CheckpointError> {
         match code {
             SUCCESS => Ok(()),
             NOT_READY => Err(CheckpointError::TimedOut(pid)),
             NOT_SUPPORTED => Err(CheckpointError::Unsupported(format!(
                 "the driver cannot {what} process {pid}: {}",
-                self.words(code)
+                self.error_text(code)
             ))),
             code => Err(CheckpointError::Refused(format!(
                 "the driver does not {what} process {pid}: {}",
-                self.words(code)
+                self.error_text(code)
             ))),
         }
     }
 
     #[expect(unsafe_code, reason = "the driver's library speaks C")]
-    fn words(&self, code: c_int) -> String {
+    fn error_text(&self, code: c_int) -> String {
         let mut text: *const c_char = std::ptr::null();
         // SAFETY: the function has the type that NVIDIA's manual gives it, and writes one pointer.
         let found = self
@@ -96,17 +97,17 @@ impl Library {
         if !found || text.is_null() {
             return format!("error {code}");
         }
-        // SAFETY: it is one of the library's own constant texts.
+        // SAFETY: the text is a constant of the library.
         let text = unsafe { CStr::from_ptr(text) };
         format!("{} (error {code})", text.to_string_lossy())
     }
 
     #[expect(unsafe_code, reason = "the driver's library speaks C")]
-    fn call(&self, what: &str, function: Call, pid: u32) -> Result<(), CheckpointError> {
-        let mut none = NoArguments { reserved: [0; 8] };
+    fn call(&self, what: &str, function: CallFn, pid: u32) -> Result<(), CheckpointError> {
+        let mut none = EmptyArguments { reserved: [0; 8] };
         // SAFETY: the function has the type that NVIDIA's manual gives it, and the structure lives through the call.
         let code = unsafe { function(pid.cast_signed(), &raw mut none) };
-        self.judge(what, pid, code)
+        self.check_code(what, pid, code)
     }
 
     #[expect(unsafe_code, reason = "the driver's library speaks C")]
@@ -115,17 +116,18 @@ impl Library {
         unsafe { (self.state)(pid.cast_signed(), found) }
     }
 
-    /// Drivers differ in whether they want this before they answer for another process.
+    /// Calls `cuInit`, which some drivers require before they answer for another process.
     #[expect(unsafe_code, reason = "the driver's library speaks C")]
     fn initialize(&self) {
         if let Some(init) = self.init {
-            // SAFETY: the function has the type that NVIDIA's manual gives it. What it says is said again by the next call.
+            // SAFETY: the function has the type that NVIDIA's manual gives it. An error shows again at the
+            // next call.
             unsafe { init(0) };
         }
     }
 }
 
-impl Checkpointing for Library {
+impl Checkpointer for Library {
     fn state(&self, pid: u32) -> Result<Option<CheckpointState>, CheckpointError> {
         let mut found = 0;
         let mut code = self.ask_state(pid, &mut found);
@@ -133,12 +135,12 @@ impl Checkpointing for Library {
             self.initialize();
             code = self.ask_state(pid, &mut found);
         }
-        self.judge("look at", pid, code)?;
+        self.check_code("look at", pid, code)?;
         Ok(match found {
             0 => Some(CheckpointState::Running),
             1 => Some(CheckpointState::Locked),
             2 => Some(CheckpointState::Checkpointed),
-            // What a later driver may add is nothing that this program can bring back.
+            // States of later drivers are unknown here, so the process cannot be restored.
             _ => Some(CheckpointState::Failed),
         })
     }
@@ -152,7 +154,7 @@ impl Checkpointing for Library {
         };
         // SAFETY: the function has the type that NVIDIA's manual gives it, and the structure lives through the call.
         let code = unsafe { (self.lock)(pid.cast_signed(), &raw mut arguments) };
-        self.judge("lock", pid, code)
+        self.check_code("lock", pid, code)
     }
 
     fn checkpoint(&self, pid: u32) -> Result<(), CheckpointError> {
@@ -168,27 +170,28 @@ impl Checkpointing for Library {
     }
 }
 
-/// A library that the loader has found.
-struct Opened {
+/// A library opened by the dynamic loader.
+struct LoadedLibrary {
     handle: *mut c_void,
-    shown: String,
+    path_text: String,
 }
 
-impl Opened {
+impl LoadedLibrary {
     #[expect(unsafe_code, reason = "opening a library has no safe form")]
     fn open(path: &Path) -> Result<Self, CheckpointError> {
-        let shown = path.display().to_string();
-        let lacking =
-            |why: &str| CheckpointError::Unsupported(format!("{shown} cannot be opened: {why}"));
+        let path_text = path.display().to_string();
+        let lacking = |why: &str| {
+            CheckpointError::Unsupported(format!("{path_text} cannot be opened: {why}"))
+        };
         let name = CString::new(path.as_os_str().as_bytes());
         let name = name.map_err(|_| lacking("its name holds a NUL byte"))?;
-        // SAFETY: the name ends with a NUL. What runs at its loading is NVIDIA's, or what the config names, in a process
-        // that is the step's user's and ends soon.
+        // SAFETY: the name ends with a NUL. The code that runs at loading is NVIDIA's, or what the config
+        // names, in a process that runs as the step's user and ends soon.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
-            return Err(lacking(&last_words()));
+            return Err(lacking(&loader_error()));
         }
-        Ok(Self { handle, shown })
+        Ok(Self { handle, path_text })
     }
 
     #[expect(unsafe_code, reason = "looking up a symbol has no safe form")]
@@ -198,7 +201,7 @@ impl Opened {
         if found.is_null() {
             return Err(CheckpointError::Unsupported(format!(
                 "{} lacks {}: NVIDIA's driver has it from 570 on",
-                self.shown,
+                self.path_text,
                 name.to_string_lossy()
             )));
         }
@@ -207,24 +210,24 @@ impl Opened {
 }
 
 #[expect(unsafe_code, reason = "the loader's message has no safe form")]
-fn last_words() -> String {
+fn loader_error() -> String {
     // SAFETY: this process has one thread, so the message is not replaced while it is copied.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
         return "the loader does not say why".to_owned();
     }
-    // SAFETY: it is not null, and ends with a NUL.
+    // SAFETY: the pointer is not null, and the text ends with a NUL.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
 }
 
-/// A function of the library. `F` is its type, a pointer to a function.
+/// A function of the library, as a function pointer of type `F`.
 #[expect(unsafe_code, reason = "an address becomes a function")]
-fn function<F: Copy>(library: &Opened, name: &CStr) -> Result<F, CheckpointError> {
+fn function<F: Copy>(library: &LoadedLibrary, name: &CStr) -> Result<F, CheckpointError> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
     let found = library.symbol(name)?;
-    // SAFETY: every `F` of this file is the type that NVIDIA's manual gives the function of that name, and a pointer to a
-    // function has the size and the form of the address that the loader gives.
+    // SAFETY: every `F` in this file is the type that NVIDIA's manual gives the function of that name, and a
+    // function pointer has the size and representation of the address that the loader returns.
     Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) })
 }
 
@@ -235,7 +238,7 @@ mod tests {
     #[test]
     fn structures_are_as_long_as_the_driver_s() {
         assert_eq!(size_of::<LockArguments>(), 64);
-        assert_eq!(size_of::<NoArguments>(), 64);
+        assert_eq!(size_of::<EmptyArguments>(), 64);
         assert_eq!(std::mem::offset_of!(LockArguments, reserved_1), 8);
     }
 

@@ -1,22 +1,22 @@
-//! The order of calls, and how what one process refuses is undone for all.
+//! Tests the order of calls, and the rollback for all processes if one refuses.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use super::*;
 
-/// A driver on paper.
+/// A fake driver that records calls.
 #[derive(Default)]
-struct Paper {
+struct FakeDriver {
     states: RefCell<BTreeMap<u32, CheckpointState>>,
     calls: RefCell<Vec<String>>,
-    /// The call that is refused, as `checkpoint 2`.
+    /// The call that is refused, such as `checkpoint 2`.
     refused: Option<&'static str>,
-    /// Whether it cannot tell how a process stands.
-    mute: bool,
+    /// Whether the driver cannot report states.
+    hides_state: bool,
 }
 
-impl Paper {
+impl FakeDriver {
     fn go(
         &self,
         call: &str,
@@ -39,10 +39,10 @@ impl Paper {
     }
 }
 
-impl Checkpointing for Paper {
+impl Checkpointer for FakeDriver {
     fn state(&self, pid: u32) -> Result<Option<CheckpointState>, CheckpointError> {
         let known = self.states.borrow().get(&pid).copied();
-        Ok((!self.mute).then(|| known.unwrap_or(CheckpointState::Running)))
+        Ok((!self.hides_state).then(|| known.unwrap_or(CheckpointState::Running)))
     }
 
     fn lock(&self, pid: u32) -> Result<(), CheckpointError> {
@@ -84,7 +84,7 @@ impl Checkpointing for Paper {
 
 #[test]
 fn all_are_locked_before_the_first_is_moved_and_come_back_one_by_one() {
-    let paper = Paper::default();
+    let paper = FakeDriver::default();
     let lines = act(&paper, CheckpointAction::Suspend, &[1, 2]);
     assert_eq!(paper.calls(), "lock 1, lock 2, checkpoint 1, checkpoint 2");
     let moved = |line: &CheckpointResult| {
@@ -110,9 +110,9 @@ fn what_one_refuses_is_undone_for_all_in_the_opposite_order() {
             "lock 1, lock 2, checkpoint 1, checkpoint 2, unlock 2, restore 1, unlock 1",
         ),
     ] {
-        let paper = Paper {
+        let paper = FakeDriver {
             refused: Some(refused),
-            ..Paper::default()
+            ..FakeDriver::default()
         };
         let lines = act(&paper, CheckpointAction::Suspend, &[1, 2]);
         assert_eq!(paper.calls(), wanted);
@@ -124,9 +124,9 @@ fn what_one_refuses_is_undone_for_all_in_the_opposite_order() {
 
 #[test]
 fn where_nobody_can_tell_only_what_is_known_to_be_moved_is_brought_back() {
-    let paper = Paper {
-        mute: true,
-        ..Paper::default()
+    let paper = FakeDriver {
+        hides_state: true,
+        ..FakeDriver::default()
     };
     act(&paper, CheckpointAction::Suspend, &[1]);
     assert_eq!(paper.calls(), "lock 1, checkpoint 1");

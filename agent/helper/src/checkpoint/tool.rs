@@ -1,29 +1,29 @@
-//! Checkpointing by NVIDIA's tool `cuda-checkpoint`, for drivers from 550 on whose library cannot. It toggles: from
-//! running to checkpointed, and back, with the locking inside; newer ones tell the state as well.
+//! Backend that runs NVIDIA's tool `cuda-checkpoint`, for drivers from 550 on whose library cannot
+//! checkpoint. The tool toggles between running and checkpointed, with the locking inside; newer versions
+//! report the state as well.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use sluice_common::helper::{CheckpointError, CheckpointState};
 
-use super::Checkpointing;
+use super::Checkpointer;
 
-/// The name by which it is looked for.
+/// Name of the tool in `PATH`.
 pub(super) const TOOL: &str = "cuda-checkpoint";
 
-/// Most of what it says that is handed on.
-const MAX_WORDS_BYTES: usize = 200;
+/// Most bytes of the tool's error output that are passed on.
+const MAX_MESSAGE_BYTES: usize = 200;
 
-/// The tool.
 pub(super) struct Tool {
     path: PathBuf,
 }
 
 impl Tool {
-    /// Finds it. `path` replaces the search through `PATH`.
+    /// Finds the tool. `path` replaces the search through `PATH`.
     ///
     /// # Errors
-    /// Where it is not there.
+    /// If it is missing.
     pub(super) fn find(path: Option<&Path>) -> Result<Self, CheckpointError> {
         let path = path.unwrap_or(Path::new(TOOL)).to_owned();
         let tool = Self { path };
@@ -44,17 +44,17 @@ impl Tool {
         if ran.status.success() {
             return Ok(());
         }
-        let words = String::from_utf8_lossy(&ran.stderr);
-        let words = &words[..words.floor_char_boundary(MAX_WORDS_BYTES)];
+        let error_text = String::from_utf8_lossy(&ran.stderr);
+        let error_text = &error_text[..error_text.floor_char_boundary(MAX_MESSAGE_BYTES)];
         Err(CheckpointError::Refused(format!(
             "{} does not move process {pid}: {}",
             self.path.display(),
-            words.trim().escape_debug()
+            error_text.trim().escape_debug()
         )))
     }
 }
 
-impl Checkpointing for Tool {
+impl Checkpointer for Tool {
     fn state(&self, pid: u32) -> Result<Option<CheckpointState>, CheckpointError> {
         let ran = self.run(&["--get-state", "--pid", &pid.to_string()])?;
         if !ran.status.success() {
@@ -94,7 +94,7 @@ mod tests {
 
     fn tool(dir: &Path, script: &str) -> Tool {
         let path = dir.join("cuda-checkpoint");
-        // Beside its place: a file that is being written cannot be run.
+        // Written under another name first: a file that is being written cannot be executed.
         let new = dir.join("new");
         fs::write(&new, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();

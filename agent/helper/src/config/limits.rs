@@ -1,4 +1,4 @@
-//! What each process of a step may have at most, as the file says it.
+//! The table `[limits]`: resource limits (setrlimit) of each process of a step.
 
 use serde::Deserialize;
 use sluice_common::amount::parse_memory;
@@ -7,15 +7,15 @@ use sluice_common::supervisor_config::ConfigFileError;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawLimits {
-    address_space: Option<Bound>,
-    core: Option<Bound>,
-    cpu_seconds: Option<Bound>,
-    data: Option<Bound>,
-    file_size: Option<Bound>,
-    memlock: Option<Bound>,
-    nofile: Option<Bound>,
-    nproc: Option<Bound>,
-    stack: Option<Bound>,
+    address_space: Option<RawLimit>,
+    core: Option<RawLimit>,
+    cpu_seconds: Option<RawLimit>,
+    data: Option<RawLimit>,
+    file_size: Option<RawLimit>,
+    memlock: Option<RawLimit>,
+    nofile: Option<RawLimit>,
+    nproc: Option<RawLimit>,
+    stack: Option<RawLimit>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -23,13 +23,13 @@ pub(super) struct RawLimits {
     untagged,
     expecting = "expected a number, \"unlimited\", or bytes such as \"8GiB\""
 )]
-enum Bound {
+enum RawLimit {
     Number(u64),
     Text(String),
 }
 
 impl RawLimits {
-    /// The limits that are given, by key; `u64::MAX` is no limit.
+    /// The given limits by key; `u64::MAX` means unlimited.
     pub(super) fn check(self) -> Result<Vec<(String, u64)>, ConfigFileError> {
         let bounds = [
             ("cpu_seconds", self.cpu_seconds),
@@ -46,23 +46,23 @@ impl RawLimits {
             .into_iter()
             .filter_map(|(name, bound)| Some((name, bound?)));
         given
-            .map(|(name, bound)| Ok((name.to_owned(), most(name, bound)?)))
+            .map(|(name, bound)| Ok((name.to_owned(), parse_limit(name, bound)?)))
             .collect()
     }
 }
 
-/// Limits that are no bytes.
-const COUNTED: [&str; 3] = ["cpu_seconds", "nofile", "nproc"];
+/// Limits that are plain numbers and not bytes.
+const PLAIN_NUMBERS: [&str; 3] = ["cpu_seconds", "nofile", "nproc"];
 
-fn most(name: &str, bound: Bound) -> Result<u64, ConfigFileError> {
+fn parse_limit(name: &str, bound: RawLimit) -> Result<u64, ConfigFileError> {
     let wrong = |message| ConfigFileError::value(&format!("limits.{name}"), message);
     match bound {
-        Bound::Number(most) => Ok(most),
-        Bound::Text(text) if text == "unlimited" => Ok(u64::MAX),
-        Bound::Text(text) if !COUNTED.contains(&name) => {
+        RawLimit::Number(number) => Ok(number),
+        RawLimit::Text(text) if text == "unlimited" => Ok(u64::MAX),
+        RawLimit::Text(text) if !PLAIN_NUMBERS.contains(&name) => {
             parse_memory(&text).map_err(|e| wrong(e.to_string()))
         }
-        Bound::Text(text) => {
+        RawLimit::Text(text) => {
             let text = text.escape_debug();
             Err(wrong(format!(
                 "`{text}` is no limit: write a number without quotes, or \"unlimited\""

@@ -1,5 +1,6 @@
-//! `as_submitter`: the users whose own steps run as them, as a list of names or as a table from whom the coordinator knows
-//! to whom this host knows; and `other_submitters`, who runs the steps of all others.
+//! Parses `as_submitter`, the users whose own steps run as themselves (a list of names, or a table from names
+//! at the coordinator to users of this host), and `other_submitters`, which says who runs the steps of all
+//! others.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +12,16 @@ use super::RawUser;
 
 const KEY: &str = "as_submitter";
 
-/// The list as written.
+/// The value as written.
 #[derive(Debug, Deserialize)]
 #[serde(
     untagged,
     expecting = "expected users' names, as [\"alice\"], or a table of them with users of this host"
 )]
 pub(super) enum RawSubmitters {
-    /// Users that are called on this host what the coordinator calls them.
+    /// Users who have the same name on this host and at the coordinator.
     Same(Vec<String>),
-    /// Users that may be called otherwise.
+    /// Names at the coordinator, with the user of this host for each.
     Mapped(BTreeMap<String, RawUser>),
 }
 
@@ -57,7 +58,7 @@ pub(super) fn check(
     Ok(Some(SubmitterUsers { users, others }))
 }
 
-/// Refuses a default user who would run nothing.
+/// Rejects a default user that would run no steps.
 pub(super) fn check_default(
     listed: Option<&SubmitterUsers>,
     has_default: bool,

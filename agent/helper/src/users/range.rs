@@ -1,4 +1,5 @@
-//! Whether a range of user ids is free on this host: by its files, its user namespace, and the user database.
+//! Checks that a range of user ids is free on this host: in its files, its user namespace and the user
+//! database.
 
 use std::fs;
 use std::io;
@@ -7,17 +8,17 @@ use std::path::Path;
 use nix::unistd::{Gid, Group, Uid, User};
 use sluice_common::uid_range::{UidRange, UidRangeError};
 
-/// How many ids of a range the user database is asked for. It may be asked over a network, and directory services give
-/// out ids in long runs.
+/// Number of ids of a range that are looked up in the user database. A lookup may go over a network, and
+/// directory services assign ids in long runs.
 const PROBES: u32 = 16;
 
-/// Why attempts cannot be given ids of a range.
+/// Why a range of user ids cannot be given to attempts.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HostError {
-    /// Somebody has one.
+pub(super) enum RangeUnavailable {
+    /// An id is taken.
     #[error(transparent)]
     Range(#[from] UidRangeError),
-    /// The supervisor cannot become them.
+    /// The supervisor's user namespace lacks some of the ids.
     #[error(
         "this user namespace does not have the ids from {} to {} (/proc/self/uid_map, gid_map): choose a range that it has",
         .0.first, .0.last
@@ -31,14 +32,14 @@ pub(super) enum HostError {
     },
 }
 
-/// Whether this host, its files and its user database, has given none of them to anybody, and this process may become
-/// them.
+/// Checks that the host's files and user database have no id of the range, and that this process could switch
+/// to each.
 ///
 /// # Errors
-/// Where somebody has one, or they cannot be become.
-pub(super) fn check(range: UidRange) -> Result<(), HostError> {
+/// If an id is taken or not mapped.
+pub(super) fn check(range: UidRange) -> Result<(), RangeUnavailable> {
     for map in ["/proc/self/uid_map", "/proc/self/gid_map"] {
-        // Without user namespaces in the kernel there is no such file, and every id.
+        // A kernel without user namespaces has no such file, and has all ids.
         if let Some(map) = read(map)? {
             check_mapped(range, &map)?;
         }
@@ -52,10 +53,10 @@ pub(super) fn check(range: UidRange) -> Result<(), HostError> {
     check_database(range)
 }
 
-/// `first outside length` in each line.
-fn check_mapped(range: UidRange, map: &str) -> Result<(), HostError> {
+/// Each line of a map is `first outside length`.
+fn check_mapped(range: UidRange, map: &str) -> Result<(), RangeUnavailable> {
     let mut next = range.first;
-    let mut runs: Vec<(u32, u32)> = map.lines().filter_map(numbers).collect();
+    let mut runs: Vec<(u32, u32)> = map.lines().filter_map(parse_map_line).collect();
     runs.sort_unstable();
     for (first, len) in runs {
         let last = first.saturating_add(len - 1);
@@ -66,17 +67,17 @@ fn check_mapped(range: UidRange, map: &str) -> Result<(), HostError> {
             }
         }
     }
-    Err(HostError::NotMapped(range))
+    Err(RangeUnavailable::NotMapped(range))
 }
 
-/// `name:x:id:...` in each line.
-fn check_names(range: UidRange, text: &str, what: &str) -> Result<(), HostError> {
+/// Each line is `name:x:id:...`.
+fn check_names(range: UidRange, text: &str, what: &str) -> Result<(), RangeUnavailable> {
     for line in text.lines() {
         let mut fields = line.split(':');
         let name = fields.next().unwrap_or_default();
         let id = fields.nth(1).and_then(|id| id.parse().ok());
         if let Some(id) = id.filter(|id| range.contains(*id)) {
-            return Err(given_out(
+            return Err(error_taken(
                 id,
                 id,
                 &format!("{what} `{}`", name.escape_debug()),
@@ -86,8 +87,8 @@ fn check_names(range: UidRange, text: &str, what: &str) -> Result<(), HostError>
     Ok(())
 }
 
-/// `name:first:count` in each line.
-fn check_subordinate(range: UidRange, text: &str) -> Result<(), HostError> {
+/// Each line is `name:first:count`.
+fn check_subordinate(range: UidRange, text: &str) -> Result<(), RangeUnavailable> {
     for line in text.lines() {
         let mut fields = line.split(':');
         let name = fields.next().unwrap_or_default();
@@ -98,7 +99,7 @@ fn check_subordinate(range: UidRange, text: &str) -> Result<(), HostError> {
         let last = first.saturating_add(count - 1);
         if range.overlaps(first, last) {
             let name = name.escape_debug();
-            return Err(given_out(
+            return Err(error_taken(
                 first,
                 last,
                 &format!("`{name}` as subordinate ids"),
@@ -108,8 +109,8 @@ fn check_subordinate(range: UidRange, text: &str) -> Result<(), HostError> {
     Ok(())
 }
 
-/// A database that does not answer knows nobody, as for every other program of this host.
-fn check_database(range: UidRange) -> Result<(), HostError> {
+/// A database that does not answer counts as empty, as for every other program of this host.
+fn check_database(range: UidRange) -> Result<(), RangeUnavailable> {
     let step = ((range.count() - 1) / PROBES).max(1);
     let probes = (range.first..=range.last).step_by(step as usize);
     for id in probes.chain([range.last]) {
@@ -118,30 +119,30 @@ fn check_database(range: UidRange) -> Result<(), HostError> {
         let name = user.map(|it| format!("user `{}`", it.name.escape_debug()));
         let name = name.or_else(|| Some(format!("group `{}`", group?.name.escape_debug())));
         if let Some(name) = name {
-            return Err(given_out(id, id, &name));
+            return Err(error_taken(id, id, &name));
         }
     }
     Ok(())
 }
 
-fn given_out(first: u32, last: u32, to: &str) -> HostError {
+fn error_taken(first: u32, last: u32, to: &str) -> RangeUnavailable {
     let to = to.to_owned();
     UidRangeError::GivenOut { first, last, to }.into()
 }
 
-/// A line of a map: the first id inside, and how many.
-fn numbers(line: &str) -> Option<(u32, u32)> {
-    let mut words = line.split_whitespace();
-    let first = words.next()?.parse().ok()?;
-    let len: u32 = words.nth(1)?.parse().ok()?;
+/// Parses a line of a map into the first id and the number of ids.
+fn parse_map_line(line: &str) -> Option<(u32, u32)> {
+    let mut fields = line.split_whitespace();
+    let first = fields.next()?.parse().ok()?;
+    let len: u32 = fields.nth(1)?.parse().ok()?;
     (len > 0).then_some((first, len))
 }
 
-fn read(path: &'static str) -> Result<Option<String>, HostError> {
+fn read(path: &'static str) -> Result<Option<String>, RangeUnavailable> {
     match fs::read(Path::new(path)) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(HostError::Read { path, source }),
+        Err(source) => Err(RangeUnavailable::Read { path, source }),
     }
 }
 
@@ -149,7 +150,7 @@ fn read(path: &'static str) -> Result<Option<String>, HostError> {
 mod tests {
     use super::*;
 
-    fn told<T>(result: Result<T, HostError>) -> String {
+    fn error_message<T>(result: Result<T, RangeUnavailable>) -> String {
         result.err().map_or_else(String::new, |e| e.to_string())
     }
 
@@ -161,7 +162,7 @@ mod tests {
         };
         let passwd = "root:x:0:0::/root:/bin/sh\nbroken\nann:x:70042:1::/:\n";
         assert!(
-            told(check_names(range, passwd, "user"))
+            error_message(check_names(range, passwd, "user"))
                 .contains("70042 to 70042 are given out to user `ann`")
         );
         check_names(range, "root:x:0:\nann:x:70100:\n", "group").unwrap();
@@ -198,6 +199,6 @@ mod tests {
     fn the_default_is_free_here_and_the_user_database_is_asked() {
         check(UidRange::DEFAULT).unwrap();
         let taken = UidRange { first: 0, last: 0 };
-        assert!(told(check_database(taken)).contains("user `root`"));
+        assert!(error_message(check_database(taken)).contains("user `root`"));
     }
 }

@@ -1,5 +1,5 @@
-//! How much of each stream of one attempt is kept: the newest part. What is older is dropped by a hole, after the mark that says
-//! so ([`sluice_common::output`]).
+//! Limits how much of each stream of an attempt is kept: the newest part. Older output is replaced by a hole
+//! in the file, after a mark that records it ([`sluice_common::output`]).
 
 use std::fs::File;
 use std::io;
@@ -9,40 +9,41 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use nix::fcntl::{FallocateFlags, fallocate};
 use sluice_common::output::{MARK_BYTES, STREAMS, mark, read_mark};
 
-/// A stream is over its bound by at most this part of it, and by at most [`MOST_OVER_BYTES`], before something is dropped.
+/// A stream may exceed its bound by this fraction of it, and by at most [`MOST_OVER_BYTES`], before the
+/// oldest part is dropped.
 const PART_OVER: u64 = 16;
 
-/// A step that gives much has a hole made for each of so many bytes.
+/// Upper bound of the excess, so that a step with much output has a hole made for each so many bytes.
 const MOST_OVER_BYTES: u64 = 1 << 20;
 
-/// When to drop what is over the bound.
+/// When to drop the excess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum When {
-    /// If it is worth it.
+pub(super) enum DropTiming {
+    /// If the excess is large enough.
     Due,
-    /// Whatever it is: nothing more may come for long.
+    /// Any excess, because no more output may come for long.
     Now,
 }
 
 /// The bound of an attempt's streams.
-pub(super) struct Bound {
+pub(super) struct OutputBound {
     marks: File,
     max_bytes: u64,
-    is_told: bool,
+    is_reported: bool,
 }
 
-impl Bound {
-    /// Of the attempt whose file of marks this is. `u64::MAX` is no bound.
+impl OutputBound {
+    /// `marks` is the attempt's file of marks. `max_bytes` of `u64::MAX` means no bound.
     pub(super) fn new(marks: File, max_bytes: u64) -> Self {
         Self {
             marks,
             max_bytes,
-            is_told: false,
+            is_reported: false,
         }
     }
 
-    /// Where what is kept of a stream begins, as an earlier writer has left it. Nobody else writes it: a half mark was left by
-    /// one that was killed, and is written anew.
+    /// Offset of the oldest kept byte of a stream, as recorded by an earlier writer. A writer that was killed
+    /// may have left a partial mark, which is overwritten.
     pub(super) fn dropped(&self, stream: usize) -> u64 {
         let mut bytes = [0; MARK_BYTES];
         let read = self
@@ -51,31 +52,31 @@ impl Bound {
         read.map_or(0, |()| read_mark(bytes).unwrap_or(0))
     }
 
-    /// Drops what is over the bound in the file of a stream of which `first_kept` to `end` is kept: where it begins then, if
-    /// that has changed.
+    /// Drops the excess of a stream's file, in which bytes from `first_kept` to `end` are kept. Returns the
+    /// new offset of the oldest kept byte if it changed.
     ///
     /// # Errors
-    /// If it cannot be dropped.
+    /// If the excess cannot be dropped.
     pub(super) fn keep(
         &self,
         stream: usize,
         file: &File,
         end: u64,
         first_kept: u64,
-        when: When,
+        when: DropTiming,
     ) -> io::Result<Option<u64>> {
         let over = end
             .saturating_sub(self.max_bytes)
             .saturating_sub(first_kept);
         let bearable = match when {
-            When::Due => (self.max_bytes / PART_OVER).min(MOST_OVER_BYTES),
-            When::Now => 0,
+            DropTiming::Due => (self.max_bytes / PART_OVER).min(MOST_OVER_BYTES),
+            DropTiming::Now => 0,
         };
         if over <= bearable {
             return Ok(None);
         }
         let wanted = first_kept + over;
-        // Whole blocks: of a part of one nothing would come free.
+        // Whole blocks only: a hole smaller than a block frees nothing.
         let wanted = wanted - wanted % file.metadata()?.blksize().max(1);
         if wanted <= first_kept {
             return Ok(None);
@@ -88,9 +89,9 @@ impl Bound {
         Ok(Some(wanted))
     }
 
-    /// Whether nothing was told of it before.
-    pub(super) fn is_news(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_told, true)
+    /// Whether no drop was reported before.
+    pub(super) fn is_first_report(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_reported, true)
     }
 }
 
@@ -101,12 +102,12 @@ mod tests {
 
     const MAX: u64 = 64 * 1024;
 
-    fn bound() -> Bound {
+    fn bound() -> OutputBound {
         let marks = tempfile::tempfile().unwrap();
         for stream in STREAMS {
             marks.write_all_at(&mark(0), stream.mark_at()).unwrap();
         }
-        Bound::new(marks, MAX)
+        OutputBound::new(marks, MAX)
     }
 
     #[test]
@@ -118,7 +119,7 @@ mod tests {
             file.write_all(&bytes).unwrap();
             whole.extend(&bytes);
             let end = whole.len() as u64;
-            let dropped = bound.keep(0, file.as_file(), end, first_kept, When::Now);
+            let dropped = bound.keep(0, file.as_file(), end, first_kept, DropTiming::Now);
             first_kept = dropped.unwrap().unwrap_or(first_kept);
             assert_eq!(bound.dropped(0), first_kept);
             let mut found = Vec::new();
@@ -139,12 +140,12 @@ mod tests {
         let (bound, file) = (bound(), tempfile::tempfile().unwrap());
         let end = MAX + MAX / PART_OVER;
         file.set_len(end).unwrap();
-        assert_eq!(bound.keep(0, &file, end, 0, When::Due).unwrap(), None);
-        let dropped = bound.keep(0, &file, end, 0, When::Now).unwrap();
+        assert_eq!(bound.keep(0, &file, end, 0, DropTiming::Due).unwrap(), None);
+        let dropped = bound.keep(0, &file, end, 0, DropTiming::Now).unwrap();
         assert_eq!(dropped, Some(MAX / PART_OVER));
         assert_eq!(
             bound
-                .keep(0, &file, end, MAX / PART_OVER, When::Now)
+                .keep(0, &file, end, MAX / PART_OVER, DropTiming::Now)
                 .unwrap(),
             None
         );
@@ -154,9 +155,12 @@ mod tests {
     fn nothing_is_dropped_without_a_bound_and_trouble_is_told_once() {
         let mut bound = bound();
         let full = File::options().write(true).open("/dev/full").unwrap();
-        assert!(bound.keep(0, &full, 3 * MAX, 0, When::Now).is_err());
-        assert!(bound.is_news() && !bound.is_news());
+        assert!(bound.keep(0, &full, 3 * MAX, 0, DropTiming::Now).is_err());
+        assert!(bound.is_first_report() && !bound.is_first_report());
         bound.max_bytes = u64::MAX;
-        assert_eq!(bound.keep(0, &full, 3 * MAX, 0, When::Now).unwrap(), None);
+        assert_eq!(
+            bound.keep(0, &full, 3 * MAX, 0, DropTiming::Now).unwrap(),
+            None
+        );
     }
 }

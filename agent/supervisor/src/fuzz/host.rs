@@ -77,7 +77,7 @@ fn driven(root: &Path, text: &[u8]) {
     fs::write(gpu.join("information"), text).unwrap();
     let dri = root.join("sys/bus/pci/devices/0000:01:00.0/drm/card0");
     fs::write(dri.join("dev"), text).unwrap();
-    let _found = GpuDevices::look(root, &[]);
+    let _found = GpuDevices::detect(root, &[]);
 }
 
 /// A host with a driver, as far as these readers look.

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use sluice_cgroups::devices::gpus::{self, GpuDevices};
-use sluice_cgroups::devices::{DeviceFilter, DeviceFilterError, Loaded};
+use sluice_cgroups::devices::{DeviceFilter, DeviceFilterError, LoadedFilter};
 use sluice_common::error_chain::error_chain;
 use sluice_common::inventory::Mechanism;
 use sluice_common::supervision::DeviceAccess;
@@ -17,7 +17,7 @@ use tracing::warn;
 /// The group in which it is tried out.
 const TRIAL: &str = "trial";
 /// DeviceFilters that are kept for the next attempt: one for each GPU of a large host, and one for steps without any.
-const MOST_LOADED: usize = 17;
+const MAX_LOADED: usize = 17;
 
 /// Whether the config admits a mechanism and it works below `root`, where there is one.
 pub(super) fn has(choice: DeviceFilterChoice, mechanism: Mechanism, root: Option<&Path>) -> bool {
@@ -39,7 +39,7 @@ pub(super) struct DeviceFilters {
     pub(super) mechanism: Mechanism,
     gpus: Vec<PathBuf>,
     /// Those that the kernel has taken, the latest last: most steps of a host are kept from the same devices.
-    loaded: Vec<(DeviceFilter, Loaded)>,
+    loaded: Vec<(DeviceFilter, LoadedFilter)>,
 }
 
 impl DeviceFilters {
@@ -72,7 +72,7 @@ impl DeviceFilters {
             loaded: Vec::new(),
         };
         // The one for steps without GPUs; where it cannot be loaded the first of them says why.
-        let host = GpuDevices::look(Path::new("/"), &filters.gpus);
+        let host = GpuDevices::detect(Path::new("/"), &filters.gpus);
         if mechanism == Mechanism::Cgroup2
             && let Ok(filter) = DeviceFilter::new(&host, &DeviceAccess::default())
             && let Ok(loaded) = filter.load()
@@ -89,7 +89,7 @@ impl DeviceFilters {
         unified: Option<&Path>,
         legacy: Option<&Path>,
     ) -> Result<(), DeviceFilterError> {
-        let host = GpuDevices::look(Path::new("/"), &self.gpus);
+        let host = GpuDevices::detect(Path::new("/"), &self.gpus);
         let filter = DeviceFilter::new(&host, devices)?;
         match (self.mechanism, unified, legacy) {
             (Mechanism::Cgroup2, Some(group), _) => self.attach(filter, group),
@@ -109,7 +109,7 @@ impl DeviceFilters {
             }
         };
         let attached = latest.1.attach(opened.as_fd());
-        if self.loaded.len() >= MOST_LOADED {
+        if self.loaded.len() >= MAX_LOADED {
             self.loaded.remove(0);
         }
         self.loaded.push(latest);

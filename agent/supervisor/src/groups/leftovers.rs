@@ -29,13 +29,13 @@ use crate::process;
 use crate::sys::xattr;
 
 /// The attribute, where this process is root: nobody else can write one like it.
-const OF_ROOT: &CStr = c"trusted.sluice.owner";
+const ROOT_ATTRIBUTE: &CStr = c"trusted.sluice.owner";
 /// The same of others.
-const OF_OTHERS: &CStr = c"user.sluice.owner";
+const USER_ATTRIBUTE: &CStr = c"user.sluice.owner";
 
 /// A supervisor, told apart from every other of this boot.
 #[derive(Debug, PartialEq, Eq)]
-struct Owner {
+struct RootOwner {
     pid: u32,
     start_ticks: u64,
     /// Process ids count in their namespace alone.
@@ -44,9 +44,9 @@ struct Owner {
 }
 
 /// How long what was killed may take to die. It does so at once, unless a device or a disk holds it.
-const DYING_PATIENCE: Duration = Duration::from_secs(10);
+const DEATH_LIMIT: Duration = Duration::from_secs(10);
 /// Between two looks at it.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Steps of an earlier supervisor at this path do not die.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +56,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
     root.display(),
     pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 )]
-pub struct StillRuns {
+pub struct StillRunningError {
     root: PathBuf,
     pids: Vec<u32>,
 }
@@ -71,8 +71,8 @@ impl Groups {
         &self,
         state_dir: &Path,
         known: impl Fn(&AttemptId) -> bool,
-    ) -> Result<(), StillRuns> {
-        let me = match Owner::this_process(state_dir) {
+    ) -> Result<(), StillRunningError> {
+        let me = match RootOwner::this_process(state_dir) {
             Ok(me) => me,
             Err(e) => {
                 debug!("groups are not marked as ours: {e}");
@@ -97,7 +97,7 @@ impl Groups {
 }
 
 /// A root that nobody will come back for.
-struct Abandoned {
+struct AbandonedRoot {
     root: PathBuf,
     /// Whether its owner worked where we do.
     is_of_this_path: bool,
@@ -112,14 +112,14 @@ fn unknown(root: &Path, known: impl Fn(&AttemptId) -> bool) -> Vec<PathBuf> {
 }
 
 /// Kills all that runs in these groups, again and again until nothing does: a group of version 1 is not killed in one.
-fn end(groups: &[PathBuf]) -> Result<(), StillRuns> {
+fn end(groups: &[PathBuf]) -> Result<(), StillRunningError> {
     for group in groups.iter().filter(|it| !file::members(it).is_empty()) {
         warn!(
             group = %group.display(),
             "an earlier supervisor of this directory has left an attempt that nobody knows any more: killed"
         );
     }
-    let deadline = Instant::now() + DYING_PATIENCE;
+    let deadline = Instant::now() + DEATH_LIMIT;
     loop {
         let left: Vec<(&PathBuf, Vec<u32>)> = groups
             .iter()
@@ -130,13 +130,13 @@ fn end(groups: &[PathBuf]) -> Result<(), StillRuns> {
             return Ok(());
         };
         if Instant::now() >= deadline {
-            return Err(StillRuns {
+            return Err(StillRunningError {
                 root: root.to_path_buf(),
                 pids: pids.clone(),
             });
         }
         left.iter().for_each(|(group, pids)| kill_all(group, pids));
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(CHECK_INTERVAL);
     }
 }
 
@@ -158,19 +158,19 @@ fn kill_all(group: &Path, pids: &[u32]) {
 
 fn attribute() -> &'static CStr {
     match nix::unistd::geteuid().is_root() {
-        true => OF_ROOT,
-        false => OF_OTHERS,
+        true => ROOT_ATTRIBUTE,
+        false => USER_ATTRIBUTE,
     }
 }
 
 /// The roots right below `base` that nobody will come back for.
-fn look(base: &Path, me: &Owner) -> Vec<Abandoned> {
+fn look(base: &Path, me: &RootOwner) -> Vec<AbandonedRoot> {
     let names = file::children(base).filter(|name| name.starts_with(PREFIX));
     let abandoned = names.filter_map(|name| {
         let root = base.join(&name);
-        let owner = Owner::read(&xattr::get(&root, attribute()).ok()?)?;
+        let owner = RootOwner::read(&xattr::get(&root, attribute()).ok()?)?;
         let is_gone = owner.is_gone_for_good(&name, me);
-        is_gone.then(|| Abandoned {
+        is_gone.then(|| AbandonedRoot {
             is_of_this_path: owner.state_dir == me.state_dir,
             root,
         })
@@ -196,7 +196,7 @@ fn remove(root: &Path) {
     }
 }
 
-impl Owner {
+impl RootOwner {
     fn this_process(state_dir: &Path) -> io::Result<Self> {
         let pid = std::process::id();
         let me = process::stat(pid).ok_or(io::ErrorKind::NotFound)?;
@@ -227,7 +227,7 @@ impl Owner {
     }
 
     /// Whether neither this owner of the root `name` nor a later one of the same directory can come back to it.
-    fn is_gone_for_good(&self, name: &str, me: &Owner) -> bool {
+    fn is_gone_for_good(&self, name: &str, me: &RootOwner) -> bool {
         let lives = || process::stat(self.pid).is_some_and(|p| p.start_ticks == self.start_ticks);
         // This very process may have had another name before it became this program.
         let is_over = self == me || !lives();
@@ -240,7 +240,7 @@ impl Owner {
 fn is_gone(state_dir: &Path, name: &str) -> bool {
     match name::of(state_dir) {
         Ok(now) => now != name,
-        Err(e) => e.is_absent(),
+        Err(e) => e.is_not_found(),
     }
 }
 
@@ -252,10 +252,10 @@ mod tests {
     fn an_owner_is_read_as_it_was_written_and_nothing_else_is_one() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("a path with spaces");
-        let me = Owner::this_process(&dir).unwrap();
-        assert_eq!(Owner::read(&me.written()), Some(me));
+        let me = RootOwner::this_process(&dir).unwrap();
+        assert_eq!(RootOwner::read(&me.written()), Some(me));
         for other in ["", "1", "1 2 3", "x 2 3 /a", "99999999999 2 3 /a"] {
-            assert_eq!(Owner::read(other.as_bytes()), None, "{other}");
+            assert_eq!(RootOwner::read(other.as_bytes()), None, "{other}");
         }
     }
 
@@ -263,13 +263,13 @@ mod tests {
     fn only_who_is_dead_without_a_directory_is_gone_for_good() {
         let dir = tempfile::tempdir().unwrap();
         let name = name::settle(dir.path(), false).unwrap();
-        let me = || Owner::this_process(dir.path()).unwrap();
-        let dead = || Owner {
+        let me = || RootOwner::this_process(dir.path()).unwrap();
+        let dead = || RootOwner {
             start_ticks: 0,
             ..me()
         };
         let away = || dir.path().join("away");
-        let lives = || Owner {
+        let lives = || RootOwner {
             pid: std::os::unix::process::parent_id(),
             start_ticks: process::stat(std::os::unix::process::parent_id())
                 .unwrap()
@@ -283,14 +283,14 @@ mod tests {
             !dead().is_gone_for_good(&name, &me()),
             "a next one may come"
         );
-        let elsewhere = Owner {
+        let elsewhere = RootOwner {
             namespace: 0,
             state_dir: away(),
             ..dead()
         };
         assert!(!elsewhere.is_gone_for_good(&name, &me()), "nobody can tell");
         assert!(dead().is_gone_for_good("sluice-x", &me()), "made anew");
-        let gone = Owner {
+        let gone = RootOwner {
             state_dir: away(),
             ..dead()
         };

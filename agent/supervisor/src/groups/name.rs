@@ -17,7 +17,7 @@ use std::path::Path;
 use sluice_common::error_chain::error_chain;
 use tracing::{info, warn};
 
-use crate::whole_file::{self, FileError};
+use crate::atomic_file::{self, FileError};
 
 /// What every name begins with.
 pub(super) const PREFIX: &str = "sluice-";
@@ -25,7 +25,7 @@ pub(super) const PREFIX: &str = "sluice-";
 const FILE: &str = "groups";
 const NEW: &str = "groups.new";
 /// A new one at each reading.
-const LOTS: &str = "/proc/sys/kernel/random/uuid";
+const RANDOM_UUID: &str = "/proc/sys/kernel/random/uuid";
 
 /// The name of the groups of a state directory, which is drawn where there is none, unless attempts `run` there that an
 /// earlier supervisor has named after the directory's number.
@@ -72,8 +72,8 @@ fn kept(state_dir: &Path) -> Result<Option<String>, FileError> {
         Err(e) => return Err(FileError::new("read", &path, e)),
     };
     match text.trim_end().split_once(' ') {
-        Some((name, place)) if is_drawn(name) => {
-            let here = place == self::place(state_dir)?;
+        Some((name, parent)) if is_drawn(name) => {
+            let here = parent == self::parent(state_dir)?;
             Ok(here.then(|| name.to_owned()))
         }
         Some(_) | None => {
@@ -84,12 +84,12 @@ fn kept(state_dir: &Path) -> Result<Option<String>, FileError> {
 }
 
 fn draw(state_dir: &Path) -> Result<String, FileError> {
-    let lots = Path::new(LOTS);
+    let lots = Path::new(RANDOM_UUID);
     let lot = fs::read_to_string(lots).map_err(|e| FileError::new("read", lots, e))?;
     let name = format!("{PREFIX}{}", lot.trim());
-    let text = format!("{name} {}\n", place(state_dir)?);
+    let text = format!("{name} {}\n", parent(state_dir)?);
     let (path, beside) = (state_dir.join(FILE), state_dir.join(NEW));
-    whole_file::replace(&path, &beside, text.as_bytes())?;
+    atomic_file::replace(&path, &beside, text.as_bytes())?;
     Ok(name)
 }
 
@@ -101,11 +101,11 @@ fn is_drawn(name: &str) -> bool {
 
 /// How earlier supervisors named their groups.
 fn by_number(state_dir: &Path) -> Result<String, FileError> {
-    Ok(format!("{PREFIX}{}", place(state_dir)?))
+    Ok(format!("{PREFIX}{}", parent(state_dir)?))
 }
 
 /// Tells directories that are there at the same time from each other.
-fn place(state_dir: &Path) -> Result<String, FileError> {
+fn parent(state_dir: &Path) -> Result<String, FileError> {
     let found = fs::metadata(state_dir).map_err(|e| FileError::new("look at", state_dir, e))?;
     Ok(format!("{:x}-{:x}", found.dev(), found.ino()))
 }
@@ -152,19 +152,19 @@ mod tests {
         let moved = dir.path().join("moved");
         fs::rename(&first, &moved).unwrap();
         assert_eq!(settle(&moved, false).unwrap(), name);
-        assert!(of(&first).is_err_and(|e| e.is_absent()));
+        assert!(of(&first).is_err_and(|e| e.is_not_found()));
     }
 
     #[test]
     fn what_is_no_name_is_drawn_anew() {
         let dir = tempfile::tempdir().unwrap();
-        let place = place(dir.path()).unwrap();
+        let parent = parent(dir.path()).unwrap();
         for text in [
             String::new(),
             "\n".to_owned(),
-            format!("sluice-../../../../../../../../../../../etc {place}\n"),
-            format!("sluice-x {place}"),
-            format!("{} {place}", "0".repeat(36)),
+            format!("sluice-../../../../../../../../../../../etc {parent}\n"),
+            format!("sluice-x {parent}"),
+            format!("{} {parent}", "0".repeat(36)),
         ] {
             fs::write(dir.path().join(FILE), &text).unwrap();
             let name = settle(dir.path(), false).unwrap();

@@ -10,7 +10,7 @@ use sluice_common::supervision::BootMillis;
 use sluice_common::supervisor_config::HealthCheck;
 use tracing::{info, warn};
 
-use super::run::Run;
+use super::run::HookCommand;
 use crate::{background, clock};
 
 /// Of what a check writes, told to the cluster.
@@ -18,28 +18,28 @@ const MAX_WHY_BYTES: usize = 300;
 
 /// Checks the host.
 #[derive(Debug)]
-pub struct Health {
+pub struct HealthChecker {
     check: Option<HealthCheck>,
-    words_in: PathBuf,
+    output_dir: PathBuf,
     next_at: BootMillis,
-    running: Option<Running>,
+    running: Option<RunningCheck>,
     failures: u32,
     found: Option<HostHealth>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningCheck {
     pid: u32,
     fault: PipeReader,
 }
 
-impl Health {
+impl HealthChecker {
     /// The first check is due at once; without one the host is fit.
-    pub fn new(check: Option<HealthCheck>, words_in: PathBuf) -> Self {
+    pub fn new(check: Option<HealthCheck>, output_dir: PathBuf) -> Self {
         Self {
             found: check.is_none().then_some(HostHealth::Fit),
             check,
-            words_in,
+            output_dir,
             next_at: BootMillis(0),
             running: None,
             failures: 0,
@@ -51,7 +51,7 @@ impl Health {
         self.found.as_ref()
     }
 
-    /// When to call [`Health::on_time`].
+    /// When to call [`HealthChecker::on_time`].
     pub fn wake_at(&self) -> Option<BootMillis> {
         let idle = self.check.is_some() && self.running.is_none();
         idle.then_some(self.next_at)
@@ -64,7 +64,7 @@ impl Health {
         }
         let Some(check) = &self.check else { return };
         self.next_at = clock::after(now, check.interval);
-        match begin(check, &self.words_in) {
+        match begin(check, &self.output_dir) {
             Ok(running) => self.running = Some(running),
             Err(e) => warn!("the health check cannot be started, trying again: {e}"),
         }
@@ -109,19 +109,19 @@ impl Health {
 const PASSED: u8 = b'+';
 const FAILED: u8 = b'-';
 
-fn begin(check: &HealthCheck, words_in: &std::path::Path) -> io::Result<Running> {
+fn begin(check: &HealthCheck, output_dir: &std::path::Path) -> io::Result<RunningCheck> {
     let (fault, mut tell) = io::pipe()?;
     let pid = background::start(&[tell.as_raw_fd()], || {
         let told = [].into();
-        let hook = Run {
+        let hook = HookCommand {
             program: check.program.as_ref(),
             told: &told,
             timeout: check.timeout,
-            words_in,
+            output_dir,
         };
-        let _nobody_is_left_to_tell = say(hook.to_end_and_first_words(MAX_WHY_BYTES), &mut tell);
+        let _nobody_is_left_to_tell = say(hook.run_for_first_line(MAX_WHY_BYTES), &mut tell);
     })?;
-    Ok(Running { pid, fault })
+    Ok(RunningCheck { pid, fault })
 }
 
 /// At once, and less than a pipe holds, so that the child never waits.

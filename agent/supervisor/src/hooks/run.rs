@@ -26,14 +26,14 @@ use crate::{background, sys};
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Between two looks whether a hook has ended, by the child that waits for it.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Of what a failed hook wrote, shown to people.
 const MAX_WORDS_BYTES: u64 = 300;
 
 /// One run of a hook.
 #[derive(Debug)]
-pub struct Run<'a> {
+pub struct HookCommand<'a> {
     /// What is run.
     pub program: &'a Path,
     /// Its variables.
@@ -41,36 +41,36 @@ pub struct Run<'a> {
     /// How long it may take.
     pub timeout: Span,
     /// A directory for a file without a name: what it writes goes there.
-    pub words_in: &'a Path,
+    pub output_dir: &'a Path,
 }
 
-impl Run<'_> {
+impl HookCommand<'_> {
     /// Runs it to its end and waits for it: only in a child.
     ///
     /// # Errors
     /// Where it did not exit with 0 in time: the sentence says what happened and what it wrote last.
-    pub fn to_end(&self) -> Result<(), String> {
+    pub fn run_to_end(&self) -> Result<(), String> {
         self.end().map_err(|(how, words)| {
-            let last = words.as_ref().map(|words| last_words(words, 0));
+            let last = words.as_ref().map(|words| last_output(words, 0));
             let last = last.unwrap_or_default();
             format!("{} {how}{last}", self.program.display())
         })
     }
 
-    /// As [`Run::to_end`], but the sentence is the first line that it wrote, where it wrote one.
+    /// As [`HookCommand::run_to_end`], but the sentence is the first line that it wrote, where it wrote one.
     ///
     /// # Errors
     /// Where it did not exit with 0 in time.
-    pub fn to_end_and_first_words(&self, most: usize) -> Result<(), String> {
+    pub fn run_for_first_line(&self, most: usize) -> Result<(), String> {
         self.end().map_err(|(how, words)| {
-            let first = words.as_ref().and_then(|words| first_words(words, most));
+            let first = words.as_ref().and_then(|words| first_line(words, most));
             first.unwrap_or_else(|| format!("{} {how}", self.program.display()))
         })
     }
 
     fn end(&self) -> Result<(), (String, Option<File>)> {
         let failed = |e: io::Error| (format!("could not be run: {e}"), None);
-        let words = unnamed(self.words_in).map_err(failed)?;
+        let words = unnamed(self.output_dir).map_err(failed)?;
         let waiting = getpid();
         let pid = sys::fork_into(|| {
             let Err(e) = self.become_hook(waiting, &words);
@@ -117,7 +117,7 @@ impl Run<'_> {
                     waitpid(pid, None)?;
                     return Ok(None);
                 }
-                Ok(WaitStatus::StillAlive) => sleep(LOOK_AGAIN),
+                Ok(WaitStatus::StillAlive) => sleep(CHECK_INTERVAL),
                 Ok(ended) => return Ok(Some(ended)),
                 Err(Errno::EINTR) => {}
                 Err(e) => return Err(e),
@@ -140,7 +140,7 @@ fn unnamed(dir: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn first_words(words: &File, most: usize) -> Option<String> {
+fn first_line(words: &File, most: usize) -> Option<String> {
     let mut bytes = vec![0; most];
     let len = words.read_at(&mut bytes, 0).ok()?;
     let text = String::from_utf8_lossy(&bytes[..len]);
@@ -150,7 +150,7 @@ fn first_words(words: &File, most: usize) -> Option<String> {
 
 /// The end of what a file holds from byte `from` on, at most [`MAX_WORDS_BYTES`] of it, on one line after a colon. Empty
 /// if there is nothing, or the file cannot be read.
-pub(crate) fn last_words(words: &File, from: u64) -> String {
+pub(crate) fn last_output(words: &File, from: u64) -> String {
     let len = words.metadata().map_or(0, |found| found.len());
     let from = from.max(len.saturating_sub(MAX_WORDS_BYTES)).min(len);
     let mut bytes = vec![0; usize::try_from(len - from).unwrap_or_default()];
@@ -166,9 +166,9 @@ pub(crate) fn last_words(words: &File, from: u64) -> String {
 ///
 /// # Errors
 /// Where no process can be made.
-pub fn start_epilog(id: &AttemptId, epilog: &Run<'_>) -> io::Result<u32> {
+pub fn start_epilog(id: &AttemptId, epilog: &HookCommand<'_>) -> io::Result<u32> {
     background::start(&[], || {
-        if let Err(why) = epilog.to_end() {
+        if let Err(why) = epilog.run_to_end() {
             warn!(step = %id.step, attempt = id.number, "the epilog failed: {why}");
         }
     })
@@ -201,13 +201,13 @@ mod tests {
             ("kill -9 $$", 60_000, Some("was ended by SIGKILL")),
             ("sleep 1000", 50, Some("took longer than 50ms")),
         ] {
-            let hook = Run {
+            let hook = HookCommand {
                 program: &script(dir.path(), text),
                 told: &told,
                 timeout: Span::from_millis(timeout),
-                words_in: dir.path(),
+                output_dir: dir.path(),
             };
-            let ended = hook.to_end();
+            let ended = hook.run_to_end();
             let matches = match (&ended, expected) {
                 (Ok(()), None) => true,
                 (Err(why), Some(words)) => why.contains(words),

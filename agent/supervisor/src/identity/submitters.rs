@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 use sluice_common::id::UserName;
 use sluice_common::supervisor_config::{OtherSubmitters, StepUser, SubmitterUsers, UserRef};
 
-use super::{Identity, Nobody};
+use super::{Identity, NoUser};
 
 /// The submitters that the config lists, as this host's user database knows them.
 #[derive(Clone, Debug)]
 pub(super) struct Submitters {
-    by_name: BTreeMap<UserName, Listed>,
+    by_name: BTreeMap<UserName, ListedSubmitter>,
     others: OtherSubmitters,
-    place: Place,
+    place: ConfigLocation,
 }
 
 /// The user of this host whom the config names for a submitter.
 #[derive(Clone, Debug)]
-struct Listed {
+struct ListedSubmitter {
     user: UserRef,
     /// `None` if the database did not have it.
     found: Option<Identity>,
@@ -26,7 +26,7 @@ struct Listed {
 
 /// Where a refusal sends its reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ConfigLocation {
     host: String,
     file: String,
 }
@@ -41,13 +41,13 @@ impl Submitters {
         let users = listed.users.iter().map(|(submitter, user)| {
             let found = found.remove(submitter).flatten().map(Identity::from);
             let user = user.clone();
-            (submitter.clone(), Listed { user, found })
+            (submitter.clone(), ListedSubmitter { user, found })
         });
         let host = nix::unistd::gethostname().unwrap_or_default();
         Self {
             by_name: users.collect(),
             others: listed.others,
-            place: Place {
+            place: ConfigLocation {
                 host: host.to_string_lossy().into_owned(),
                 file,
             },
@@ -58,29 +58,29 @@ impl Submitters {
     ///
     /// # Errors
     /// If nobody does.
-    pub(super) fn of(&self, submitter: Option<&UserName>) -> Result<Option<&Identity>, Nobody> {
+    pub(super) fn of(&self, submitter: Option<&UserName>) -> Result<Option<&Identity>, NoUser> {
         let place = || self.place.clone();
         let refused = match submitter {
             Some(user) => match self.by_name.get(user) {
-                Some(Listed {
+                Some(ListedSubmitter {
                     found: Some(found), ..
                 }) => return Ok(Some(found)),
-                Some(Listed {
+                Some(ListedSubmitter {
                     user: lacking,
                     found: None,
                 }) => {
-                    return Err(Nobody::Missing {
+                    return Err(NoUser::Missing {
                         user: user.clone(),
                         lacking: lacking.clone(),
                         place: place(),
                     });
                 }
-                None => Nobody::Unlisted {
+                None => NoUser::Unlisted {
                     user: user.clone(),
                     place: place(),
                 },
             },
-            None => Nobody::Unnamed { place: place() },
+            None => NoUser::Unnamed { place: place() },
         };
         match self.others {
             OtherSubmitters::AsUsual => Ok(None),
@@ -89,7 +89,7 @@ impl Submitters {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for ConfigLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} of host `{}`", self.file, self.host.escape_debug())
     }

@@ -20,12 +20,12 @@ use sluice_log::{Filter, FilterError, Format, FormatError, LogError};
 use tracing::{error, info, warn};
 
 use super::Keeper;
-use super::beat::{Beat, Kind};
-use super::places::make_directory;
-use crate::notify::Init;
+use super::group_roots::make_directory;
+use super::heartbeat::{Heartbeat, KeeperKind};
+use crate::atomic_file::FileError;
+use crate::notify::InitSystem;
 use crate::process::{self, BootIdError};
 use crate::state_dir::{self, StateDir, StateDirError};
-use crate::whole_file::FileError;
 use crate::{clock, oom, sys};
 
 /// What follows the program's name if it is a keeper.
@@ -59,7 +59,7 @@ const SOON: Duration = Duration::from_millis(100);
 
 /// Why a keeper does not keep.
 #[derive(Debug, thiserror::Error)]
-pub enum KeepError {
+pub enum KeeperError {
     /// The command line is wrong.
     #[error("{0}; see `sluice-supervisor keep --help`")]
     Usage(#[from] lexopt::Error),
@@ -108,8 +108,8 @@ pub enum KeepError {
 
 /// How it keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    Watch { leaves: bool },
+enum KeeperMode {
+    KeeperLoop { leaves: bool },
     Once,
     End,
 }
@@ -118,7 +118,7 @@ enum How {
 ///
 /// # Errors
 /// If it is not understood, or the deadlines cannot be read, or steps do not end.
-pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Option<&'static str>, KeepError> {
+pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Option<&'static str>, KeeperError> {
     let Some((state_dir, how)) = parse(args)? else {
         return Ok(Some(HELP));
     };
@@ -131,55 +131,57 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Option<&'static s
         StateDir::check(&state_dir)?;
     }
     let keeper = Keeper::new(&state_dir, boot_id.clone());
-    sys::hear_of_children();
+    sys::enable_child_signals();
     match how {
-        How::End => end(keeper).map(|()| None),
-        How::Once => once(keeper, &state_dir, &boot_id).map(|()| None),
-        How::Watch { leaves } => {
+        KeeperMode::End => end(keeper).map(|()| None),
+        KeeperMode::Once => once(keeper, &state_dir, &boot_id).map(|()| None),
+        KeeperMode::KeeperLoop { leaves } => {
             // A keeper that a supervisor has started must not share the fate of its terminal. The leader of a session is
             // alone already.
             let _ = setsid();
-            Watch::new(keeper, state_dir, boot_id, leaves)?
+            KeeperLoop::new(keeper, state_dir, boot_id, leaves)?
                 .run()
                 .map(|()| None)
         }
     }
 }
 
-fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<(PathBuf, How)>, KeepError> {
+fn parse(
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<Option<(PathBuf, KeeperMode)>, KeeperError> {
     let mut parser = lexopt::Parser::from_args(args);
-    let (mut state_dir, mut how) = (None, How::Watch { leaves: false });
+    let (mut state_dir, mut how) = (None, KeeperMode::KeeperLoop { leaves: false });
     while let Some(arg) = parser.next()? {
         match arg {
             Long("state-dir") => state_dir = Some(PathBuf::from(parser.value()?)),
-            Long("once") => how = How::Once,
-            Long("end") => how = How::End,
-            Long(LEAVE) => how = How::Watch { leaves: true },
+            Long("once") => how = KeeperMode::Once,
+            Long("end") => how = KeeperMode::End,
+            Long(LEAVE) => how = KeeperMode::KeeperLoop { leaves: true },
             Long("help") | Short('h') => return Ok(None),
             Value(_) | Long(_) | Short(_) => return Err(arg.unexpected().into()),
         }
     }
-    let state_dir = state_dir.ok_or(KeepError::NoStateDir)?;
+    let state_dir = state_dir.ok_or(KeeperError::NoStateDir)?;
     Ok(Some((state_dir, how)))
 }
 
 /// A host on which no supervisor has worked yet has nothing to keep, and no directory.
-fn once(mut keeper: Keeper, state_dir: &Path, boot_id: &BootId) -> Result<(), KeepError> {
+fn once(mut keeper: Keeper, state_dir: &Path, boot_id: &BootId) -> Result<(), KeeperError> {
     let now = clock::boot_now();
     let is_seeing = keeper.look(now);
     if state_dir.exists() {
         make_directory(state_dir)?;
-        leave_beat(state_dir, Kind::Timer, boot_id, is_seeing);
+        leave_heartbeat(state_dir, KeeperKind::Timer, boot_id, is_seeing);
     }
     match is_seeing {
         true => Ok(()),
-        false => Err(KeepError::Blind {
+        false => Err(KeeperError::Blind {
             dir: state_dir.to_owned(),
         }),
     }
 }
 
-fn end(mut keeper: Keeper) -> Result<(), KeepError> {
+fn end(mut keeper: Keeper) -> Result<(), KeeperError> {
     let begun = Instant::now();
     let mut left = keeper.signal_all(Some(Signal::SIGTERM));
     if left > 0 {
@@ -195,20 +197,20 @@ fn end(mut keeper: Keeper) -> Result<(), KeepError> {
     }
     match left {
         0 => Ok(()),
-        left => Err(KeepError::Left { left }),
+        left => Err(KeeperError::Left { left }),
     }
 }
 
 /// One whose sign of life cannot be written keeps all the same.
-fn leave_beat(state_dir: &Path, kind: Kind, boot_id: &BootId, is_seeing: bool) {
+fn leave_heartbeat(state_dir: &Path, kind: KeeperKind, boot_id: &BootId, is_seeing: bool) {
     let now = clock::boot_now();
-    if is_seeing && let Err(e) = Beat::leave(state_dir, kind, boot_id, now) {
+    if is_seeing && let Err(e) = Heartbeat::leave(state_dir, kind, boot_id, now) {
         warn!("this keeper cannot say that it is at work: {e}");
     }
 }
 
 /// A keeper that runs all the time.
-struct Watch {
+struct KeeperLoop {
     keeper: Keeper,
     state_dir: PathBuf,
     boot_id: BootId,
@@ -219,14 +221,14 @@ struct Watch {
     signals: SignalFd,
 }
 
-impl Watch {
+impl KeeperLoop {
     fn new(
         keeper: Keeper,
         state_dir: PathBuf,
         boot_id: BootId,
         leaves: bool,
-    ) -> Result<Self, KeepError> {
-        let kernel = |action| move |source| KeepError::Kernel { action, source };
+    ) -> Result<Self, KeeperError> {
+        let kernel = |action| move |source| KeeperError::Kernel { action, source };
         let mut mask = SigSet::empty();
         for signal in [
             Signal::SIGTERM,
@@ -250,13 +252,18 @@ impl Watch {
         })
     }
 
-    fn run(mut self) -> Result<(), KeepError> {
+    fn run(mut self) -> Result<(), KeeperError> {
         let mut init = None;
         loop {
             let is_seeing = self.keeper.look(clock::boot_now());
-            leave_beat(&self.state_dir, Kind::Watch, &self.boot_id, is_seeing);
-            init.get_or_insert_with(|| Init::tell_ready(clock::boot_now()))
-                .tell_alive(clock::boot_now());
+            leave_heartbeat(
+                &self.state_dir,
+                KeeperKind::KeeperLoop,
+                &self.boot_id,
+                is_seeing,
+            );
+            init.get_or_insert_with(|| InitSystem::notify_ready(clock::boot_now()))
+                .notify_alive(clock::boot_now());
             if self.may_leave() {
                 return Ok(());
             }
@@ -270,7 +277,7 @@ impl Watch {
         is_over && !self.keeper.keeps()
     }
 
-    fn wait(&self) -> Result<(), KeepError> {
+    fn wait(&self) -> Result<(), KeeperError> {
         let pause = match self.is_told {
             true => SOON,
             false => Duration::from_millis(KEEPER_PERIOD.millis()),
@@ -279,7 +286,7 @@ impl Watch {
         let mut fds = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         match poll(&mut fds, pause) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(source) => Err(KeepError::Kernel {
+            Err(source) => Err(KeeperError::Kernel {
                 action: "wait",
                 source,
             }),

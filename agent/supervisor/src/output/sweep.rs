@@ -10,7 +10,7 @@
 //! decides nothing: it names what it found, and the supervisor, which knows what has begun meanwhile, moves it out of
 //! the way by a rename. What lies in the bin goes with the next look.
 
-mod bin;
+mod trash;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,45 +30,45 @@ use sluice_common::supervisor_config::OutputRetention;
 use sluice_common::time::Span;
 use tracing::{info, warn};
 
-use crate::storage::count::Counter;
+use crate::storage::count::DiskUsageCounter;
 use crate::{background, clock};
 
 /// No attempt's directory: ids do not begin with a dot.
-const BIN: &str = ".removed";
+const TRASH: &str = ".removed";
 
 /// After the name of an attempt: only what it wrote to its working directories goes.
 const WORK_SUFFIX: &str = "/work";
 
 /// Between two looks where nothing asks for haste.
-const LOOK_AGAIN: Span = Span::from_secs(600);
+const CHECK_INTERVAL: Span = Span::from_secs(600);
 
 /// Between two looks at the least, however short the retention.
-const LEAST_PAUSE: Span = Span::from_secs(1);
+const MIN_PAUSE: Span = Span::from_secs(1);
 
 /// Bytes of names that one look may give: what a pipe holds, so that the child never waits. There is a next look.
 const MAX_NAMES_BYTES: usize = 60 * 1024;
 
 /// Removes what is no longer kept.
 #[derive(Debug)]
-pub struct Sweep {
+pub struct OutputSweep {
     attempts_dir: PathBuf,
     rules: OutputRetention,
     next_at: BootMillis,
-    looking: Option<Looking>,
+    looking: Option<SweepChild>,
     /// When this began and how many went into the bin since: names there do not repeat, though a supervisor that upgrades
     /// itself keeps its process number.
     binned: (BootMillis, u64),
     /// Whether the log says that it cannot be done.
-    trouble_told: bool,
+    trouble_logged: bool,
 }
 
 #[derive(Debug)]
-struct Looking {
+struct SweepChild {
     pid: u32,
     names: PipeReader,
 }
 
-impl Sweep {
+impl OutputSweep {
     /// For the attempts below `attempts_dir`; looks as soon as it may.
     pub fn new(attempts_dir: PathBuf, rules: OutputRetention) -> Self {
         Self {
@@ -77,11 +77,11 @@ impl Sweep {
             next_at: BootMillis(0),
             looking: None,
             binned: (clock::boot_now(), 0),
-            trouble_told: false,
+            trouble_logged: false,
         }
     }
 
-    /// When to call [`Sweep::on_time`].
+    /// When to call [`OutputSweep::on_time`].
     pub fn wake_at(&self) -> Option<BootMillis> {
         self.looking.is_none().then_some(self.next_at)
     }
@@ -91,26 +91,26 @@ impl Sweep {
         if self.looking.is_some() || now < self.next_at {
             return;
         }
-        let least_often = LOOK_AGAIN.min(self.rules.keep_for);
-        self.next_at = clock::after(now, least_often.max(LEAST_PAUSE));
+        let least_often = CHECK_INTERVAL.min(self.rules.keep_for);
+        self.next_at = clock::after(now, least_often.max(MIN_PAUSE));
         let known = known.map(ToString::to_string).collect();
         match self.look(&known) {
-            Ok(looking) => (self.looking, self.trouble_told) = (Some(looking), false),
+            Ok(looking) => (self.looking, self.trouble_logged) = (Some(looking), false),
             Err(e) => self.tell_trouble(&e),
         }
     }
 
-    fn look(&self, known: &BTreeSet<String>) -> io::Result<Looking> {
+    fn look(&self, known: &BTreeSet<String>) -> io::Result<SweepChild> {
         let (names, mut told) = io::pipe()?;
         let pid = background::start(&[told.as_raw_fd()], || {
             let _the_next_look_finds_it_again = self.tell_names(known, &mut told);
         })?;
-        Ok(Looking { pid, names })
+        Ok(SweepChild { pid, names })
     }
 
     /// In the child.
     fn tell_names(&self, known: &BTreeSet<String>, told: &mut impl Write) -> io::Result<()> {
-        bin::empty(&self.attempts_dir.join(BIN));
+        trash::empty(&self.attempts_dir.join(TRASH));
         let mut text = String::new();
         for name in overdue(&self.attempts_dir, known, self.rules, SystemTime::now())? {
             if text.len() + name.len() >= MAX_NAMES_BYTES {
@@ -201,7 +201,7 @@ impl Sweep {
     ///
     /// # Errors
     /// Where it cannot be moved.
-    pub fn make_way(&mut self, id: &AttemptId) -> io::Result<()> {
+    pub fn clear_old_directory(&mut self, id: &AttemptId) -> io::Result<()> {
         if self.bin(&self.dir(id))? {
             self.next_at = BootMillis(0);
         }
@@ -217,7 +217,7 @@ impl Sweep {
                 Err(e)
             };
         }
-        let bin = self.attempts_dir.join(BIN);
+        let bin = self.attempts_dir.join(TRASH);
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -229,7 +229,7 @@ impl Sweep {
     }
 
     fn tell_trouble(&mut self, e: &io::Error) {
-        if !std::mem::replace(&mut self.trouble_told, true) {
+        if !std::mem::replace(&mut self.trouble_logged, true) {
             warn!("output of forgotten attempts cannot be removed, trying again: {e}");
         }
     }
@@ -306,7 +306,7 @@ const COUNT_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a tree takes on the disk, as far as it can be seen.
 fn room_of(top: &Path) -> u64 {
-    let mut counter = Counter::until(Instant::now() + COUNT_LIMIT);
+    let mut counter = DiskUsageCounter::until(Instant::now() + COUNT_LIMIT);
     let _gone_by_now = counter.add_tree(top);
     counter.count().bytes
 }
@@ -339,7 +339,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let now = SystemTime::now();
         three(dir.path(), now);
-        fs::create_dir(dir.path().join(BIN)).unwrap();
+        fs::create_dir(dir.path().join(TRASH)).unwrap();
         let much = u64::MAX;
         for (rules, known, expected) in [
             (rules(31, much), vec![], vec![]),
@@ -374,7 +374,7 @@ mod tests {
         };
         let found = overdue(dir.path(), &BTreeSet::new(), rules, now).unwrap();
         assert_eq!(found, ["old.1", "mid.1/work"]);
-        let mut sweep = Sweep::new(dir.path().to_owned(), rules);
+        let mut sweep = OutputSweep::new(dir.path().to_owned(), rules);
         let age = |name: &str| fs::metadata(dir.path().join(name)).unwrap().modified();
         let before = age("mid.1").unwrap();
         assert_eq!(sweep.move_away("mid.1/work\n", |_| false).unwrap(), 1);
@@ -387,15 +387,15 @@ mod tests {
     fn who_is_about_to_begin_finds_nothing_and_waits_for_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let id: AttemptId = "old.1".parse().unwrap();
-        let mut sweep = Sweep::new(dir.path().to_owned(), rules(99, u64::MAX));
+        let mut sweep = OutputSweep::new(dir.path().to_owned(), rules(99, u64::MAX));
         sweep.next_at = BootMillis(u64::MAX);
-        sweep.make_way(&id).unwrap();
+        sweep.clear_old_directory(&id).unwrap();
         assert_eq!(sweep.next_at, BootMillis(u64::MAX), "there was nothing");
         for binned in 1..=2 {
             fs::create_dir_all(dir.path().join("old.1/work/deep")).unwrap();
-            sweep.make_way(&id).unwrap();
+            sweep.clear_old_directory(&id).unwrap();
             assert!(!dir.path().join("old.1").exists());
-            let bin = fs::read_dir(dir.path().join(BIN)).unwrap();
+            let bin = fs::read_dir(dir.path().join(TRASH)).unwrap();
             assert_eq!(
                 bin.count(),
                 binned,
@@ -409,14 +409,14 @@ mod tests {
     fn what_has_begun_meanwhile_stays() {
         let dir = tempfile::tempdir().unwrap();
         three(dir.path(), SystemTime::now());
-        let mut sweep = Sweep::new(dir.path().to_owned(), rules(0, 0));
+        let mut sweep = OutputSweep::new(dir.path().to_owned(), rules(0, 0));
         let again: AttemptId = "mid.1".parse().unwrap();
         let moved = sweep.move_away("old.1\nmid.1\nno.1\n../x\n", |id| *id == again);
         assert_eq!(moved.unwrap(), 1);
         assert!(dir.path().join("mid.1").exists() && !dir.path().join("old.1").exists());
-        let bin = dir.path().join(BIN);
+        let bin = dir.path().join(TRASH);
         assert_eq!(fs::read_dir(&bin).unwrap().count(), 1);
-        bin::empty(&bin);
+        trash::empty(&bin);
         assert_eq!(fs::read_dir(&bin).unwrap().count(), 0);
     }
 }

@@ -42,17 +42,17 @@ use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
 use tracing::{error, info, warn};
 
+use crate::atomic_file::open_in_place;
 use crate::helper_program::{HelperProgram, give_up_rights};
-use crate::whole_file::open_in_place;
 use crate::{clock, lock, sys};
-pub use streams::Streams;
-use streams::{Ends, Pipes};
+pub use streams::AttemptStreams;
+use streams::{ReaderPipes, WriterStreams};
 
 /// The file whose lock names the writer.
 const LOCK: &str = "writer.lock";
 
 /// Between two starts of a writer at the least.
-const START_AGAIN: Span = Span::from_secs(1);
+const RESTART_INTERVAL: Span = Span::from_secs(1);
 
 /// How long a writer may take to answer, on a disk that is slow and with many steps that give much.
 const ANSWER_LIMIT: Span = Span::from_secs(10);
@@ -70,42 +70,42 @@ pub struct Writer {
     max_bytes: u64,
     /// Who it runs as, where that is not the supervisor's own user.
     uid: Option<Uid>,
-    child: Option<Child>,
+    child: Option<WriterProcess>,
     start_at: BootMillis,
     /// When it must have answered something, if it was asked.
     answer_by: Option<BootMillis>,
     /// Counted up, so that what is said of an earlier one of an attempt is not taken for a later one's.
     last_job: u64,
-    jobs: BTreeMap<AttemptId, Job>,
-    unsent: VecDeque<Unsent>,
+    jobs: BTreeMap<AttemptId, WriterJob>,
+    unsent: VecDeque<WriterRequest>,
 }
 
 #[derive(Debug)]
-struct Child {
+struct WriterProcess {
     pid: u32,
     link: OwnedFd,
 }
 
 #[derive(Debug)]
-struct Job {
+struct WriterJob {
     number: u64,
-    pipes: Pipes,
-    asked: Asked,
+    pipes: ReaderPipes,
+    asked: PendingRequest,
 }
 
 /// What the writer has been asked about a job and has not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Asked {
+enum PendingRequest {
     Nothing,
     Flush,
-    End,
+    WriterStream,
 }
 
 #[derive(Debug)]
-enum Unsent {
-    Begin(u64, Ends),
+enum WriterRequest {
+    Begin(u64, WriterStreams),
     Flush(u64),
-    End(u64),
+    WriterStream(u64),
 }
 
 impl Writer {
@@ -146,21 +146,21 @@ impl Writer {
     }
 
     /// What an attempt gives from now on is to be written.
-    pub fn begin(&mut self, attempt: &AttemptId, streams: Streams) {
+    pub fn begin(&mut self, attempt: &AttemptId, streams: AttemptStreams) {
         self.last_job += 1;
-        let job = Job {
+        let job = WriterJob {
             number: self.last_job,
             pipes: streams.pipes,
-            asked: Asked::Nothing,
+            asked: PendingRequest::Nothing,
         };
         self.unsent
-            .push_back(Unsent::Begin(job.number, streams.ends));
+            .push_back(WriterRequest::Begin(job.number, streams.ends));
         self.jobs.insert(attempt.clone(), job);
     }
 
     /// What an attempt that an earlier supervisor has begun gives is to be written.
     pub fn take_over(&mut self, attempt: &AttemptId) {
-        match Streams::reopen(&self.dir(attempt)) {
+        match AttemptStreams::reopen(&self.dir(attempt)) {
             Ok(Some(streams)) => self.begin(attempt, streams),
             // An earlier supervisor gave it the files themselves.
             Ok(None) => {}
@@ -170,22 +170,22 @@ impl Writer {
 
     /// The program of an attempt has ended: what it has given is to be written before that is told.
     pub fn flush(&mut self, attempt: &AttemptId) {
-        self.ask(attempt, Asked::Flush);
+        self.ask(attempt, PendingRequest::Flush);
     }
 
     /// Nothing of an attempt runs any more, so all that it will ever give is in its pipes.
     pub fn end(&mut self, attempt: &AttemptId) {
-        self.ask(attempt, Asked::End);
+        self.ask(attempt, PendingRequest::WriterStream);
     }
 
-    fn ask(&mut self, attempt: &AttemptId, asked: Asked) {
+    fn ask(&mut self, attempt: &AttemptId, asked: PendingRequest) {
         let Some(job) = self.jobs.get_mut(attempt).filter(|job| job.asked < asked) else {
             return;
         };
         job.asked = asked;
         self.unsent.push_back(match asked {
-            Asked::End => Unsent::End(job.number),
-            Asked::Flush | Asked::Nothing => Unsent::Flush(job.number),
+            PendingRequest::WriterStream => WriterRequest::WriterStream(job.number),
+            PendingRequest::Flush | PendingRequest::Nothing => WriterRequest::Flush(job.number),
         });
         self.answer_by
             .get_or_insert(clock::after(clock::boot_now(), ANSWER_LIMIT));
@@ -194,7 +194,7 @@ impl Writer {
     /// Whether all that an attempt had given when its program ended is written, or it never had anybody who would.
     pub fn is_flushed(&self, attempt: &AttemptId) -> bool {
         let job = self.jobs.get(attempt);
-        job.is_none_or(|job| job.asked == Asked::Nothing)
+        job.is_none_or(|job| job.asked == PendingRequest::Nothing)
     }
 
     /// Whether all that an attempt has given is written, or it never had anybody who would.
@@ -253,14 +253,17 @@ impl Writer {
         let attempt = attempt.clone();
         log_trouble(&attempt, said);
         let is_done = matches!(said.kind, WRITTEN | LOST);
-        if said.kind == FLUSHED && job.asked == Asked::Flush {
-            job.asked = Asked::Nothing;
+        if said.kind == FLUSHED && job.asked == PendingRequest::Flush {
+            job.asked = PendingRequest::Nothing;
         }
         if is_done {
             self.jobs.remove(&attempt);
         }
         if is_done || said.kind == FLUSHED {
-            let waits = self.jobs.values().any(|job| job.asked > Asked::Nothing);
+            let waits = self
+                .jobs
+                .values()
+                .any(|job| job.asked > PendingRequest::Nothing);
             self.answer_by = waits.then(|| clock::after(clock::boot_now(), ANSWER_LIMIT));
         }
         is_done.then_some(attempt)
@@ -293,14 +296,14 @@ impl Writer {
     }
 
     fn try_to_start(&mut self, now: BootMillis) {
-        self.start_at = clock::after(now, START_AGAIN);
+        self.start_at = clock::after(now, RESTART_INTERVAL);
         match self.start() {
             Ok(child) => self.child = Some(child),
             Err(e) => error!("the output of steps is not written now, trying again: {e}"),
         }
     }
 
-    fn start(&self) -> io::Result<Child> {
+    fn start(&self) -> io::Result<WriterProcess> {
         let lock = open_in_place(&self.lock)?;
         end_holder(&lock)?;
         let (link, theirs) = socketpair(
@@ -316,7 +319,7 @@ impl Writer {
             }
         })?;
         info!(pid, "a process writes the output of steps");
-        Ok(Child { pid, link })
+        Ok(WriterProcess { pid, link })
     }
 
     /// In the child: lets go of what is the supervisor's, gives up every right that writing does not need, and takes the
@@ -362,7 +365,7 @@ impl Writer {
             "the process that writes the output of steps has died: another takes its place"
         );
         for (attempt, job) in std::mem::take(&mut self.jobs) {
-            match Streams::of_pipes(job.pipes, &self.dir(&attempt)) {
+            match AttemptStreams::of_pipes(job.pipes, &self.dir(&attempt)) {
                 Ok(streams) => {
                     self.begin(&attempt, streams);
                     self.ask(&attempt, job.asked);
@@ -403,10 +406,10 @@ fn log_unwritten(attempt: &AttemptId, e: &io::Error) {
     error!(step = %attempt.step, attempt = attempt.number, "its output is not written any more: {e}");
 }
 
-impl Unsent {
+impl WriterRequest {
     fn send(&self, link: &OwnedFd, max_bytes: u64) -> nix::Result<()> {
         let (message, fds) = match self {
-            Unsent::Begin(job, ends) => {
+            WriterRequest::Begin(job, ends) => {
                 let value = max_bytes;
                 let begin = WriterMessage {
                     value,
@@ -414,8 +417,8 @@ impl Unsent {
                 };
                 (begin, ends.fds())
             }
-            Unsent::Flush(job) => (WriterMessage::new(FLUSH, *job), Vec::new()),
-            Unsent::End(job) => (WriterMessage::new(END, *job), Vec::new()),
+            WriterRequest::Flush(job) => (WriterMessage::new(FLUSH, *job), Vec::new()),
+            WriterRequest::WriterStream(job) => (WriterMessage::new(END, *job), Vec::new()),
         };
         let bytes = message.to_bytes();
         let passed = [ControlMessage::ScmRights(&fds)];

@@ -11,19 +11,19 @@ use nix::errno::Errno;
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, setsid};
-use sluice_cgroups::entrance::Entrance;
+use sluice_cgroups::group_entry::GroupEntry;
 use sluice_common::limit::MAX_SENTENCE_BYTES;
 use sluice_common::supervisor_config::StepRules;
 use sluice_common::template::launch::ProcessLimit;
 
-use super::around::{self, Hook};
+use super::step_hooks::{self, StepHook};
 use super::{confine, lookup};
-use crate::hooks::run::Run;
+use crate::hooks::run::HookCommand;
 use crate::identity::Identity;
 use crate::{oom, sys};
 
 /// What is to be run.
-pub(super) struct Program {
+pub(super) struct StepProgram {
     /// Program and arguments; not empty.
     pub(super) argv: Vec<CString>,
     /// `NAME=value` lines.
@@ -33,8 +33,8 @@ pub(super) struct Program {
 }
 
 /// What the child is born with.
-pub(super) struct Child<'a> {
-    pub(super) entrance: &'a Entrance,
+pub(super) struct StepChild<'a> {
+    pub(super) group_entry: &'a GroupEntry,
     pub(super) stdin: &'a File,
     pub(super) stdout: &'a File,
     pub(super) stderr: &'a File,
@@ -43,7 +43,7 @@ pub(super) struct Child<'a> {
     pub(super) open_files: (rlim_t, rlim_t),
     /// Made when the gate has opened: the sign by which the next supervisor tells a child that was about to become the
     /// program from one that never will.
-    pub(super) begun: &'a Path,
+    pub(super) started_marker: &'a Path,
     /// Who it becomes before it touches anything of the step's own.
     pub(super) identity: &'a Identity,
     /// What it may do.
@@ -51,26 +51,26 @@ pub(super) struct Child<'a> {
     pub(super) workdir: &'a Path,
     /// Whether that is the attempt's own, made for it.
     pub(super) own_workdir: bool,
-    pub(super) program: &'a Program,
+    pub(super) program: &'a StepProgram,
     /// Limits of each of its processes that its templates say.
     pub(super) limits: &'a [(Resource, &'a ProcessLimit)],
     /// What runs before it, as the step's user.
-    pub(super) before: &'a [Hook<'a>],
+    pub(super) before: &'a [StepHook<'a>],
     /// What runs before it becomes the step's user and enters the step's groups.
-    pub(super) prolog: Option<&'a Run<'a>>,
+    pub(super) prolog: Option<&'a HookCommand<'a>>,
 }
 
 /// The first byte of a report: the host lacks what every process needs.
-pub(super) const HOST_S_FAULT: u8 = b'h';
+pub(super) const HOST_FAILED: u8 = b'h';
 /// The first byte of a report: the prolog failed.
-pub(super) const PROLOG_S_FAULT: u8 = b'p';
+pub(super) const PROLOG_FAILED: u8 = b'p';
 /// The first byte of a report: the step asks for what is not there.
-pub(super) const STEP_S_FAULT: u8 = b's';
+pub(super) const STEP_FAILED: u8 = b's';
 
-impl Child<'_> {
+impl StepChild<'_> {
     /// Becomes the program, or says why not. Comes back only to exit.
-    pub(super) fn run(&self, was_born_inside: bool) {
-        let enter = || self.entrance.enter(was_born_inside);
+    pub(super) fn run(&self, was_cloned_inside: bool) {
+        let enter = || self.group_entry.enter(was_cloned_inside);
         // Without a prolog nothing of it runs outside of its groups, not even what waits.
         let entered = self.prolog.map_or_else(enter, |_| Ok(()));
         let prepared = entered.and_then(|()| self.prepare());
@@ -79,34 +79,35 @@ impl Child<'_> {
         if !matches!(gate.read(&mut [0]), Ok(1)) {
             return;
         }
-        let by_host = |sentence| (HOST_S_FAULT, sentence);
-        let begun = prepared.and_then(|()| self.begin()).map_err(by_host);
-        let prepared = begun.and_then(|()| self.run_prolog().map_err(|why| (PROLOG_S_FAULT, why)));
+        let by_host = |sentence| (HOST_FAILED, sentence);
+        let started_marker = prepared.and_then(|()| self.begin()).map_err(by_host);
+        let prepared =
+            started_marker.and_then(|()| self.run_prolog().map_err(|why| (PROLOG_FAILED, why)));
         let enter = || self.prolog.map_or(Ok(()), |_| enter());
         let confined = || {
             enter()
                 .and_then(|()| confine::become_user(self.identity, self.rules))
                 .and_then(|()| self.enter_own_workdir())
-                .and_then(|()| around::lower(self.limits))
+                .and_then(|()| step_hooks::lower(self.limits))
                 .map_err(by_host)
         };
         let program = || {
             self.enter_workdir()
-                .and_then(|()| around::run(self.before))
+                .and_then(|()| step_hooks::run(self.before))
                 .and_then(|()| self.program.start())
-                .map_err(|sentence| (STEP_S_FAULT, sentence))
+                .map_err(|sentence| (STEP_FAILED, sentence))
         };
         let started = prepared.and_then(|()| confined()).and_then(|()| program());
         let Err((fault, sentence)) = started else {
             return;
         };
-        tell(self.report, fault, &sentence);
+        report_failure(self.report, fault, &sentence);
     }
 
     fn prepare(&self) -> Result<(), String> {
         let keep = [self.gate.as_raw_fd(), self.report.as_raw_fd()];
         let streams = [self.stdin, self.stdout, self.stderr].map(AsFd::as_fd);
-        let_go(streams, &keep, self.open_files)
+        detach(streams, &keep, self.open_files)
     }
 
     /// A step that is stopped meanwhile ends when its prolog has: that gets the signal too, and what it leaves half done
@@ -119,15 +120,19 @@ impl Child<'_> {
         stop.add(Signal::SIGTERM);
         let failed = |e: Errno| format!("its signals could not be held: {}", e.desc());
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&stop), None).map_err(failed)?;
-        let ended = prolog.to_end();
+        let ended = prolog.run_to_end();
         sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&stop), None).map_err(failed)?;
         ended
     }
 
     fn begin(&self) -> Result<(), String> {
-        let made = File::create(self.begun);
-        made.map(drop)
-            .map_err(|e| format!("the host could not make {}: {e}", self.begun.display()))
+        let made = File::create(self.started_marker);
+        made.map(drop).map_err(|e| {
+            format!(
+                "the host could not make {}: {e}",
+                self.started_marker.display()
+            )
+        })
     }
 
     /// That a step's user cannot get to what was made for it is no fault of the step's.
@@ -147,7 +152,7 @@ impl Child<'_> {
     }
 }
 
-impl Program {
+impl StepProgram {
     /// Puts it in the place of this process. Comes back only where that cannot be.
     pub(super) fn start(&self) -> Result<(), String> {
         let Self { argv, envp, path } = self;
@@ -165,7 +170,7 @@ impl Program {
 }
 
 /// Says by a report why a child does not become what it was made for.
-pub(super) fn tell(mut report: &PipeWriter, fault: u8, sentence: &str) {
+pub(super) fn report_failure(mut report: &PipeWriter, fault: u8, sentence: &str) {
     let mut told = vec![fault];
     told.extend(lookup::cut(sentence, MAX_SENTENCE_BYTES).as_bytes());
     // Where the supervisor has died meanwhile, nobody is left to tell.
@@ -174,7 +179,7 @@ pub(super) fn tell(mut report: &PipeWriter, fault: u8, sentence: &str) {
 
 /// Lets go of everything that is the supervisor's, first of all its sockets and the gate's other end: this process may
 /// hang for long, and must not seem to be the supervisor meanwhile.
-pub(super) fn let_go(
+pub(super) fn detach(
     [stdin, stdout, stderr]: [BorrowedFd<'_>; 3],
     keep: &[RawFd],
     (soft, hard): (rlim_t, rlim_t),

@@ -9,7 +9,7 @@ use std::path::Path;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, Uid, chdir, getpid, getppid};
-use sluice_cgroups::entrance::Entrance;
+use sluice_cgroups::group_entry::GroupEntry;
 use sluice_common::helper::{
     CHECKPOINT, CheckpointAction, CheckpointResult, LIBRARY, LOCK_TIMEOUT, TOOL,
 };
@@ -17,7 +17,7 @@ use sluice_common::helper::{
 use super::{SpawnError, Spawner, child, confine, host, kill_child, nonblocking, pipe};
 use crate::config::Cuda;
 use crate::helper_program::HelperProgram;
-use crate::identity::{Behalf, Identity};
+use crate::identity::{Identity, StepOwner};
 
 /// Where it finds the tool that the config does not name.
 const PATH: &CStr = c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -43,15 +43,15 @@ pub struct HelperTask<'a> {
 pub struct Helper {
     /// Its number.
     pub pid: u32,
-    words: PipeReader,
+    helper_output: PipeReader,
 }
 
 impl Helper {
     /// What it has said of each process, once it has ended.
     pub fn lines(&self) -> Option<Vec<CheckpointResult>> {
         let mut text = String::new();
-        let mut words = (&self.words).take(MAX_WORDS_BYTES);
-        words.read_to_string(&mut text).ok()?;
+        let mut helper_output = (&self.helper_output).take(MAX_WORDS_BYTES);
+        helper_output.read_to_string(&mut text).ok()?;
         lines_in(&text)
     }
 
@@ -74,27 +74,27 @@ impl Spawner {
     /// Where nobody may, or the host has no room.
     pub fn send_helper(
         &self,
-        behalf: &Behalf,
+        step_owner: &StepOwner,
         own: Option<Uid>,
-        entrance: &Entrance,
+        group_entry: &GroupEntry,
         task: &HelperTask<'_>,
     ) -> Result<Helper, SpawnError> {
-        let (words, to_words) = pipe()?;
-        nonblocking(&words)?;
-        let child = Child {
+        let (helper_output, to_words) = pipe()?;
+        nonblocking(&helper_output)?;
+        let child = HelperChild {
             spawner: self,
-            identity: &*self.identity(behalf, own, Path::new("/"))?,
-            entrance,
+            identity: &*self.identity(step_owner, own, Path::new("/"))?,
+            group_entry,
             program: &self.helper_program,
             argv: &arguments(task)?,
-            words: &to_words,
+            helper_output: &to_words,
             parent: getpid(),
         };
         let pid = host(
             || "make a process".to_owned(),
-            super::fork_with(entrance, |inside| child.run(inside)),
+            super::fork_with(group_entry, |inside| child.run(inside)),
         )?;
-        Ok(Helper { pid, words })
+        Ok(Helper { pid, helper_output })
     }
 }
 
@@ -118,22 +118,22 @@ fn arguments(task: &HelperTask<'_>) -> Result<Vec<CString>, SpawnError> {
     })
 }
 
-struct Child<'a> {
+struct HelperChild<'a> {
     spawner: &'a Spawner,
     identity: &'a Identity,
-    entrance: &'a Entrance,
+    group_entry: &'a GroupEntry,
     program: &'a HelperProgram,
     argv: &'a [CString],
-    words: &'a PipeWriter,
+    helper_output: &'a PipeWriter,
     parent: Pid,
 }
 
-impl Child<'_> {
+impl HelperChild<'_> {
     /// Becomes the program. What goes wrong is seen by its saying nothing.
-    fn run(&self, was_born_inside: bool) {
+    fn run(&self, was_cloned_inside: bool) {
         let ready = self
-            .entrance
-            .enter(was_born_inside)
+            .group_entry
+            .enter(was_cloned_inside)
             .and_then(|()| self.prepare())
             .and_then(|()| confine::become_user(self.identity, &self.spawner.identities.rules));
         // A change of user takes the signal away, so it is asked for last; and the parent may have died before.
@@ -145,8 +145,8 @@ impl Child<'_> {
     fn prepare(&self) -> Result<(), String> {
         let null = self.spawner.null.as_fd();
         let keep = [self.program.as_raw_fd()];
-        let streams = [null, self.words.as_fd(), null];
-        child::let_go(streams, &keep, self.spawner.open_files)?;
+        let streams = [null, self.helper_output.as_fd(), null];
+        child::detach(streams, &keep, self.spawner.open_files)?;
         chdir("/").map_err(|e| e.desc().to_owned())
     }
 }

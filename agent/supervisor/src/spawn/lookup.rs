@@ -39,8 +39,8 @@ pub(super) enum LookupError {
 }
 
 /// What lies at a path.
-enum Candidate {
-    Program,
+enum PathLookup {
+    StepProgram,
     Directory,
     NotExecutable,
     Nothing(Errno),
@@ -64,11 +64,11 @@ fn at_path(text: &str) -> Result<PathBuf, LookupError> {
     let name = shown(text, SHOWN_NAME_BYTES);
     let at = String::new();
     match look_at(&path) {
-        Candidate::Program => Ok(path),
-        Candidate::Directory => Err(LookupError::Directory { name, at }),
-        Candidate::NotExecutable => Err(LookupError::NotExecutable { name, at }),
-        Candidate::Nothing(Errno::ENOENT) => Err(LookupError::Missing { name }),
-        Candidate::Nothing(e) => Err(LookupError::Unreachable {
+        PathLookup::StepProgram => Ok(path),
+        PathLookup::Directory => Err(LookupError::Directory { name, at }),
+        PathLookup::NotExecutable => Err(LookupError::NotExecutable { name, at }),
+        PathLookup::Nothing(Errno::ENOENT) => Err(LookupError::Missing { name }),
+        PathLookup::Nothing(e) => Err(LookupError::Unreachable {
             name,
             why: e.desc(),
         }),
@@ -89,12 +89,12 @@ fn in_path(text: &str, path: Option<&str>) -> Result<PathBuf, LookupError> {
         );
         let name = name.clone();
         match look_at(&file) {
-            Candidate::Program => return Ok(file),
-            Candidate::NotExecutable => near_miss = Some(LookupError::NotExecutable { name, at }),
-            Candidate::Directory => {
+            PathLookup::StepProgram => return Ok(file),
+            PathLookup::NotExecutable => near_miss = Some(LookupError::NotExecutable { name, at }),
+            PathLookup::Directory => {
                 near_miss.get_or_insert(LookupError::Directory { name, at });
             }
-            Candidate::Nothing(_) => {}
+            PathLookup::Nothing(_) => {}
         }
     }
     Err(near_miss.unwrap_or_else(|| LookupError::NotInPath {
@@ -103,12 +103,12 @@ fn in_path(text: &str, path: Option<&str>) -> Result<PathBuf, LookupError> {
     }))
 }
 
-fn look_at(path: &Path) -> Candidate {
+fn look_at(path: &Path) -> PathLookup {
     match nix::sys::stat::stat(path) {
-        Err(e) => Candidate::Nothing(e),
-        Ok(found) if found.st_mode & libc::S_IFMT == libc::S_IFDIR => Candidate::Directory,
-        Ok(_) if may_execute(path) => Candidate::Program,
-        Ok(_) => Candidate::NotExecutable,
+        Err(e) => PathLookup::Nothing(e),
+        Ok(found) if found.st_mode & libc::S_IFMT == libc::S_IFDIR => PathLookup::Directory,
+        Ok(_) if may_execute(path) => PathLookup::StepProgram,
+        Ok(_) => PathLookup::NotExecutable,
     }
 }
 

@@ -23,7 +23,7 @@ const MAX_LINKED: usize = 1_000_000;
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct DiskUsage {
     /// Blocks of all files and directories, in bytes.
     pub bytes: u64,
     /// How many files and directories.
@@ -34,24 +34,24 @@ pub struct Count {
 
 /// Counts one attempt's files.
 #[derive(Debug)]
-pub struct Counter {
-    count: Count,
+pub struct DiskUsageCounter {
+    count: DiskUsage,
     linked: HashSet<(u64, u64)>,
     until: Instant,
 }
 
-impl Counter {
+impl DiskUsageCounter {
     /// One that stops at `until`, with what it has counted by then.
     pub fn until(until: Instant) -> Self {
         Self {
-            count: Count::default(),
+            count: DiskUsage::default(),
             linked: HashSet::new(),
             until,
         }
     }
 
     /// What was counted.
-    pub fn count(&self) -> Count {
+    pub fn count(&self) -> DiskUsage {
         self.count
     }
 
@@ -64,7 +64,7 @@ impl Counter {
         let found = fstat(top.as_fd())?;
         self.add(&found);
         let device = found.st_dev;
-        let mut open = vec![Level::new(top)?];
+        let mut open = vec![DirectoryReader::new(top)?];
         while let Some(level) = open.last_mut() {
             if Instant::now() > self.until {
                 return Ok(());
@@ -81,7 +81,7 @@ impl Counter {
             }
             if let Some(dir) = self.add_entry(level, &name, device) {
                 match open.len() < MAX_DEPTH {
-                    true => open.extend(Level::new(dir)),
+                    true => open.extend(DirectoryReader::new(dir)),
                     false => self.count.too_deep = true,
                 }
             }
@@ -90,7 +90,7 @@ impl Counter {
     }
 
     /// Counts what a directory holds under a name; the directory that it is, where it is one.
-    fn add_entry(&mut self, level: &Level, name: &CStr, device: u64) -> Option<Dir> {
+    fn add_entry(&mut self, level: &DirectoryReader, name: &CStr, device: u64) -> Option<Dir> {
         let found = fstatat(&level.dir, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
         if found.st_dev != device {
             return None;
@@ -121,7 +121,7 @@ impl Counter {
 
     /// Counts the files on `device` that a process holds open or mapped and that have no name any more: they take their
     /// room until it lets go of them.
-    pub fn add_nameless(&mut self, pid: u32, device: u64) {
+    pub fn add_unlinked(&mut self, pid: u32, device: u64) {
         for kind in ["fd", "map_files"] {
             for entry in fs::read_dir(format!("/proc/{pid}/{kind}"))
                 .into_iter()
@@ -148,12 +148,12 @@ impl Counter {
 
 /// A directory that is being read.
 #[derive(Debug)]
-struct Level {
+struct DirectoryReader {
     dir: OwnedFd,
     entries: OwningIter,
 }
 
-impl Level {
+impl DirectoryReader {
     fn new(dir: Dir) -> io::Result<Self> {
         Ok(Self {
             dir: dir.as_fd().try_clone_to_owned()?,
@@ -175,8 +175,8 @@ mod tests {
 
     use nix::fcntl::{FallocateFlags, fallocate};
 
-    fn count(top: &Path) -> Count {
-        let mut counter = Counter::until(Instant::now() + Duration::from_secs(60));
+    fn count(top: &Path) -> DiskUsage {
+        let mut counter = DiskUsageCounter::until(Instant::now() + Duration::from_secs(60));
         counter.add_tree(top).unwrap();
         counter.count()
     }
@@ -246,8 +246,8 @@ mod tests {
         fs::remove_file(&path).unwrap();
         let device = fs::metadata(dir.path()).unwrap().dev();
         let nameless = || {
-            let mut counter = Counter::until(Instant::now() + Duration::from_secs(60));
-            counter.add_nameless(std::process::id(), device);
+            let mut counter = DiskUsageCounter::until(Instant::now() + Duration::from_secs(60));
+            counter.add_unlinked(std::process::id(), device);
             counter.count().bytes
         };
         assert!(nameless() >= 4 << 20);

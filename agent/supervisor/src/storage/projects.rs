@@ -19,7 +19,7 @@ use sluice_common::attempt_dir::{OWN_WORKDIR, STEP_DIR};
 use tracing::{info, warn};
 
 use crate::clock;
-use crate::sys::project::{self, Amount};
+use crate::sys::project::{self, ProjectAmount};
 
 /// The projects that attempts are given. Docker, Kubernetes and people count theirs up from small numbers. There are many,
 /// because a file that a step has moved elsewhere keeps its project from others for as long as it lies there.
@@ -34,7 +34,7 @@ const MAX_SHARED: u32 = 8;
 
 /// How far limits lie above what was granted: more than file systems set aside for one write (XFS: 4 MiB), which they
 /// refuse as a whole where less is left.
-const SPARE: Amount = Amount {
+const SPARE: ProjectAmount = ProjectAmount {
     bytes: 8 << 20,
     files: 64,
 };
@@ -44,16 +44,16 @@ const NAMED: [(&str, usize); 2] = [("/etc/projid", 1), ("/etc/projects", 0)];
 
 /// Gives attempts projects, on a file system that keeps them to their limits.
 #[derive(Debug)]
-pub(super) struct Projects {
+pub(super) struct ProjectQuotas {
     attempts_dir: PathBuf,
     dir: File,
     named: BTreeSet<u32>,
     /// Which is tried next, counted from the first: in turn, so that one comes again late.
     next: u32,
-    trouble_told: bool,
+    trouble_logged: bool,
 }
 
-impl Projects {
+impl ProjectQuotas {
     /// For the attempts below `attempts_dir`, if their file system can do it. The log says whether.
     pub(super) fn open(attempts_dir: &Path) -> Option<Self> {
         match Self::found(attempts_dir) {
@@ -100,25 +100,25 @@ impl Projects {
             named: named.collect(),
             // Not where the supervisor before it began, whose were used last.
             next: u32::try_from(clock::boot_now().0 % u64::from(COUNT)).unwrap_or(0),
-            trouble_told: false,
+            trouble_logged: false,
         })
     }
 
     /// Makes the directories of an attempt that it may write to a project, with limits that are a little above what it may
     /// take. None where that fails, which the log says: then it is kept to its grant by counting.
     pub(super) fn hold(&mut self, attempt: &str, bytes: u64, files: Option<u64>) -> Option<u32> {
-        let limit = Amount {
+        let limit = ProjectAmount {
             bytes: bytes.saturating_add(SPARE.bytes),
             // Where nobody knows how many there can be, no limit.
             files: files.map_or(0, |files| files.saturating_add(SPARE.files)),
         };
         match self.try_hold(attempt, limit) {
             Ok(project) => {
-                self.trouble_told = false;
+                self.trouble_logged = false;
                 Some(project)
             }
             Err(e) => {
-                if !std::mem::replace(&mut self.trouble_told, true) {
+                if !std::mem::replace(&mut self.trouble_logged, true) {
                     warn!("an attempt is kept to its storage by counting alone: {e}");
                 }
                 None
@@ -126,7 +126,7 @@ impl Projects {
         }
     }
 
-    fn try_hold(&mut self, attempt: &str, limit: Amount) -> io::Result<u32> {
+    fn try_hold(&mut self, attempt: &str, limit: ProjectAmount) -> io::Result<u32> {
         let dirs = own_dirs(&self.attempts_dir.join(attempt))?;
         for _ in 0..MAX_SHARED {
             let id = self.next_free()?;
@@ -159,13 +159,13 @@ impl Projects {
     }
 
     /// What the files of a project take.
-    pub(super) fn used(&self, id: u32) -> io::Result<Amount> {
+    pub(super) fn used(&self, id: u32) -> io::Result<ProjectAmount> {
         project::used(self.dir.as_fd(), id)
     }
 
     /// Nothing of an attempt is left that could write: its project has no limit from now on.
     pub(super) fn release(&self, id: u32) {
-        if let Err(e) = project::set_limit(self.dir.as_fd(), id, Amount::default()) {
+        if let Err(e) = project::set_limit(self.dir.as_fd(), id, ProjectAmount::default()) {
             warn!(
                 project = id,
                 "the limit of a project that has ended stays: {e}"
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_file_system_without_quotas_is_told_by_its_place() {
-        let why = Projects::found(Path::new("/proc")).unwrap_err();
+        let why = ProjectQuotas::found(Path::new("/proc")).unwrap_err();
         assert!(
             why.contains("project quotas") && why.contains("/proc"),
             "{why}"

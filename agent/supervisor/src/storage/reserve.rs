@@ -8,37 +8,37 @@ use sluice_common::id::AttemptId;
 use sluice_common::supervision::{BootMillis, StorageBound, StorageExceeded};
 use tracing::{info, warn};
 
-use super::count::Count;
+use super::count::DiskUsage;
 use super::exceeded;
 
 /// Kept free by default: so much, or so small a part of the file system, whichever is less.
-const KEPT_BYTES: u64 = 1 << 30;
-const KEPT_FILES: u64 = 10_000;
-const KEPT_PART: u64 = 20;
+const RESERVED_BYTES: u64 = 1 << 30;
+const RESERVED_FILES: u64 = 10_000;
+const RESERVED_FRACTION: u64 = 20;
 
 /// Files that come with every grant, however small: what a program and its packages are made of.
-const FEWEST_FILES: u64 = 50_000;
+const MIN_GRANTED_FILES: u64 = 50_000;
 
 /// Watches how much is free.
 #[derive(Debug)]
 pub(super) struct Reserve {
     dir: PathBuf,
     min_free: Option<u64>,
-    short: Option<Short>,
+    short: Option<Shortage>,
 }
 
 /// The disk has less free than is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Short {
+pub struct Shortage {
     /// For people, as it was when it began.
     pub why: String,
     pub(super) since: BootMillis,
-    missing: Free,
+    missing: FreeSpace,
 }
 
 /// What a file system has, or lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Free {
+pub(super) struct FreeSpace {
     pub(super) bytes: u64,
     pub(super) files: u64,
 }
@@ -53,7 +53,7 @@ impl Reserve {
         }
     }
 
-    pub(super) fn short(&self) -> Option<&Short> {
+    pub(super) fn short(&self) -> Option<&Shortage> {
         self.short.as_ref()
     }
 
@@ -62,47 +62,47 @@ impl Reserve {
     pub(super) fn files_for(&self, granted: u64) -> Option<u64> {
         let disk = statvfs(&self.dir).ok().filter(|disk| disk.files() > 0)?;
         let bytes = disk.blocks().saturating_mul(disk.fragment_size());
-        Some(part(granted, bytes, disk.files()).max(FEWEST_FILES))
+        Some(part(granted, bytes, disk.files()).max(MIN_GRANTED_FILES))
     }
 
     /// Looks at what the disk has left.
-    pub(super) fn look(&mut self, now: BootMillis) {
+    pub(super) fn check(&mut self, now: BootMillis) {
         let Ok(disk) = statvfs(&self.dir) else {
             return;
         };
         let bytes = |blocks: u64| blocks.saturating_mul(disk.fragment_size());
-        let kept = Free {
+        let kept = FreeSpace {
             bytes: self
                 .min_free
-                .unwrap_or_else(|| KEPT_BYTES.min(bytes(disk.blocks()) / KEPT_PART)),
+                .unwrap_or_else(|| RESERVED_BYTES.min(bytes(disk.blocks()) / RESERVED_FRACTION)),
             // Some file systems make room for files as they need it, and name no number.
             files: match self.min_free {
                 Some(0) => 0,
-                Some(_) | None => KEPT_FILES.min(disk.files() / KEPT_PART),
+                Some(_) | None => RESERVED_FILES.min(disk.files() / RESERVED_FRACTION),
             },
         };
-        let free = Free {
+        let free = FreeSpace {
             bytes: bytes(disk.blocks_available()),
             files: disk.files_available(),
         };
         self.on_free(free, kept, now);
     }
 
-    pub(super) fn on_free(&mut self, free: Free, kept: Free, now: BootMillis) {
+    pub(super) fn on_free(&mut self, free: FreeSpace, kept: FreeSpace, now: BootMillis) {
         // Once short, a quarter more must come free, so that it does not come and go with every file.
         let wanted = match self.short {
             None => kept,
-            Some(_) => Free {
+            Some(_) => FreeSpace {
                 bytes: kept.bytes.saturating_add(kept.bytes / 4),
                 files: kept.files.saturating_add(kept.files / 4),
             },
         };
-        let missing = Free {
+        let missing = FreeSpace {
             bytes: wanted.bytes.saturating_sub(free.bytes),
             files: wanted.files.saturating_sub(free.files),
         };
         match &mut self.short {
-            _ if missing == Free::default() => {
+            _ if missing == FreeSpace::default() => {
                 if self.short.take().is_some() {
                     info!("the disk of attempts has room again");
                 }
@@ -112,7 +112,7 @@ impl Reserve {
                 let why = self.told(free, kept);
                 warn!("{why}");
                 let since = now;
-                self.short = Some(Short {
+                self.short = Some(Shortage {
                     why,
                     since,
                     missing,
@@ -121,7 +121,7 @@ impl Reserve {
         }
     }
 
-    fn told(&self, free: Free, kept: Free) -> String {
+    fn told(&self, free: FreeSpace, kept: FreeSpace) -> String {
         let dir = self.dir.display();
         match free.bytes < kept.bytes {
             true => format!(
@@ -139,11 +139,11 @@ impl Reserve {
     }
 }
 
-impl Short {
+impl Shortage {
     /// The largest of what was counted since it began, as many as cure it; none if all of them would not.
     pub(super) fn cured_by(
         &self,
-        counted: Vec<(AttemptId, Count)>,
+        counted: Vec<(AttemptId, DiskUsage)>,
     ) -> Vec<(AttemptId, StorageExceeded)> {
         enough(counted, self.missing)
     }
@@ -151,8 +151,8 @@ impl Short {
 
 /// The largest of what was counted until nothing is missing any more; none where all of them are not enough.
 fn enough(
-    mut counted: Vec<(AttemptId, Count)>,
-    missing: Free,
+    mut counted: Vec<(AttemptId, DiskUsage)>,
+    missing: FreeSpace,
 ) -> Vec<(AttemptId, StorageExceeded)> {
     counted.sort_by_key(|(_, count)| match missing.bytes {
         0 => std::cmp::Reverse(count.files),
@@ -161,7 +161,7 @@ fn enough(
     let mut left = missing;
     let mut chosen = Vec::new();
     for (id, count) in counted {
-        if left == Free::default() {
+        if left == FreeSpace::default() {
             break;
         }
         left.bytes = left.bytes.saturating_sub(count.bytes);
@@ -173,13 +173,13 @@ fn enough(
         };
         // What could not be counted may be all that is missing.
         left = if count.too_deep {
-            Free::default()
+            FreeSpace::default()
         } else {
             left
         };
         chosen.push((id, exceeded(count, bound)));
     }
-    if left == Free::default() {
+    if left == FreeSpace::default() {
         chosen
     } else {
         Vec::new()
@@ -200,8 +200,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn count(bytes: u64, files: u64) -> Count {
-        Count {
+    fn count(bytes: u64, files: u64) -> DiskUsage {
+        DiskUsage {
             bytes,
             files,
             too_deep: false,
@@ -210,7 +210,7 @@ mod tests {
 
     fn chosen(counted: &[(&str, u64, u64)], bytes: u64, files: u64) -> Vec<String> {
         let counted = counted.iter().map(|(name, b, f)| (id(name), count(*b, *f)));
-        let chosen = enough(counted.collect(), Free { bytes, files });
+        let chosen = enough(counted.collect(), FreeSpace { bytes, files });
         chosen.into_iter().map(|(id, _)| id.to_string()).collect()
     }
 
@@ -234,12 +234,12 @@ mod tests {
     #[test]
     fn a_shortage_begins_below_what_is_kept_and_ends_a_quarter_above_it() {
         let mut reserve = Reserve::new("/nowhere".into(), None);
-        let kept = Free {
+        let kept = FreeSpace {
             bytes: 1000,
             files: 100,
         };
         let mut is_short = |bytes, files| {
-            reserve.on_free(Free { bytes, files }, kept, BootMillis(1));
+            reserve.on_free(FreeSpace { bytes, files }, kept, BootMillis(1));
             reserve.short().is_some()
         };
         for (bytes, files, expected) in [

@@ -31,7 +31,7 @@ const INHERIT: u32 = 0x200;
 /// What the two calls for attributes take: `struct fsxattr`.
 #[repr(C)]
 #[derive(Default)]
-struct Attributes {
+struct FileAttributes {
     flags: u32,
     extent_size: u32,
     extents: u32,
@@ -42,7 +42,7 @@ struct Attributes {
 
 /// The beginning of `struct fs_quota_statv` in its first version, and room for the rest of it.
 #[repr(C)]
-struct State {
+struct QuotaState {
     version: i8,
     padding: u8,
     flags: u16,
@@ -51,7 +51,7 @@ struct State {
 
 /// What the files of a project take, or may take. As a limit 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Amount {
+pub struct ProjectAmount {
     /// Space, in bytes.
     pub bytes: u64,
     /// Files and directories.
@@ -63,7 +63,7 @@ pub struct Amount {
 /// # Errors
 /// `ENOSYS` where the file system has no quotas or the kernel is older than 5.14.
 pub fn is_kept(dir: BorrowedFd<'_>) -> io::Result<bool> {
-    let mut state = State {
+    let mut state = QuotaState {
         version: 1,
         padding: 0,
         flags: 0,
@@ -78,15 +78,15 @@ pub fn is_kept(dir: BorrowedFd<'_>) -> io::Result<bool> {
 ///
 /// # Errors
 /// Where the kernel does not tell.
-pub fn used(dir: BorrowedFd<'_>, project: u32) -> io::Result<Amount> {
+pub fn used(dir: BorrowedFd<'_>, project: u32) -> io::Result<ProjectAmount> {
     let mut quota = no_quota();
     match quotactl(dir, GET_QUOTA, project, &mut quota) {
-        Ok(()) => Ok(Amount {
+        Ok(()) => Ok(ProjectAmount {
             bytes: quota.dqb_curspace,
             files: quota.dqb_curinodes,
         }),
         // XFS has no entry of a project that never had a file.
-        Err(Errno::ENOENT) => Ok(Amount::default()),
+        Err(Errno::ENOENT) => Ok(ProjectAmount::default()),
         Err(e) => Err(e.into()),
     }
 }
@@ -95,7 +95,7 @@ pub fn used(dir: BorrowedFd<'_>, project: u32) -> io::Result<Amount> {
 ///
 /// # Errors
 /// Where the kernel refuses it.
-pub fn set_limit(dir: BorrowedFd<'_>, project: u32, most: Amount) -> io::Result<()> {
+pub fn set_limit(dir: BorrowedFd<'_>, project: u32, most: ProjectAmount) -> io::Result<()> {
     let mut quota = libc::dqblk {
         dqb_bhardlimit: most.bytes.div_ceil(LIMIT_UNIT),
         dqb_ihardlimit: most.files,
@@ -166,8 +166,8 @@ pub fn give(dir: BorrowedFd<'_>, project: u32) -> io::Result<()> {
 }
 
 #[expect(unsafe_code, reason = "the call has no wrapper")]
-fn attributes(dir: BorrowedFd<'_>) -> nix::Result<Attributes> {
-    let mut found = Attributes::default();
+fn attributes(dir: BorrowedFd<'_>) -> nix::Result<FileAttributes> {
+    let mut found = FileAttributes::default();
     // SAFETY: the call writes one such structure, which is valid for it.
     let done = unsafe { libc::ioctl(dir.as_raw_fd(), GET_ATTRIBUTES, &raw mut found) };
     Errno::result(done).map(|_| found)

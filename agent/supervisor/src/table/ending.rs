@@ -1,16 +1,16 @@
 //! How the main process of an attempt has ended: by itself, for want of memory, by a start that failed, or by a keeper.
 
-use super::{AttemptId, Exit, Reported, Table, Usage, clock, info};
+use super::{AttemptId, Exit, StartStatus, Table, Usage, clock, info};
 
 impl Table {
     pub(super) fn on_main_ended(&mut self, id: &AttemptId, exit: Exit, usage: Usage) {
         let exit = self.cause_of(id, exit);
         let usage = self.groups.usage(id).or(usage);
-        let Some(attempt) = self.attempts.get_mut(id).filter(|a| a.is_led()) else {
+        let Some(attempt) = self.attempts.get_mut(id).filter(|a| a.main_is_running()) else {
             return;
         };
         let now = clock::wall_now();
-        if let Some(Reported::Failed(exit)) = attempt.report_mut().map(|report| report.read()) {
+        if let Some(StartStatus::Failed(exit)) = attempt.report_mut().map(|report| report.read()) {
             let exit = self.hooking.on_start_failed(&id.step, exit);
             if let Exit::StartFailed(why) | Exit::HostFailed(why) | Exit::PrologFailed(why) = &exit
             {
@@ -32,7 +32,7 @@ impl Table {
     /// it and succeeded all the same has succeeded. One that a keeper has killed has lost its lease.
     fn cause_of(&self, id: &AttemptId, seen: Exit) -> Exit {
         let killed = seen != Exit::Code(0);
-        if killed && self.spool.was_kept(id) {
+        if killed && self.spool.was_ended_by_keeper(id) {
             return Exit::LeaseExpired;
         }
         let held = self.attempts.get(id).map(|a| &a.storage);

@@ -3,12 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::groups::leftovers::StillRuns;
+use crate::atomic_file::FileError;
+use crate::groups::leftovers::StillRunningError;
 use crate::process::BootIdError;
 use crate::seal::SealError;
 use crate::spool::SpoolError;
 use crate::uids::UidError;
-use crate::whole_file::FileError;
 
 /// Why the supervisor could not take up its work.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ pub enum TableError {
     GroupName(#[from] FileError),
     /// What an earlier supervisor of this directory ran does not die.
     #[error("cannot say that this host runs nothing")]
-    Leftovers(#[from] StillRuns),
+    Leftovers(#[from] StillRunningError),
     /// Attempts could be given no user ids.
     #[error("cannot give attempts user ids of their own")]
     Uids(#[from] UidError),

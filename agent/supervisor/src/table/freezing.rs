@@ -49,7 +49,7 @@ impl Table {
     }
 
     pub(super) fn on_thaw(&mut self, id: &AttemptId, now: BootMillis) {
-        if self.thaws_later(id) {
+        if self.queue_thaw(id) {
             return;
         }
         let Some(attempt) = self.attempts.get_mut(id).filter(|a| !a.is_gone()) else {
@@ -67,7 +67,7 @@ impl Table {
         };
         attempt.on_freezer(found, clock::boot_now());
         self.changed.insert(id.clone());
-        self.bring_back(id, CheckpointAction::Resume, now);
+        self.restore_memory(id, CheckpointAction::Resume, now);
     }
 
     /// Groups have changed: some may be empty now, some frozen.

@@ -6,11 +6,11 @@ use sluice_common::lease::SealedLease;
 use sluice_common::supervision::{Exit, SpawnSpec};
 
 use super::{
-    AttemptId, BootMillis, FromSupervisor, Notice, Stage, StopSignal, Table, clock, error,
+    AttemptId, BootMillis, FromSupervisor, LeaseStage, StopNotice, StopSignal, Table, clock, error,
     error_chain, info, warn,
 };
 use crate::lease::Lease;
-use crate::seal::Distrust;
+use crate::seal::LeaseRejection;
 
 /// Why an attempt is not started whose lease has passed by then.
 const LEASE_PASSED: &str = "its lease had passed when it was about to start";
@@ -30,16 +30,16 @@ impl Table {
     pub(super) fn on_lease(&mut self, lease: &SealedLease) {
         let why = match self.seals.verify(lease) {
             Ok(until) => {
-                self.distrusted = None;
+                self.lease_rejection = None;
                 return self.renew(until);
             }
             // An answer that was overtaken by a later one, or by a restart.
-            Err(Distrust::Unknown) => return,
+            Err(LeaseRejection::Unknown) => return,
             Err(why) => error_chain(&why),
         };
-        if self.distrusted.as_ref() != Some(&why) {
+        if self.lease_rejection.as_ref() != Some(&why) {
             error!("a lease does not count: {why}");
-            self.distrusted = Some(why);
+            self.lease_rejection = Some(why);
         }
     }
 
@@ -70,15 +70,15 @@ impl Table {
     ///
     /// # Errors
     /// The end that it has instead, if there is none.
-    pub(super) fn first_lease(&self, spec: &SpawnSpec, now: BootMillis) -> Result<Lease, Exit> {
+    pub(super) fn lease_for_start(&self, spec: &SpawnSpec, now: BootMillis) -> Result<Lease, Exit> {
         let latest = self.seals.latest(now);
         let said = spec.lease_until.unwrap_or(latest);
         let said = (!self.seals.is_settled()).then_some(said);
         let until = said.max(self.renewed).unwrap_or(BootMillis(0));
         let grace = spec.lease_grace.min(self.seals.longest_grace());
         let mut lease = Lease::new(until.min(latest), grace);
-        match (lease.look(now), &self.distrusted) {
-            (Stage::Held, _) => Ok(lease),
+        match (lease.check(now), &self.lease_rejection) {
+            (LeaseStage::Held, _) => Ok(lease),
             // No start would come about until somebody has seen to it.
             (_, Some(why)) => Err(Exit::HostFailed(format!("its leases do not count: {why}"))),
             (_, None) => Err(Exit::NotBegun(LEASE_PASSED.to_owned())),
@@ -87,7 +87,7 @@ impl Table {
 
     /// Stops those whose lease has passed, and kills those whose grace has.
     pub(super) fn stop_expired(&mut self, now: BootMillis) {
-        let mut expired: Vec<(AttemptId, Notice)> = Vec::new();
+        let mut expired: Vec<(AttemptId, StopNotice)> = Vec::new();
         for (id, attempt) in &mut self.attempts {
             if attempt.is_gone() {
                 continue;
@@ -96,15 +96,15 @@ impl Table {
                 continue;
             };
             let had_passed = lease.has_passed();
-            let stage = lease.look(now);
+            let stage = lease.check(now);
             if lease.has_passed() && !had_passed {
                 warn!(step = %id.step, attempt = id.number, "its lease has passed: stopping it");
                 attempt.unsaved = true;
                 let deadline = clock::wall_at(lease.kill_at(), now);
-                expired.push((id.clone(), Notice::lease_expired(deadline)));
+                expired.push((id.clone(), StopNotice::lease_expired(deadline)));
                 self.wanted.push((id.clone(), StopSignal::Terminate));
             }
-            if stage == Stage::Kill && !attempt.killing {
+            if stage == LeaseStage::Kill && !attempt.killing {
                 attempt.killing = true;
                 self.wanted.push((id.clone(), StopSignal::Kill));
             }

@@ -14,36 +14,36 @@ use sluice_common::time::Time;
 use sluice_common::uid_range::UidRange;
 use sluice_common::usage::Usage;
 
-use super::after::Afters;
-use super::hooking::Hooking;
+use super::after_hooks::AfterHookRuns;
+use super::hook_runs::HookRunner;
 use super::{
-    Attempt, AttemptId, BTreeMap, BTreeSet, BootId, BootMillis, Left, Owners, Path, Phase, Spawner,
-    Spool, Table, TableError, clock, error_chain, info, process, warn,
+    Attempt, AttemptId, BTreeMap, BTreeSet, BootId, BootMillis, InheritedState, Path, Phase,
+    ProcessScanner, Spawner, Spool, Table, TableError, clock, error_chain, info, process, warn,
 };
-use crate::attempt::{After, Origin};
+use crate::attempt::{AfterHooksState, Origin};
 use crate::config::Cuda;
+use crate::gpu_move::GpuMove;
 use crate::groups::Groups;
-use crate::groups::choice::GroupOptions;
 use crate::groups::name;
+use crate::groups::options::GroupOptions;
 use crate::helper_program::HelperProgram;
 use crate::identity::Identities;
-use crate::keeper::places;
+use crate::keeper::group_roots;
 use crate::lease::Lease;
-use crate::moving::Moving;
-use crate::output::{cap, sweep::Sweep, writer::Writer};
-use crate::seal::Seals;
-use crate::spawn::begun;
+use crate::output::{cap, sweep::OutputSweep, writer::Writer};
+use crate::seal::LeaseVerifier;
+use crate::spawn::started_marker;
 use crate::spool::Record;
 use crate::storage::Storage;
 use crate::sys;
-use crate::uids::{self, Allocator, UidError};
+use crate::uids::{self, UidAllocator, UidError};
 
 /// Where the directories of attempts are.
 pub(crate) const ATTEMPTS: &str = "attempts";
 
 /// How the attempts of a host are kept.
 #[derive(Debug)]
-pub struct Setup<'a> {
+pub struct TableOptions<'a> {
     /// Whose the output of attempts shall be, if not this process's own user.
     pub reader_uid: Option<u32>,
     /// Where their control groups are.
@@ -59,7 +59,7 @@ pub struct Setup<'a> {
     /// What the config says of leases.
     pub leases: LeaseRules,
     /// What an earlier program of this very process knew.
-    pub left: Left,
+    pub left: InheritedState,
 }
 
 impl Table {
@@ -67,7 +67,7 @@ impl Table {
     ///
     /// # Errors
     /// Where the directory cannot be used, or the process has more than one thread.
-    pub fn open(state_dir: &Path, mut setup: Setup<'_>) -> Result<Self, TableError> {
+    pub fn open(state_dir: &Path, mut setup: TableOptions<'_>) -> Result<Self, TableError> {
         one_thread()?;
         let attempts_dir = state_dir.join(ATTEMPTS);
         fs::DirBuilder::new()
@@ -79,9 +79,9 @@ impl Table {
                 source,
             })?;
         let boot_id = process::boot_id()?;
-        let helper = HelperProgram::beside_us().map_err(TableError::Spawner)?;
+        let helper = HelperProgram::installed().map_err(TableError::Spawner)?;
         let spool = Spool::open(state_dir)?;
-        let seals = Seals::open(state_dir, setup.leases)?;
+        let seals = LeaseVerifier::open(state_dir, setup.leases)?;
         // What was written before this supervisor is no longer than the host allows either, here and for keepers.
         let latest = seals.latest(clock::boot_now());
         let written = spool.load_renewal(&boot_id);
@@ -90,7 +90,7 @@ impl Table {
             spool.save_renewal(&boot_id, until)?;
         }
         let mut attempts = restore(&spool, &attempts_dir, &boot_id, renewed, &mut setup.left)?;
-        let mut owners = Owners::new(attempts_dir.clone());
+        let mut owners = ProcessScanner::new(attempts_dir.clone());
         owners.take_over(std::mem::take(&mut setup.left.seen));
         let run = attempts.values().any(|attempt| !attempt.is_gone());
         let name = name::settle(state_dir, run)?;
@@ -99,7 +99,7 @@ impl Table {
         groups.claim(state_dir, runs)?;
         groups.log();
         warn_of_marks(&groups);
-        if let Err(e) = places::write(state_dir, &boot_id, groups.roots()) {
+        if let Err(e) = group_roots::write(state_dir, &boot_id, groups.roots()) {
             warn!(
                 "a keeper of leases does not know the groups of attempts: {}",
                 error_chain(&e)
@@ -108,22 +108,24 @@ impl Table {
         groups.take_over(|id| attempts.get(id).is_some_and(|attempt| !attempt.is_gone()));
         bound_leases(&mut attempts, &seals, latest);
         find_freezers(&mut attempts, &groups, &setup.left.freezing);
-        let uid = uids::of_writer(setup.identities.own_range());
+        let uid = uids::writer_uid(setup.identities.own_range());
         let keep = cap::most_bytes(&attempts_dir, setup.output.max_bytes);
         let writer = Writer::new(state_dir, &attempts_dir, helper.clone(), keep, uid);
         let mut writer = take_over_output(writer, &attempts);
         // An end that was told stays told.
-        let untold = attempts.iter().filter(|(_, a)| a.is_ended() && !a.end_told);
+        let untold = attempts
+            .iter()
+            .filter(|(_, a)| a.is_ended() && !a.end_reported);
         let flushing: BTreeSet<AttemptId> = untold.map(|(id, _)| id.clone()).collect();
         flushing.iter().for_each(|id| writer.flush(id));
-        let sweep = Sweep::new(attempts_dir.clone(), setup.output);
+        let sweep = OutputSweep::new(attempts_dir.clone(), setup.output);
         let storage = Storage::new(attempts_dir.clone(), setup.output.min_free);
         setup.identities.rules.keep_projects = storage.has_projects();
         let ended = attempts.values_mut().filter(|attempt| attempt.is_gone());
         ended.for_each(|attempt| storage.release(&mut attempt.storage));
-        let mut hooking = Hooking::new(setup.hooks.clone(), attempts_dir.clone());
+        let mut hooking = HookRunner::new(setup.hooks.clone(), attempts_dir.clone());
         hooking.take_over(setup.left.epilogs, &mut attempts);
-        let afters = Afters::take_over(setup.left.afters, &mut attempts);
+        let afters = AfterHookRuns::take_over(setup.left.afters, &mut attempts);
         let range = setup.identities.own_range();
         let uids = open_uids(&helper, state_dir, &attempts_dir, range, &attempts)?;
         let mut table = Self {
@@ -146,24 +148,24 @@ impl Table {
             hooking,
             afters,
             cuda: setup.cuda,
-            execs: super::beside::Execs::default(),
+            execs: super::exec::Execs::default(),
             owners,
             groups,
             attempts,
             by_pid: BTreeMap::new(),
             renewed,
-            is_kept: false,
+            has_keeper: false,
             renewal_unsaved: false,
             seals,
-            distrusted: None,
+            lease_rejection: None,
             changed: BTreeSet::new(),
             wanted: Vec::new(),
             wanted_of_all: None,
             look_due: true,
             tick_at: Some(BootMillis(0)),
         };
-        table.know_children();
-        table.take_up_moves(clock::boot_now());
+        table.index_children();
+        table.resume_moves(clock::boot_now());
         Ok(table)
     }
 }
@@ -175,11 +177,11 @@ fn open_uids(
     attempts_dir: &Path,
     range: Option<UidRange>,
     attempts: &BTreeMap<AttemptId, Attempt>,
-) -> Result<Allocator, UidError> {
+) -> Result<UidAllocator, UidError> {
     let held = attempts.iter();
     let held = held.filter_map(|(id, a)| Some((a.uid?.as_raw(), id, !a.is_gone())));
     let registry = Path::new(uids::REGISTRY);
-    Allocator::open(
+    UidAllocator::open(
         helper.clone(),
         registry,
         state_dir,
@@ -197,7 +199,11 @@ fn take_over_output(mut writer: Writer, attempts: &BTreeMap<AttemptId, Attempt>)
 }
 
 /// No lease is longer than this host allows, also if an earlier release gave none.
-fn bound_leases(attempts: &mut BTreeMap<AttemptId, Attempt>, seals: &Seals, latest: BootMillis) {
+fn bound_leases(
+    attempts: &mut BTreeMap<AttemptId, Attempt>,
+    seals: &LeaseVerifier,
+    latest: BootMillis,
+) {
     for attempt in attempts.values_mut() {
         let lease = attempt.lease.unwrap_or(Lease::new(latest, DEFAULT_GRACE));
         let capped = Some(lease.capped(latest, seals.longest_grace()));
@@ -234,7 +240,7 @@ fn restore(
     attempts_dir: &Path,
     boot_id: &BootId,
     renewed: Option<BootMillis>,
-    left: &mut Left,
+    left: &mut InheritedState,
 ) -> Result<BTreeMap<AttemptId, Attempt>, TableError> {
     let loaded = spool.load()?;
     let mut attempts = BTreeMap::new();
@@ -246,22 +252,22 @@ fn restore(
             spool.remove(&id)?;
             continue;
         }
-        let unseen = match spool.was_kept(&id) {
+        let unseen = match spool.was_ended_by_keeper(&id) {
             true => Exit::LeaseExpired,
             false => Exit::Unknown,
         };
         let mut attempt = child.unwrap_or_else(|| take_over(&record, boot_id, unseen));
         attempt.killing = left.killing.contains(&id);
-        attempt.hook_words = record.hook_words;
+        attempt.hook_variables = record.hook_variables;
         attempt.uid = record.uid.map(Uid::from_raw);
         attempt.submitter = record.submitter;
-        if spool.has_after(&id) && !attempt.is_gone() {
-            attempt.after = After::Ahead;
+        if spool.has_after_hooks(&id) && !attempt.is_gone() {
+            attempt.after = AfterHooksState::Pending;
         }
-        attempt.moving = Moving::found(record.away);
+        attempt.moving = GpuMove::found(record.away);
         attempt.frozen = record.frozen;
         attempt.storage = record.storage;
-        attempt.end_told = record.end_told;
+        attempt.end_reported = record.end_reported;
         if matches!(record.phase, HostPhase::Gone(_)) {
             // It was let go of, and may be another's by now.
             attempt.storage.project = None;
@@ -274,7 +280,7 @@ fn restore(
         }
         attempts.insert(id, attempt);
     }
-    spool.keep_afters(|id| attempts.get(id).is_some_and(|it| !it.is_gone()))?;
+    spool.retain_after_hooks(|id| attempts.get(id).is_some_and(|it| !it.is_gone()))?;
     let damaged = loaded.damaged.into_iter().map(|id| (id, "lost"));
     let missing = left.children.keys().map(|id| (id.clone(), "not there"));
     for (id, how) in damaged.chain(missing) {
@@ -336,7 +342,7 @@ fn take_over(record: &Record, boot_id: &BootId, unseen: Exit) -> Attempt {
 }
 
 /// How long a child without a supervisor may take to pass its gate, or to exit at it: it does one of them at once.
-const GATE_PATIENCE: Duration = Duration::from_secs(1);
+const GATE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Whether the supervisor died between recording a child and letting it pass its gate. Such a child exits by itself;
 /// one that does neither is killed before it could begin.
@@ -347,12 +353,12 @@ fn never_began(record: &Record, attempts_dir: &Path, boot_id: &BootId) -> bool {
     if record.boot_id != *boot_id {
         return false;
     }
-    let begun = begun(attempts_dir, &record.attempt);
-    let deadline = Instant::now() + GATE_PATIENCE;
+    let started_marker = started_marker(attempts_dir, &record.attempt);
+    let deadline = Instant::now() + GATE_LIMIT;
     loop {
         // In this order: a child that has passed is not asked whether it lives.
         let lives = find(process).is_some();
-        if begun.exists() {
+        if started_marker.exists() {
             return false;
         }
         if !lives {
@@ -397,7 +403,7 @@ fn end_of(process: Process, exit: Exit, now: Time) -> ProcessEnd {
 }
 
 /// Where no group knows the processes of a step, its strays are told by what they carry in their own memory, and whoever reads
-/// that waits for whoever owns it: see [`crate::owner`].
+/// that waits for whoever owns it: see [`crate::process_scan`].
 fn warn_of_marks(groups: &Groups) {
     if groups.capabilities().get(&Capability::Kill) == Some(&Mechanism::ProcessGroup) {
         warn!(
@@ -445,13 +451,13 @@ mod tests {
             memo,
             lease: None,
             phase: HostPhase::Running(gone()),
-            hook_words: BTreeMap::new(),
+            hook_variables: BTreeMap::new(),
             uid: None,
             submitter: None,
             away: None,
             frozen: Default::default(),
             storage: Default::default(),
-            end_told: false,
+            end_reported: false,
         };
         assert!(never_began(&record, dir.path(), &boot_id));
         let other = BootId::new("boot-2").unwrap();
@@ -459,7 +465,7 @@ mod tests {
             !never_began(&record, dir.path(), &other),
             "a reboot says more"
         );
-        fs::write(begun(dir.path(), &attempt), "").unwrap();
+        fs::write(started_marker(dir.path(), &attempt), "").unwrap();
         assert!(!never_began(&record, dir.path(), &boot_id));
     }
 }

@@ -12,9 +12,9 @@ use tracing::warn;
 
 use super::{Table, no_group, restore};
 use crate::attempt::Attempt;
-use crate::identity::Behalf;
+use crate::identity::StepOwner;
 use crate::lease::Lease;
-use crate::spawn::{Forked, SpawnError, around};
+use crate::spawn::{SpawnError, WaitingChild, step_hooks};
 use crate::{clock, hooks};
 
 /// Why an attempt with a lease is not started.
@@ -57,8 +57,8 @@ impl Table {
     }
 
     fn make(&mut self, spec: &SpawnSpec, now: BootMillis) -> Attempt {
-        let made = self.first_lease(spec, now).and_then(|lease| {
-            if self.needs_keeper(spec) && !self.is_kept {
+        let made = self.lease_for_start(spec, now).and_then(|lease| {
+            if self.needs_keeper(spec) && !self.has_keeper {
                 return Err(Exit::HostFailed(NO_KEEPER.to_owned()));
             }
             let forked = self.fork(spec, lease);
@@ -75,19 +75,19 @@ impl Table {
     pub(super) fn fork_as(
         &mut self,
         spec: &SpawnSpec,
-        (behalf, own): (Behalf, Option<Uid>),
+        (step_owner, own): (StepOwner, Option<Uid>),
         lease: Lease,
     ) -> Result<Attempt, SpawnError> {
         let id = &spec.attempt;
         self.has_room_to_write()?;
-        let after = self.keep_after(spec, &behalf)?;
-        let processes = around::processes(&spec.hooks.limits);
+        let after = self.save_after_hooks(spec, &step_owner)?;
+        let processes = step_hooks::processes(&spec.hooks.limits);
         let made = self
             .groups
             .make(id, &spec.limits, &spec.processors, processes);
         made.map_err(no_group)?;
         let forked = self.filter_devices(spec);
-        let forked = forked.and_then(|()| self.fork_into_group(spec, &behalf, own));
+        let forked = forked.and_then(|()| self.fork_into_group(spec, &step_owner, own));
         let forked = forked.inspect_err(|_| self.groups.remove(id))?;
         let mut attempt = Attempt::starting(
             forked.process,
@@ -95,9 +95,9 @@ impl Table {
             spec.launch_record.clone(),
             lease,
         );
-        attempt.hook_words = hooks::told(spec);
+        attempt.hook_variables = hooks::variables(spec);
         attempt.uid = own;
-        attempt.submitter = behalf.submitter;
+        attempt.submitter = step_owner.submitter;
         attempt.after = after;
         attempt.storage = self.storage.hold(id, spec.limits.storage_bytes);
         let record = attempt.record(&spec.attempt, &self.boot_id);
@@ -117,8 +117,8 @@ impl Table {
 
     /// An attempt that is not known has no past: what lies in its place is of a step whose id is used again, and must not be
     /// shown as this one's.
-    pub(super) fn make_way(&mut self, id: &AttemptId) -> Result<(), SpawnError> {
-        let made = self.sweep.make_way(id);
+    pub(super) fn clear_old_directory(&mut self, id: &AttemptId) -> Result<(), SpawnError> {
+        let made = self.sweep.clear_old_directory(id);
         made.map_err(|why| SpawnError::Host {
             action: format!("put away what lies in the place of {id}"),
             why,
@@ -137,11 +137,11 @@ impl Table {
     fn fork_into_group(
         &self,
         spec: &SpawnSpec,
-        behalf: &Behalf,
+        step_owner: &StepOwner,
         own: Option<Uid>,
-    ) -> Result<Forked, SpawnError> {
-        let entrance = self.groups.entrance(&spec.attempt).map_err(no_group)?;
-        self.spawner.fork(spec, (behalf, own), &entrance)
+    ) -> Result<WaitingChild, SpawnError> {
+        let group_entry = self.groups.entry(&spec.attempt).map_err(no_group)?;
+        self.spawner.fork(spec, (step_owner, own), &group_entry)
     }
 }
 

@@ -7,7 +7,7 @@ use nix::unistd::Uid;
 use sluice_common::supervision::SpawnSpec;
 
 use super::{Attempt, SpawnError, Table, clock, error_chain};
-use crate::identity::Behalf;
+use crate::identity::StepOwner;
 use crate::lease::Lease;
 
 impl Table {
@@ -16,10 +16,10 @@ impl Table {
         let id = &spec.attempt;
         self.check_pinning(spec)?;
         self.check_room(clock::boot_now())?;
-        self.make_way(id)?;
-        let behalf = self.behalf(spec)?;
-        let own = self.own_uid(spec, &behalf)?;
-        let forked = self.fork_as(spec, (behalf, own), lease);
+        self.clear_old_directory(id)?;
+        let step_owner = self.step_owner(spec)?;
+        let own = self.own_uid(spec, &step_owner)?;
+        let forked = self.fork_as(spec, (step_owner, own), lease);
         if let (Err(_), Some(uid)) = (&forked, own) {
             self.uids.on_gone(uid, id);
         }
@@ -28,20 +28,24 @@ impl Table {
 
     /// For whom an attempt is to run. On a host that runs steps as their submitters no agent is believed who that is: the
     /// coordinator has signed it, for this attempt and this host. On others it is not asked, nor kept.
-    fn behalf(&self, spec: &SpawnSpec) -> Result<Behalf, SpawnError> {
+    fn step_owner(&self, spec: &SpawnSpec) -> Result<StepOwner, SpawnError> {
         let submitter = match &spec.submitter {
-            Some(submitter) if self.spawner.asks_who_submitted() => {
+            Some(submitter) if self.spawner.needs_submitter() => {
                 self.seals.verify_submitter(&spec.attempt, submitter)?;
                 Some(submitter.user.clone())
             }
             Some(_) | None => None,
         };
         let subject = spec.subject.clone();
-        Ok(Behalf { subject, submitter })
+        Ok(StepOwner { subject, submitter })
     }
 
-    fn own_uid(&mut self, spec: &SpawnSpec, behalf: &Behalf) -> Result<Option<Uid>, SpawnError> {
-        if !self.spawner.gives_own_uid(behalf)? {
+    fn own_uid(
+        &mut self,
+        spec: &SpawnSpec,
+        step_owner: &StepOwner,
+    ) -> Result<Option<Uid>, SpawnError> {
+        if !self.spawner.needs_own_uid(step_owner)? {
             return Ok(None);
         }
         let claimed = self.uids.claim(&spec.attempt);

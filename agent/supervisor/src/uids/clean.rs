@@ -37,7 +37,7 @@ const REMOVAL_LIMIT_SECS: u32 = 30;
 
 /// What is left of a user.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Left {
+struct UserLeftovers {
     processes: bool,
     paths: Vec<PathBuf>,
     ipc: Vec<(IpcKind, i32)>,
@@ -46,7 +46,7 @@ struct Left {
 
 /// Removes what is left of these users; comes back with those of whom nothing is.
 pub(super) fn clean(helper: &HelperProgram, uids: &BTreeSet<u32>, dirs: &[&Path]) -> Vec<u32> {
-    let Ok(found) = look(uids, dirs) else {
+    let Ok(found) = find_leftovers(uids, dirs) else {
         return Vec::new();
     };
     for (uid, left) in &found {
@@ -54,7 +54,7 @@ pub(super) fn clean(helper: &HelperProgram, uids: &BTreeSet<u32>, dirs: &[&Path]
     }
     let rest = match found.is_empty() {
         true => found,
-        false => look(uids, dirs).unwrap_or(found),
+        false => find_leftovers(uids, dirs).unwrap_or(found),
     };
     let is_clean = |uid: &&u32| {
         let Some(left) = rest.get(uid) else {
@@ -67,8 +67,11 @@ pub(super) fn clean(helper: &HelperProgram, uids: &BTreeSet<u32>, dirs: &[&Path]
     uids.iter().filter(is_clean).copied().collect()
 }
 
-fn look(uids: &BTreeSet<u32>, dirs: &[&Path]) -> io::Result<BTreeMap<u32, Left>> {
-    let mut found: BTreeMap<u32, Left> = BTreeMap::new();
+fn find_leftovers(
+    uids: &BTreeSet<u32>,
+    dirs: &[&Path],
+) -> io::Result<BTreeMap<u32, UserLeftovers>> {
+    let mut found: BTreeMap<u32, UserLeftovers> = BTreeMap::new();
     for uid in running()?.intersection(uids) {
         found.entry(*uid).or_default().processes = true;
     }
@@ -127,7 +130,7 @@ fn users_in(status: &str) -> Vec<u32> {
 }
 
 /// Has the helper remove it as that user, once nothing of that user runs.
-fn remove_as(helper: &HelperProgram, uid: u32, left: &Left) -> io::Result<()> {
+fn remove_as(helper: &HelperProgram, uid: u32, left: &UserLeftovers) -> io::Result<()> {
     let in_kernel = Leftovers {
         ipc: left.ipc.clone(),
         keys: left.keys,

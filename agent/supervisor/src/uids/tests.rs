@@ -3,21 +3,21 @@
 use super::*;
 use std::os::unix::fs::chown;
 
-struct Rig {
+struct Registry {
     dir: tempfile::TempDir,
 }
 
-impl Rig {
+impl Registry {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("attempts")).unwrap();
         Self { dir }
     }
 
-    fn open(&self, state_dir: &str, held: &[(u32, &AttemptId, bool)]) -> Allocator {
+    fn open(&self, state_dir: &str, held: &[(u32, &AttemptId, bool)]) -> UidAllocator {
         let range = UidRange::new(2_100_100_000, 2_100_100_003).ok();
         let at = |name: &str| self.dir.path().join(name);
-        Allocator::open(
+        UidAllocator::open(
             no_helper(),
             &at("run/uids"),
             Path::new(state_dir),
@@ -62,7 +62,7 @@ fn no_two_attempts_have_one_id_whichever_supervisor_gives_it() {
     if !is_root() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Registry::new();
     let (mut one, mut other) = (rig.open("/one", &[]), rig.open("/other", &[]));
     let mut given = BTreeSet::new();
     for n in 0..3 {
@@ -85,7 +85,7 @@ fn an_id_is_given_again_once_it_is_clean_and_not_before() {
     if !is_root() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Registry::new();
     let mut uids = rig.open("/one", &[]);
     let (a, b, c) = (id("a.1"), id("b.1"), id("c.1"));
     let uid = uids.claim(&a).unwrap();
@@ -109,7 +109,7 @@ fn the_next_supervisor_holds_what_lives_and_cleans_the_rest_of_its_own() {
     if !is_root() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Registry::new();
     let (lives, unrecorded, others) = (id("lives.1"), id("unrecorded.1"), id("others.1"));
     let mut uids = rig.open("/one", &[]);
     let held = uids.claim(&lives).unwrap().as_raw();
@@ -130,7 +130,7 @@ fn an_attempt_that_begins_anew_keeps_its_directory_when_its_earlier_id_is_free()
     if !is_root() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Registry::new();
     let again = id("again.1");
     let before = rig.open("/one", &[]).claim(&again).unwrap().as_raw();
     let mut uids = rig.open("/one", &[]);
@@ -145,7 +145,7 @@ fn after_a_reboot_what_lives_has_its_id_and_what_does_not_leaves_its_directory_t
     if !is_root() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Registry::new();
     let (lives, dead) = (id("lives.1"), id("dead.1"));
     let (held, before) = (2_100_100_000, 2_100_100_001);
     let dir = rig.attempt(&dead, before);
@@ -161,11 +161,11 @@ fn a_registry_that_others_can_write_is_refused() {
     if !is_root() {
         return;
     }
-    let rig = Rig::new();
+    let rig = Registry::new();
     let registry = rig.dir.path().join("run/uids");
     fs::create_dir_all(&registry).unwrap();
     fs::set_permissions(&registry, Permissions::from_mode(0o777)).unwrap();
-    let opened = Allocator::open(
+    let opened = UidAllocator::open(
         no_helper(),
         &registry,
         Path::new("/s"),

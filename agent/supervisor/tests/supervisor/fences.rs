@@ -22,19 +22,19 @@ pub(crate) const SECOND: DeviceNumber = DeviceNumber::new(1, 7);
 
 /// Which version of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
+enum CgroupVersion {
     Unified,
     Legacy,
 }
 
 /// A group below this process's own, made by the test that removes it.
-struct Group {
-    version: Version,
+struct TestGroup {
+    version: CgroupVersion,
     path: PathBuf,
 }
 
-impl Group {
-    fn new(version: Version) -> Self {
+impl TestGroup {
+    fn new(version: CgroupVersion) -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let path = own_group(version).join(format!("fences-{}-{number}", std::process::id()));
@@ -44,11 +44,11 @@ impl Group {
 
     fn fence(&self, fence: &DeviceFilter) {
         match self.version {
-            Version::Unified => {
+            CgroupVersion::Unified => {
                 let group = File::open(&self.path).unwrap();
                 fence.load().and_then(|loaded| loaded.attach(group.as_fd()))
             }
-            Version::Legacy => fence.write_to(&self.path),
+            CgroupVersion::Legacy => fence.write_to(&self.path),
         }
         .unwrap();
     }
@@ -82,7 +82,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for TestGroup {
     fn drop(&mut self) {
         // Its last process has been waited for, so the kernel lets it go at once.
         let removed = fs::remove_dir(&self.path);
@@ -91,11 +91,11 @@ impl Drop for Group {
 }
 
 /// By `mountinfo` and this process's own list, as everywhere.
-fn own_group(version: Version) -> PathBuf {
+fn own_group(version: CgroupVersion) -> PathBuf {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let (filesystem, option) = match version {
-        Version::Unified => ("cgroup2", ""),
-        Version::Legacy => ("cgroup", "devices"),
+        CgroupVersion::Unified => ("cgroup2", ""),
+        CgroupVersion::Legacy => ("cgroup", "devices"),
     };
     let mount = mounts.lines().find_map(|line| {
         let (place, kind) = line.split_once(" - ")?;
@@ -136,7 +136,7 @@ pub(crate) fn node(path: &Path, number: DeviceNumber) {
 }
 
 fn fence(granted: &[DeviceNumber]) -> DeviceFilter {
-    let host = GpuDevices::look(Path::new("/"), &["/dev/zero".into(), "/dev/full".into()]);
+    let host = GpuDevices::detect(Path::new("/"), &["/dev/zero".into(), "/dev/full".into()]);
     let devices = DeviceAccess {
         granted: granted.to_vec(),
         ..DeviceAccess::default()
@@ -148,14 +148,14 @@ fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-fn with_both(test: impl Fn(&Group, &Path, &Path)) {
+fn with_both(test: impl Fn(&TestGroup, &Path, &Path)) {
     if !is_root() {
         return eprintln!("not root: no group can be made, so none is fenced here");
     }
-    for version in [Version::Unified, Version::Legacy] {
+    for version in [CgroupVersion::Unified, CgroupVersion::Legacy] {
         let dir = tempfile::tempdir().unwrap();
         let [own, other] = nodes(dir.path());
-        let group = Group::new(version);
+        let group = TestGroup::new(version);
         let both = format!("exec 3<{} && exec 4<{}", own.display(), other.display());
         assert!(
             group.succeeds(&both),
@@ -256,7 +256,7 @@ fn the_largest_fence_is_taken_by_the_kernel() {
     if !is_root() {
         return eprintln!("not root: no group can be made, so none is fenced here");
     }
-    let host = GpuDevices::look(Path::new("/"), &[]);
+    let host = GpuDevices::detect(Path::new("/"), &[]);
     let fenced = (0..4096)
         .map(|n| DeviceNumber::new(300 + n % 7, n))
         .collect();
@@ -265,8 +265,8 @@ fn the_largest_fence_is_taken_by_the_kernel() {
         ..DeviceAccess::default()
     };
     let fence = DeviceFilter::new(&host, &devices).unwrap();
-    for version in [Version::Unified, Version::Legacy] {
-        let group = Group::new(version);
+    for version in [CgroupVersion::Unified, CgroupVersion::Legacy] {
+        let group = TestGroup::new(version);
         group.fence(&fence);
         assert!(group.succeeds("exec 3<>/dev/null"), "{version:?}");
     }
@@ -276,20 +276,20 @@ fn the_largest_fence_is_taken_by_the_kernel() {
 fn a_major_of_which_nothing_is_closed_or_nothing_open_is_no_trouble() {
     with_both(|group, own, other| {
         for granted in [&[FIRST, SECOND][..], &[]] {
-            let group = Group::new(group.version);
+            let group = TestGroup::new(group.version);
             group.fence(&fence(granted));
             for path in [own, other] {
                 let opens = group.succeeds(&format!("exec 3<{}", path.display()));
                 assert_eq!(opens, !granted.is_empty(), "{:?}", group.version);
             }
         }
-        let host = GpuDevices::look(Path::new("/"), &[]);
+        let host = GpuDevices::detect(Path::new("/"), &[]);
         let drivers = [254, 255].map(|minor| DeviceNumber::new(195, minor));
         let devices = DeviceAccess {
             all_gpus: drivers.to_vec(),
             ..DeviceAccess::default()
         };
-        let group = Group::new(group.version);
+        let group = TestGroup::new(group.version);
         group.fence(&DeviceFilter::new(&host, &devices).unwrap());
         assert!(group.succeeds("exec 3<>/dev/null"), "{:?}", group.version);
     });

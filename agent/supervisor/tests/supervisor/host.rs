@@ -40,12 +40,12 @@ pub(crate) struct Host {
     pub(crate) binary: PathBuf,
     pub(crate) log: Arc<Mutex<String>>,
     args: Vec<String>,
-    running: Option<Running>,
+    running: Option<RunningSupervisor>,
     /// Whether its directory is a file system of its own.
     is_mounted: bool,
 }
 
-struct Running {
+struct RunningSupervisor {
     child: Child,
     stdin: Option<ChildStdin>,
     log: JoinHandle<()>,
@@ -129,7 +129,7 @@ impl Host {
         let mut child = command.spawn().unwrap();
         let stdin = child.stdin.take();
         let log = self.collect_log(&mut child);
-        self.running = Some(Running { child, stdin, log });
+        self.running = Some(RunningSupervisor { child, stdin, log });
         until("the supervisor is ready", || self.ready_lines() > before);
     }
 

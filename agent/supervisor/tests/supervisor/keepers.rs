@@ -8,7 +8,7 @@ use sluice_common::id::AttemptId;
 use sluice_common::supervision::{Exit, SpawnSpec, ToSupervisor};
 use sluice_common::time::Span;
 use sluice_supervisor::clock::{after, boot_now};
-use sluice_supervisor::keeper::beat::{Beat, Kind};
+use sluice_supervisor::keeper::heartbeat::{Heartbeat, KeeperKind};
 use sluice_supervisor::process;
 
 use crate::client::{Client, sh};
@@ -41,8 +41,8 @@ fn begin(host: &Host, client: &mut Client, spec: &SpawnSpec) -> [u32; 2] {
 fn keeper_of(host: &Host) -> u32 {
     let boot_id = process::boot_id().unwrap();
     until_some("a keeper lives", || {
-        let beat = Beat::last(host.dir.path(), Kind::Watch)?;
-        beat.process(&boot_id).map(|p| p.pid)
+        let heartbeat = Heartbeat::last(host.dir.path(), KeeperKind::KeeperLoop)?;
+        heartbeat.process(&boot_id).map(|p| p.pid)
     })
 }
 
@@ -222,7 +222,7 @@ fn one_look_is_enough_and_an_end_spares_nobody() {
         !lives(due_main) && !lives(due_daemon)
     });
     assert!(others.iter().flatten().all(|pid| lives(*pid)));
-    assert!(Beat::last(host.dir.path(), Kind::Timer).is_some());
+    assert!(Heartbeat::last(host.dir.path(), KeeperKind::Timer).is_some());
     assert!(keep(&host, "--end"));
     assert!(!others.iter().flatten().any(|pid| lives(*pid)));
     send(stopped, Signal::SIGCONT);

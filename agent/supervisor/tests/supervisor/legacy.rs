@@ -9,7 +9,7 @@ use sluice_cgroups::Hierarchies;
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{FreezerState, ResourceLimits};
-use sluice_supervisor::groups::{Groups, choice::GroupOptions, name};
+use sluice_supervisor::groups::{Groups, name, options::GroupOptions};
 use sluice_supervisor::process;
 
 use crate::host::until;

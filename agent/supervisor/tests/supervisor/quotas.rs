@@ -45,7 +45,7 @@ fn project_of(host: &Host, id: &str) -> u32 {
     u32::try_from(project).unwrap()
 }
 
-fn used(host: &Host, project: u32) -> project::Amount {
+fn used(host: &Host, project: u32) -> project::ProjectAmount {
     let dir = fs::File::open(host.dir.path()).unwrap();
     project::used(std::os::fd::AsFd::as_fd(&dir), project).unwrap()
 }

@@ -202,7 +202,7 @@ fn traced_processes_die_with_their_tracer() {
     let Some(script) = traced_sleep() else { return };
     let traced = spec("traced.1", &["perl", "-e", &script]);
     grown(&mut client, &traced, 2);
-    let is_traced = |p: &process::Stat| {
+    let is_traced = |p: &process::ProcessStat| {
         p.state == b't' && process::mark(p.pid) == Mark::Of(traced.attempt.clone())
     };
     until("one is held by the other", || {

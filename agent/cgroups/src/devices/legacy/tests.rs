@@ -1,4 +1,4 @@
-//! What is left of an inherited list, and that it is just what the fence allows.
+//! Tests that the list written to a group allows exactly what the filter allows.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use sluice_common::supervision::DeviceAccess;
 use super::*;
 use crate::devices::gpus::GpuDevices;
 
-/// Around the driver's GPUs and two stand-ins of major 1, with GPU 2 and one stand-in granted.
-fn fence() -> DeviceFilter {
+/// A filter of the driver's GPUs and two stand-ins of major 1, with GPU 2 and one stand-in granted.
+fn filter() -> DeviceFilter {
     let host = GpuDevices {
         majors: [(195, [254, 255].into())].into(),
         nodes: vec![DeviceNumber::new(1, 5), DeviceNumber::new(1, 8)],
@@ -21,33 +21,35 @@ fn fence() -> DeviceFilter {
     DeviceFilter::new(&host, &devices).unwrap()
 }
 
-fn left(inherited: &str) -> Vec<Rule> {
+fn left(inherited: &str) -> Vec<AccessRule> {
     let mut left = Vec::new();
     for line in inherited.lines() {
-        line.parse::<Rule>().unwrap().less(&fence(), &mut left);
+        line.parse::<AccessRule>()
+            .unwrap()
+            .less(&filter(), &mut left);
     }
     left
 }
 
 fn lines(inherited: &str) -> Vec<String> {
-    left(inherited).iter().map(Rule::to_string).collect()
+    left(inherited).iter().map(AccessRule::to_string).collect()
 }
 
 #[test]
 fn of_everything_all_is_left_that_the_fence_allows() {
     let left = left("a *:* rwm");
     assert!(left.iter().all(|rule| rule.access == "rwm"));
-    assert!(left.iter().any(|rule| rule.kind == Kind::Block));
+    assert!(left.iter().any(|rule| rule.kind == DeviceType::Block));
     let allowed = |major, minor| {
         left.iter().any(|rule| {
-            rule.kind == Kind::Character
+            rule.kind == DeviceType::Character
                 && rule.major == Some(major)
                 && rule.minor.is_none_or(|m| m == minor)
         })
     };
     for major in 0..MAJORS {
         for minor in 0..MINORS {
-            let expected = fence().allows(DeviceNumber::new(major, minor));
+            let expected = filter().allows(DeviceNumber::new(major, minor));
             assert_eq!(allowed(major, minor), expected, "{major}:{minor}");
         }
     }
@@ -82,9 +84,9 @@ fn a_right_to_make_any_node_is_cut_down_too() {
 #[test]
 fn rules_are_read_as_they_are_written() {
     for line in ["a *:* rwm", "b 8:0 r", "c 195:* rw", "c 1:3 m"] {
-        assert_eq!(line.parse::<Rule>().unwrap().to_string(), line);
+        assert_eq!(line.parse::<AccessRule>().unwrap().to_string(), line);
     }
     for line in ["", "x 1:1 r", "c 1 r", "c 1:x r", "c 1:1"] {
-        assert_eq!(line.parse::<Rule>(), Err(()), "{line}");
+        assert_eq!(line.parse::<AccessRule>(), Err(()), "{line}");
     }
 }

@@ -13,39 +13,39 @@ use nix::unistd::{Uid, mkfifo};
 use sluice_common::output::STREAMS;
 use sluice_common::wire::LogStream;
 
+use crate::atomic_file::open_in_place;
 use crate::output::{cap, open_own};
-use crate::whole_file::open_in_place;
 
 /// How much a step can give before it waits for the writer: with the kernel's 64 KiB a flood takes half as long again.
 const PIPE_BYTES: libc::c_int = 1 << 20;
 
 /// The writer's ends of the streams of an attempt.
 #[derive(Debug)]
-pub struct Streams {
-    pub(super) ends: Ends,
-    pub(super) pipes: Pipes,
+pub struct AttemptStreams {
+    pub(super) ends: WriterStreams,
+    pub(super) pipes: ReaderPipes,
 }
 
 /// What the writer is given, with streams in the order of [`STREAMS`].
 #[derive(Debug)]
-pub(super) struct Ends {
-    streams: [End; STREAMS.len()],
+pub(super) struct WriterStreams {
+    streams: [WriterStream; STREAMS.len()],
     marks: File,
 }
 
 /// The reading ends once more, for the supervisor to hold. As long as they are open, no byte in a pipe is lost, whoever else
 /// closes it.
 #[derive(Debug)]
-pub(super) struct Pipes([File; STREAMS.len()]);
+pub(super) struct ReaderPipes([File; STREAMS.len()]);
 
 /// A pipe, and the file that what comes out of it belongs to.
 #[derive(Debug)]
-struct End {
+struct WriterStream {
     pipe: File,
     file: File,
 }
 
-impl Streams {
+impl AttemptStreams {
     /// Makes the pipes and files in an attempt's directory, where they are not there yet: the ends that its processes,
     /// of the user `owner`, are born with, and the writer's. The files are `reader_uid`'s to read, where one is given.
     ///
@@ -73,7 +73,10 @@ impl Streams {
             Ok((given, open_reader(dir, stream)?))
         };
         let [(out, of_out), (err, of_err)] = [make(STREAMS[0])?, make(STREAMS[1])?];
-        Ok(([out, err], Self::of_pipes(Pipes([of_out, of_err]), dir)?))
+        Ok((
+            [out, err],
+            Self::of_pipes(ReaderPipes([of_out, of_err]), dir)?,
+        ))
     }
 
     /// The ends of an attempt that an earlier supervisor has begun; `None` if it has no pipes.
@@ -82,7 +85,7 @@ impl Streams {
     /// Where they cannot be opened.
     pub(super) fn reopen(dir: &Path) -> io::Result<Option<Self>> {
         let pipes = open_reader(dir, STREAMS[0])
-            .and_then(|out| Ok(Pipes([out, open_reader(dir, STREAMS[1])?])));
+            .and_then(|out| Ok(ReaderPipes([out, open_reader(dir, STREAMS[1])?])));
         match pipes {
             Ok(pipes) => Self::of_pipes(pipes, dir).map(Some),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -94,14 +97,14 @@ impl Streams {
     ///
     /// # Errors
     /// Where the files cannot be opened.
-    pub(super) fn of_pipes(pipes: Pipes, dir: &Path) -> io::Result<Self> {
-        let end = |n: usize| -> io::Result<End> {
+    pub(super) fn of_pipes(pipes: ReaderPipes, dir: &Path) -> io::Result<Self> {
+        let end = |n: usize| -> io::Result<WriterStream> {
             let pipe = pipes.0[n].try_clone()?;
             let file = dir.join(STREAMS[n].file_name());
             let file = open_own(&file, OpenOptions::new().write(true))?;
-            Ok(End { pipe, file })
+            Ok(WriterStream { pipe, file })
         };
-        let ends = Ends {
+        let ends = WriterStreams {
             streams: [end(0)?, end(1)?],
             marks: cap::open_marks(dir)?,
         };
@@ -109,7 +112,7 @@ impl Streams {
     }
 }
 
-impl Ends {
+impl WriterStreams {
     /// Pipe and file of each stream, and the file of marks.
     pub(super) fn fds(&self) -> Vec<RawFd> {
         let each = self.streams.iter();

@@ -1,0 +1,136 @@
+//! Why users that the config names cannot run steps, and why nobody runs a step.
+
+use std::io;
+
+use sluice_common::id::{Subject, UserName};
+use sluice_common::supervisor_config::UserRef;
+
+use super::submitters::ConfigLocation;
+
+/// Why the config cannot be obeyed on this host.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// Whom it names is not there, or may not run steps: in whole sentences.
+    #[error("{0}")]
+    Refused(String),
+    /// The helper cannot be asked.
+    #[error("cannot look up the users of steps")]
+    Ask(#[source] io::Error),
+    /// What the helper answers is not what it was asked for.
+    #[error(
+        "the users of steps cannot be looked up: sluice-helper answers nonsense: install it and sluice-supervisor from one \
+         release"
+    )]
+    Answer,
+    /// The host gives less.
+    #[error(
+        "limits.{name} is more than this host gives the supervisor, which is {most}: ask for less, or raise what the \
+         supervisor is started with (systemd: Limit{}=)", name.to_uppercase()
+    )]
+    Limit {
+        /// The key.
+        name: String,
+        /// What the host gives.
+        most: u64,
+    },
+}
+
+/// Nobody on this host runs a step. What it says is for a step that is to begin.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoUser {
+    /// The config names no user for its subject.
+    Subject {
+        /// Whose step.
+        subject: Subject,
+        /// The config.
+        file: String,
+    },
+    /// The config runs steps as who submitted them, and has not heard of him.
+    Unlisted {
+        /// Who submitted it.
+        user: UserName,
+        /// Where he would have to be listed.
+        place: ConfigLocation,
+    },
+    /// The config lists a user who was not there when it was read.
+    Missing {
+        /// Who submitted it.
+        user: UserName,
+        /// The user whom the host lacked.
+        lacking: UserRef,
+        /// Where he is listed.
+        place: ConfigLocation,
+    },
+    /// The config runs steps as who submitted them, and nobody is known to have.
+    Unnamed {
+        /// Where it says so.
+        place: ConfigLocation,
+    },
+}
+
+impl NoUser {
+    /// The same of a program that is to run beside or after a step that has begun: no other pool helps it.
+    pub fn of_program(&self) -> String {
+        let (why, way_out) = (self.why(), self.way_out());
+        format!("{why}, so no program begins beside or after the step: {way_out}")
+    }
+
+    fn why(&self) -> String {
+        match self {
+            NoUser::Subject { subject, .. } => {
+                format!("no user of this host may run steps of subject `{subject}`")
+            }
+            NoUser::Unlisted { user, place } => {
+                format!(
+                    "user `{user}` submitted the step, and as_submitter in {place} does not list `{user}`"
+                )
+            }
+            NoUser::Missing {
+                user,
+                lacking,
+                place,
+            } => format!(
+                "user `{user}` submitted the step, and as_submitter in {place} lists `{user}` as user `{}`, whom the host \
+                 did not have when the supervisor read it",
+                lacking.shown()
+            ),
+            NoUser::Unnamed { place } => format!(
+                "the coordinator knows no user who submitted the step, and by as_submitter in {place} steps run as who \
+                 submitted them"
+            ),
+        }
+    }
+
+    /// What an admin of the host can do.
+    fn way_out(&self) -> String {
+        match self {
+            NoUser::Subject { file, .. } => format!(
+                "name one under [users], or a uid_range, in {file}, and send the supervisor SIGHUP"
+            ),
+            NoUser::Unlisted { user, .. } => format!(
+                "have an admin of the host list a user for `{user}` there and send the supervisor SIGHUP"
+            ),
+            NoUser::Missing { user, lacking, .. } => format!(
+                "have an admin of the host make `{}` (`useradd`), or list another user for `{user}`, and send the \
+                 supervisor SIGHUP",
+                lacking.shown()
+            ),
+            NoUser::Unnamed { .. } => "have an admin of the host say `other_submitters = \"as_usual\"` there and send the \
+                 supervisor SIGHUP"
+                .to_owned(),
+        }
+    }
+}
+
+impl std::fmt::Display for NoUser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let instead = match self {
+            NoUser::Subject { .. } => "",
+            NoUser::Unlisted { .. } | NoUser::Missing { .. } => "take another pool, or ",
+            NoUser::Unnamed { .. } => {
+                "submit it with a user's certificate, an issuer's token or an API token made with `--user`, or "
+            }
+        };
+        write!(f, "{}: {instead}{}", self.why(), self.way_out())
+    }
+}

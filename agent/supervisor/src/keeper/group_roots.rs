@@ -1,0 +1,82 @@
+//! Where the groups of a supervisor's attempts are, as it writes that down for keepers.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sluice_common::id::BootId;
+
+use crate::atomic_file::{self, FileError};
+use crate::groups::existing::GroupRoots;
+
+/// The directory of keepers in a state directory.
+pub const DIRECTORY: &str = "keeper";
+
+const FILE: &str = "groups.json";
+const NEW: &str = ".new";
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct StoredRoots {
+    /// A group lives as long as its boot.
+    boot_id: BootId,
+    roots: GroupRoots,
+}
+
+/// The file, read anew when it has changed.
+#[derive(Debug)]
+pub struct GroupRootsFile {
+    path: PathBuf,
+    read: Vec<u8>,
+}
+
+impl GroupRootsFile {
+    /// Of a state directory.
+    pub fn new(state_dir: &Path) -> Self {
+        Self {
+            path: state_dir.join(DIRECTORY).join(FILE),
+            read: Vec::new(),
+        }
+    }
+
+    /// The roots, if they are others than they were. What cannot be read changes nothing.
+    pub fn changed(&mut self, boot_id: &BootId) -> Option<GroupRoots> {
+        let bytes = fs::read(&self.path).ok()?;
+        if bytes == self.read {
+            return None;
+        }
+        let written: StoredRoots = serde_json::from_slice(&bytes).ok()?;
+        self.read = bytes;
+        (written.boot_id == *boot_id).then_some(written.roots)
+    }
+}
+
+/// Makes the directory of keepers, if it is not there.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn make_directory(state_dir: &Path) -> Result<PathBuf, FileError> {
+    let dir = state_dir.join(DIRECTORY);
+    let made = fs::DirBuilder::new().mode(0o700).create(&dir);
+    match made {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(FileError::new("make", &dir, e)),
+        Ok(()) | Err(_) => Ok(dir),
+    }
+}
+
+/// Writes the roots down. A file that says the same already is left alone: a full disk does not matter then.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write(state_dir: &Path, boot_id: &BootId, roots: GroupRoots) -> Result<(), FileError> {
+    let dir = make_directory(state_dir)?;
+    let boot_id = boot_id.clone();
+    let path = dir.join(FILE);
+    let bytes = serde_json::to_vec(&StoredRoots { boot_id, roots })
+        .map_err(|e| FileError::new("write", &path, e.into()))?;
+    if fs::read(&path).is_ok_and(|there| there == bytes) {
+        return Ok(());
+    }
+    atomic_file::replace(&path, &dir.join(NEW), &bytes)
+}

@@ -1,0 +1,164 @@
+//! How a step's variables get past its wrapper. A wrapper is the admin's program and has an environment of its own, so that
+//! no `PATH` and no `LD_PRELOAD` of a step leads it elsewhere; the step's variables lie in a file, which is its user's
+//! alone and goes when nothing of the attempt is left. Either the wrapper hands them on by it (`{{env_file}}`, as container
+//! runtimes do), or this program does, behind the wrapper: run once more by [`MODE`], it takes the variables on and becomes
+//! the step's program.
+
+use std::ffi::{CString, OsString};
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use sluice_common::attempt_dir::ENV_FILE;
+use sluice_common::environment::Environment;
+use sluice_common::supervision::SpawnSpec;
+
+use super::child::StepProgram;
+use super::environment::{env_lines, environment, full};
+use super::{SpawnError, Spawner, arguments, host, lookup};
+use crate::identity::Identity;
+
+/// The first argument of this program where it stands behind a wrapper.
+pub const MODE: &str = "--behind-wrapper";
+
+/// What a shell exits with where it finds no program, and where it cannot run the one that it found.
+const NOT_FOUND: u8 = 127;
+const NOT_RUN: u8 = 126;
+
+impl Spawner {
+    /// What is to be run for a step, in front of its own program or in its place.
+    pub(super) fn program(
+        &self,
+        spec: &SpawnSpec,
+        identity: &Identity,
+        dir: &Path,
+    ) -> Result<StepProgram, SpawnError> {
+        let split = usize::try_from(spec.wrapper).unwrap_or(usize::MAX);
+        let (wrapper, command) = spec
+            .command
+            .split_at_checked(split)
+            .unwrap_or((&[], &spec.command));
+        if wrapper.is_empty() {
+            return Ok(StepProgram {
+                argv: arguments(&spec.command)?,
+                envp: environment(&spec.env, identity, dir)?,
+                path: spec.env.get("PATH").cloned(),
+            });
+        }
+        // Checked as if it were run at once: what is impossible is said before anything begins.
+        arguments(command)?;
+        let file = dir.join(ENV_FILE);
+        let own = full(&spec.env, identity, dir);
+        env_lines(&own)?;
+        let mut argv = wrapper.to_vec();
+        if !spec.env_file {
+            argv.extend([shown(&self.own_program), MODE.to_owned(), shown(&file)]);
+        }
+        argv.extend_from_slice(command);
+        Ok(StepProgram {
+            argv: arguments(&argv)?,
+            envp: environment(&spec.hook_env, identity, dir)?,
+            path: spec.hook_env.get("PATH").cloned(),
+        })
+    }
+
+    /// Writes the file of variables, where a wrapper needs one.
+    pub(super) fn write_env_file(
+        &self,
+        spec: &SpawnSpec,
+        identity: &Identity,
+        dir: &Path,
+    ) -> Result<(), SpawnError> {
+        if spec.wrapper == 0 {
+            return Ok(());
+        }
+        let own = full(&spec.env, identity, dir);
+        let text = match spec.env_file {
+            true => lines(&own)?,
+            false => serde_json::to_string(&own).expect("an environment has string keys only"),
+        };
+        let path = dir.join(ENV_FILE);
+        host(
+            || format!("write {}", path.display()),
+            write(&path, &text, identity),
+        )
+    }
+}
+
+fn write(path: &Path, text: &str, identity: &Identity) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(text.as_bytes())?;
+    match identity.is_own() {
+        true => Ok(()),
+        false => fchown(
+            &file,
+            Some(identity.uid.as_raw()),
+            Some(identity.gid.as_raw()),
+        ),
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// As container runtimes read it: a line for each, without quotes.
+fn lines(env: &Environment) -> Result<String, SpawnError> {
+    let mut text = String::new();
+    for (name, value) in env {
+        if value.contains(['\n', '\r']) {
+            let name = lookup::shown(name, 80);
+            return Err(SpawnError::LineBreak { name });
+        }
+        let _never_fails = writeln!(text, "{name}={value}");
+    }
+    Ok(text)
+}
+
+/// Behind a wrapper: becomes the program that is named after the file of its variables, with these over what the wrapper
+/// has said. Comes back only to say why not.
+pub fn run(mut args: impl Iterator<Item = OsString>) -> (String, u8) {
+    let Some(file) = args.next().map(PathBuf::from) else {
+        return (format!("{MODE}: no file of variables is named"), NOT_RUN);
+    };
+    let own = match read(&file) {
+        Ok(own) => own,
+        Err(e) => return (format!("cannot read {}: {e}", file.display()), NOT_RUN),
+    };
+    let path = own.get("PATH").cloned();
+    let inherited = std::env::vars_os()
+        .filter(|(name, _)| name.to_str().is_none_or(|name| !own.contains_key(name)));
+    let inherited = inherited.filter_map(|(name, value)| {
+        CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok()
+    });
+    let envp = env_lines(&own).map(|own| inherited.chain(own).collect());
+    let argv: Result<Vec<CString>, _> = args.map(|arg| CString::new(arg.as_bytes())).collect();
+    let (Ok(envp), Ok(argv)) = (envp, argv) else {
+        return (
+            "a variable or an argument holds a NUL byte".to_owned(),
+            NOT_RUN,
+        );
+    };
+    if argv.is_empty() {
+        return (format!("{MODE}: no program is named"), NOT_RUN);
+    }
+    let program = StepProgram { argv, envp, path };
+    match program.start() {
+        Err(why) if why.contains("not found") => (why, NOT_FOUND),
+        Err(why) => (why, NOT_RUN),
+        Ok(()) => (String::new(), 0),
+    }
+}
+
+fn read(file: &Path) -> io::Result<Environment> {
+    Ok(serde_json::from_reader(io::BufReader::new(File::open(
+        file,
+    )?))?)
+}

@@ -1,0 +1,162 @@
+//! What must outlive a step's program, and the supervisor, so that what its templates have run after it can be run: one
+//! file for each attempt that has such hooks, and for no others. It holds what templates say of the
+//! environment, which may be secret, so it is the supervisor's alone to read and goes when nothing of the attempt is left.
+
+use std::fs;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use sluice_common::environment::Environment;
+use sluice_common::id::{AttemptId, Subject, UserName};
+use sluice_common::supervision::SpawnSpec;
+use sluice_common::template::launch::{HookRun, ProcessLimit};
+
+use super::{Spool, SpoolError, failed, read_json};
+use crate::identity::StepOwner;
+
+/// No record's file: those end otherwise.
+const SUFFIX: &str = ".after";
+
+/// What is run after an attempt's program, and with what around it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AfterHooks {
+    /// On whose behalf.
+    pub subject: Subject,
+    /// The user who submitted the step, if this host's config asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submitter: Option<UserName>,
+    /// That of what runs around the program, but for what this host adds.
+    pub env: Environment,
+    /// As the program had it; `None` is the attempt's own.
+    #[serde(default)]
+    pub workdir: Option<String>,
+    /// Limits of each process.
+    #[serde(default)]
+    pub limits: Vec<ProcessLimit>,
+    /// In their order; one at least.
+    pub hooks: Vec<HookRun>,
+}
+
+impl AfterHooks {
+    /// What runs after an attempt, where anything does.
+    pub fn of(spec: &SpawnSpec, step_owner: &StepOwner) -> Option<Self> {
+        let hooks = spec.hooks.after.clone();
+        (!hooks.is_empty()).then(|| Self {
+            subject: step_owner.subject.clone(),
+            submitter: step_owner.submitter.clone(),
+            env: spec.hook_env.clone(),
+            workdir: spec.workdir.clone(),
+            limits: spec.hooks.limits.clone(),
+            hooks,
+        })
+    }
+
+    /// For whom the attempt ran.
+    pub fn step_owner(&self) -> StepOwner {
+        StepOwner {
+            subject: self.subject.clone(),
+            submitter: self.submitter.clone(),
+        }
+    }
+}
+
+impl Spool {
+    /// Keeps it. It must be there before the program may run.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn write_after_hooks(
+        &self,
+        attempt: &AttemptId,
+        after: &AfterHooks,
+    ) -> Result<(), SpoolError> {
+        self.write_json(&self.after_hooks_path(attempt), after)
+    }
+
+    /// Whether anything runs after an attempt.
+    pub fn has_after_hooks(&self, attempt: &AttemptId) -> bool {
+        self.after_hooks_path(attempt).exists()
+    }
+
+    /// Reads it again.
+    ///
+    /// # Errors
+    /// Where it is not there, or is damaged.
+    pub fn read_after_hooks(&self, attempt: &AttemptId) -> io::Result<AfterHooks> {
+        read_json(&self.after_hooks_path(attempt))
+    }
+
+    /// Drops it, if it is there.
+    ///
+    /// # Errors
+    /// Where it cannot be removed.
+    pub fn delete_after_hooks(&self, attempt: &AttemptId) -> Result<(), SpoolError> {
+        let path = self.after_hooks_path(attempt);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path, e)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Drops what is kept of attempts of which nothing is left, or that never began.
+    ///
+    /// # Errors
+    /// Where the directory cannot be listed, or something not be removed.
+    pub fn retain_after_hooks(&self, live: impl Fn(&AttemptId) -> bool) -> Result<(), SpoolError> {
+        let listing = |e| failed("list", &self.dir, e);
+        for entry in fs::read_dir(&self.dir).map_err(listing)? {
+            let name = entry.map_err(listing)?.file_name();
+            let stem = name.to_str().and_then(|name| name.strip_suffix(SUFFIX));
+            let id = stem.and_then(|stem| stem.parse::<AttemptId>().ok());
+            if let Some(id) = id.filter(|id| !live(id)) {
+                self.delete_after_hooks(&id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn after_hooks_path(&self, attempt: &AttemptId) -> std::path::PathBuf {
+        self.dir.join(format!("{attempt}{SUFFIX}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_common::time::Span;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn what_runs_after_an_attempt_is_kept_for_nobody_else_and_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(dir.path()).unwrap();
+        let id: AttemptId = "a.1".parse().unwrap();
+        let after = AfterHooks {
+            subject: Subject::new("s").unwrap(),
+            submitter: UserName::new("alice").ok(),
+            env: Environment::from([("TOKEN".to_owned(), "secret".to_owned())]),
+            workdir: None,
+            limits: Vec::new(),
+            hooks: vec![HookRun {
+                name: "1".to_owned(),
+                command: vec!["true".to_owned()],
+                timeout: Span::from_secs(1),
+            }],
+        };
+        spool.write_after_hooks(&id, &after).unwrap();
+        let mode = fs::metadata(spool.after_hooks_path(&id))
+            .unwrap()
+            .permissions();
+        assert_eq!(mode.mode() & 0o777, 0o600);
+        assert_eq!(spool.read_after_hooks(&id).unwrap(), after);
+        assert!(spool.load().unwrap().damaged.is_empty(), "it is no record");
+        spool.delete_after_hooks(&id).unwrap();
+        spool.delete_after_hooks(&id).unwrap();
+        assert!(!spool.has_after_hooks(&id));
+        spool.write_after_hooks(&id, &after).unwrap();
+        spool.retain_after_hooks(|known| *known == id).unwrap();
+        assert!(spool.has_after_hooks(&id));
+        spool.retain_after_hooks(|_| false).unwrap();
+        assert!(!spool.has_after_hooks(&id));
+    }
+}

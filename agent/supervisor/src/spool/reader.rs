@@ -1,0 +1,129 @@
+//! Reading the spool beside the supervisor that writes it, for a keeper ([`crate::keeper`]): nothing is changed, and a file
+//! that cannot be read is not set aside. A record is read anew when its file has changed.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use sluice_common::id::{AttemptId, BootId};
+use sluice_common::supervision::{BootMillis, HostPhase, Process};
+
+use super::{DIRECTORY, KEPT_SUFFIX, RENEWAL, Record, Renewal, SUFFIX, implausible, read_json};
+use crate::lease::Lease;
+
+/// What a record says of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpoolEntry {
+    /// Something of it may run.
+    Held {
+        /// Its first process.
+        main: Option<Process>,
+        /// Its deadline, as it was when the record was written; `None` if it has none.
+        lease: Option<Lease>,
+    },
+    /// Nothing of it runs.
+    Over,
+    /// The record is damaged.
+    Unreadable,
+}
+
+/// Tells one content of a file from the next: each is another file that takes the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileStamp {
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+/// Reads the spool of a state directory.
+#[derive(Debug)]
+pub struct SpoolReader {
+    dir: PathBuf,
+    boot_id: BootId,
+    seen: BTreeMap<AttemptId, (FileStamp, SpoolEntry)>,
+}
+
+impl SpoolReader {
+    /// For the boot `boot_id`: what ran in another runs no more.
+    pub fn new(state_dir: &Path, boot_id: BootId) -> Self {
+        Self {
+            dir: state_dir.join(DIRECTORY),
+            boot_id,
+            seen: BTreeMap::new(),
+        }
+    }
+
+    /// Every record that is there now.
+    ///
+    /// # Errors
+    /// If the directory cannot be listed.
+    pub fn read(&mut self) -> io::Result<Vec<(AttemptId, SpoolEntry)>> {
+        let mut now = BTreeMap::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let stem = name.to_str().and_then(|name| name.strip_suffix(SUFFIX));
+            let Some(id) = stem.and_then(|stem| stem.parse::<AttemptId>().ok()) else {
+                continue;
+            };
+            // One that is replaced at this moment is there under its name all the time; one that is gone was removed.
+            let Ok(found) = fs::metadata(entry.path()) else {
+                continue;
+            };
+            let stamp = FileStamp::of(&found);
+            let before = self.seen.get(&id).filter(|(seen, _)| *seen == stamp);
+            let what = before.map_or_else(|| self.entry(&id, &entry.path()), |(_, what)| *what);
+            now.insert(id, (stamp, what));
+        }
+        self.seen = now;
+        Ok(self
+            .seen
+            .iter()
+            .map(|(id, (_, what))| (id.clone(), *what))
+            .collect())
+    }
+
+    fn entry(&self, id: &AttemptId, path: &Path) -> SpoolEntry {
+        let Ok(record) = read_json::<Record>(path) else {
+            return SpoolEntry::Unreadable;
+        };
+        if implausible(&record, id).is_some() {
+            return SpoolEntry::Unreadable;
+        }
+        let main = match &record.phase {
+            _ if record.boot_id != self.boot_id => return SpoolEntry::Over,
+            HostPhase::Gone(_) => return SpoolEntry::Over,
+            HostPhase::Running(process) => Some(*process),
+            HostPhase::Ended(end) => end.process,
+        };
+        let lease = record.lease;
+        SpoolEntry::Held { main, lease }
+    }
+
+    /// The last renewal of this boot. A file that is written at this moment is read the next time.
+    pub fn renewal(&self) -> Option<BootMillis> {
+        let renewal = read_json::<Renewal>(&self.dir.join(RENEWAL)).ok()?;
+        (renewal.boot_id == self.boot_id).then_some(renewal.until)
+    }
+
+    /// Notes for the supervisor that a keeper has ended an attempt because its lease had passed: see
+    /// [`super::Spool::was_ended_by_keeper`].
+    ///
+    /// # Errors
+    /// If the note cannot be written.
+    pub fn note(&self, attempt: &AttemptId) -> io::Result<()> {
+        fs::write(self.dir.join(format!("{attempt}{KEPT_SUFFIX}")), "")
+    }
+}
+
+impl FileStamp {
+    fn of(found: &Metadata) -> Self {
+        Self {
+            inode: found.ino(),
+            bytes: found.size(),
+            modified: (found.mtime(), found.mtime_nsec()),
+        }
+    }
+}

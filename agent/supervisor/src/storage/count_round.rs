@@ -1,0 +1,131 @@
+//! One round of counting the files of attempts, by a child: a line an attempt, in the order in which they were given.
+
+use std::io::{self, PipeReader, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use sluice_common::id::AttemptId;
+use sluice_common::supervision::BootMillis;
+
+use super::CountCandidate;
+use super::count::{DiskUsage, DiskUsageCounter};
+use crate::background;
+
+/// The files of one attempt are counted for so long; what was found until then counts.
+const COUNT_LIMIT: Duration = Duration::from_secs(20);
+
+/// After this a round begins with no further attempt. Those that were left out are the first of the slow ones next time.
+const ROUND_LIMIT: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub(super) struct CountRound {
+    pub(super) pid: u32,
+    lines: PipeReader,
+    unread: Vec<u8>,
+    order: Vec<AttemptId>,
+    /// How many of them were told.
+    told: usize,
+    pub(super) began_at: BootMillis,
+    pub(super) heard_at: BootMillis,
+}
+
+impl CountRound {
+    /// Starts the child.
+    pub(super) fn begin(
+        dir: &Path,
+        candidates: Vec<CountCandidate>,
+        now: BootMillis,
+    ) -> io::Result<Self> {
+        let (lines, mut tell) = io::pipe()?;
+        fcntl(&lines, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        let pid = background::start(&[tell.as_raw_fd()], || {
+            let _nobody_is_left_to_tell = count_all(dir, &candidates, &mut tell);
+        })?;
+        Ok(Self {
+            pid,
+            lines,
+            unread: Vec::new(),
+            order: candidates.into_iter().map(|c| c.id).collect(),
+            told: 0,
+            began_at: now,
+            heard_at: now,
+        })
+    }
+
+    /// Becomes readable when there is something to read, and at the end.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.lines.as_fd()
+    }
+
+    /// The attempt that it counts now.
+    pub(super) fn next(&self) -> Option<&AttemptId> {
+        self.order.get(self.told)
+    }
+
+    /// What it has told since the last time, and how long each count took.
+    pub(super) fn read(&mut self, now: BootMillis) -> Vec<(AttemptId, DiskUsage, Duration)> {
+        let mut bytes = [0; 4096];
+        // It does not wait, and what is not read now is read next time. At its end the child is reaped.
+        while let Ok(len @ 1..) = self.lines.read(&mut bytes) {
+            self.unread.extend(&bytes[..len]);
+        }
+        self.heard_at = now;
+        let mut counted = Vec::new();
+        while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.unread.drain(..=end).collect();
+            let Some(id) = self.order.get(self.told) else {
+                break;
+            };
+            if let Some((count, took)) = read_line(&line) {
+                counted.push((id.clone(), count, took));
+            }
+            self.told += 1;
+        }
+        counted
+    }
+}
+
+/// In the child.
+fn count_all(dir: &Path, candidates: &[CountCandidate], tell: &mut impl Write) -> io::Result<()> {
+    let device = std::fs::metadata(dir)?.dev();
+    let began = Instant::now();
+    for candidate in candidates {
+        let now = Instant::now();
+        if now.duration_since(began) > ROUND_LIMIT {
+            break;
+        }
+        let mut counter = DiskUsageCounter::until(now + COUNT_LIMIT);
+        // One that has no directory takes nothing.
+        let _gone = counter.add_tree(&dir.join(candidate.id.to_string()));
+        for pid in &candidate.pids {
+            counter.add_unlinked(*pid, device);
+        }
+        let DiskUsage {
+            bytes,
+            files,
+            too_deep,
+        } = counter.count();
+        let micros = now.elapsed().as_micros();
+        let deep = u8::from(too_deep);
+        tell.write_all(format!("{bytes} {files} {deep} {micros}\n").as_bytes())?;
+    }
+    Ok(())
+}
+
+fn read_line(line: &[u8]) -> Option<(DiskUsage, Duration)> {
+    let text = std::str::from_utf8(line).ok()?;
+    let numbers: Vec<u64> = text
+        .split_whitespace()
+        .map_while(|n| n.parse().ok())
+        .collect();
+    let [bytes, files, deep, micros] = numbers.try_into().ok()?;
+    let count = DiskUsage {
+        bytes,
+        files,
+        too_deep: deep == 1,
+    };
+    Some((count, Duration::from_micros(micros)))
+}

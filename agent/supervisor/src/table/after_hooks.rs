@@ -1,0 +1,151 @@
+//! What templates have run after a step's program: it begins when nothing else of the attempt is left, whatever its end
+//! was, and keeps its units until it is over. How it is made is `spawn::after_hooks`'s.
+//!
+//! ```text
+//! (main process ended, rest stopped) --> hooks run --> what they left is killed --> epilog --> Gone
+//! ```
+//!
+//! Each hook has its own time, so nobody but the lease hurries them: the agent's signals are for the step, and it goes on
+//! killing what an ended step has left until it hears that nothing is. An attempt whose lease has passed may be started
+//! elsewhere soon, so its hooks are not begun, and those that run are stopped with it.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use sluice_common::id::AttemptId;
+use sluice_common::supervision::{FreezerState, SpawnSpec, StopSignal};
+use tracing::{error, info, warn};
+
+use super::{Attempt, EndedChild, Phase, SpawnError, Table, error_chain, no_group};
+use crate::attempt::AfterHooksState;
+use crate::handover::HookChild;
+use crate::identity::StepOwner;
+use crate::output::writer::AttemptStreams;
+use crate::spool::after_hooks::AfterHooks as Kept;
+
+/// Children that run hooks after attempts.
+#[derive(Debug, Default)]
+pub(super) struct AfterHookRuns(BTreeMap<u32, AttemptId>);
+
+impl AfterHookRuns {
+    /// Those that the next program in this process waits for.
+    pub(super) fn hand_over(&self) -> Vec<HookChild> {
+        let running = self.0.iter();
+        let running = running.map(|(pid, attempt)| HookChild {
+            pid: *pid,
+            attempt: attempt.clone(),
+        });
+        running.collect()
+    }
+
+    /// Those that the program before this one in this process has begun.
+    pub(super) fn take_over(
+        left: Vec<HookChild>,
+        attempts: &mut BTreeMap<AttemptId, Attempt>,
+    ) -> Self {
+        let mut afters = Self::default();
+        for HookChild { pid, attempt } in left {
+            if let Some(known) = attempts.get_mut(&attempt) {
+                known.after = AfterHooksState::Running;
+                afters.0.insert(pid, attempt);
+            }
+        }
+        afters
+    }
+}
+
+impl Table {
+    /// Before the program may run: what is to run after it is kept.
+    pub(super) fn save_after_hooks(
+        &self,
+        spec: &SpawnSpec,
+        step_owner: &StepOwner,
+    ) -> Result<AfterHooksState, SpawnError> {
+        let Some(after) = Kept::of(spec, step_owner) else {
+            return Ok(AfterHooksState::Done);
+        };
+        let kept = self.spool.write_after_hooks(&spec.attempt, &after);
+        kept.map(|()| AfterHooksState::Pending)
+            .map_err(|e| SpawnError::Host {
+                action: "keep what runs after the step".to_owned(),
+                why: io::Error::other(error_chain(&e)),
+            })
+    }
+
+    /// Nothing of an attempt is left, so nobody needs it any more.
+    pub(super) fn remove_after_hooks(&self, id: &AttemptId) {
+        if let Err(e) = self.spool.delete_after_hooks(id) {
+            error!(step = %id.step, attempt = id.number, "{}", error_chain(&e));
+        }
+    }
+
+    /// Nothing is left of an attempt: what is to run after it begins.
+    pub(super) fn start_after_hooks(&mut self, id: &AttemptId) {
+        let started_marker = self.fork_after_hooks(id);
+        let Some(attempt) = self.attempts.get_mut(id) else {
+            return;
+        };
+        self.look_due = true;
+        match started_marker {
+            Ok((pid, streams)) => {
+                self.writer.begin(id, streams);
+                info!(step = %id.step, attempt = id.number, pid, "hooks run after it");
+                attempt.after = AfterHooksState::Running;
+                // What was to be killed is gone, and this is to run.
+                attempt.killing = false;
+                self.wanted.retain(|(other, _)| other != id);
+                self.afters.0.insert(pid, id.clone());
+            }
+            Err(why) => {
+                warn!(step = %id.step, attempt = id.number, "hooks after it were not run: {why}");
+                attempt.after = AfterHooksState::Done;
+            }
+        }
+    }
+
+    fn fork_after_hooks(&mut self, id: &AttemptId) -> Result<(u32, AttemptStreams), String> {
+        let attempt = self.attempts.get_mut(id);
+        let Some((attempt, Phase::Ended(end))) = attempt.as_ref().map(|a| (a, a.phase())) else {
+            return Err("it has not ended".to_owned());
+        };
+        if attempt.lease.is_some_and(|lease| lease.has_passed()) {
+            return Err("its lease has passed, so it may run elsewhere soon".to_owned());
+        }
+        let after = self
+            .spool
+            .read_after_hooks(id)
+            .map_err(|e| error_chain(&e))?;
+        // One that was killed while it was frozen has left a group in which nothing runs.
+        if attempt.freezer != FreezerState::Thawed {
+            let _it_may_have_no_freezer = self.groups.thaw(id);
+        }
+        let group_entry = self.groups.entry(id).map_err(|e| no_group(e).to_string())?;
+        let forked =
+            self.spawner
+                .fork_after_hooks(id, attempt.uid, &after, &end.exit, &group_entry);
+        forked.map_err(|e| e.to_string())
+    }
+
+    /// A child has ended: whether it ran what follows an attempt.
+    pub(super) fn on_after_step_child_ended(&mut self, child: &EndedChild) -> bool {
+        self.on_after_hooks_ended(child) || self.on_epilog_ended(child.pid)
+    }
+
+    /// Whether it ran hooks after an attempt. What they have left is killed.
+    fn on_after_hooks_ended(&mut self, child: &EndedChild) -> bool {
+        let Some(id) = self.afters.0.remove(&child.pid) else {
+            return false;
+        };
+        let exit = child.exit();
+        if exit.code() != Some(0) {
+            let (code, signal) = (exit.code(), exit.signal());
+            warn!(step = %id.step, attempt = id.number, code, signal, "hooks after it failed: its own output says which");
+        }
+        if let Some(attempt) = self.attempts.get_mut(&id) {
+            attempt.after = AfterHooksState::Done;
+            attempt.killing = true;
+            self.want(id, StopSignal::Kill);
+        }
+        true
+    }
+}
