@@ -1,12 +1,12 @@
-//! The state of one attempt. Phases only go forward; what is asked of an attempt in the wrong phase changes nothing.
+//! State of one attempt. Phases only move forward; an event in the wrong phase is ignored.
 //!
 //! ```text
-//! Starting --(exec)--> Running --(main process ends)--> Ended --(nothing left)--> Gone
+//! Starting --(exec)--> Running --(main process ends)--> Ended --(no process left)--> Gone
 //!    |  \_____________________(killed before exec)_______^                          ^
 //!    \__________________________(exec is impossible)________________________________/
 //! ```
 //!
-//! `table` drives it; this room touches no process and no file.
+//! `table` drives it; this module does no I/O.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -27,85 +27,81 @@ use crate::lease::Lease;
 use crate::spawn::StartReport;
 use crate::spool::{Record, StorageUse};
 
-/// How far an attempt has come.
+/// Phase of an attempt.
 #[derive(Debug)]
 pub enum Phase {
-    /// It has a process, which has not become the step's program yet. Not told to the agent.
+    /// The child exists but has not become the step's program yet. The agent is not told.
     Starting(Process, StartReport),
-    /// Its main process runs. With it, for one that is no child of ours, the descriptor that tells of its end; a
-    /// kernel without those leaves looking from time to time.
+    /// The main process runs. The descriptor signals its end if it is not our child; on a kernel without
+    /// pidfds it is `None` and the table polls instead.
     Running(Process, Option<OwnedFd>),
-    /// Its main process has ended; others may still run.
+    /// The main process has ended; others may still run.
     Ended(ProcessEnd),
-    /// Nothing of it is left.
+    /// No process is left.
     Gone(ProcessEnd),
 }
 
-/// Whose child an attempt's main process is or was.
+/// Which supervisor started an attempt's main process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// This supervisor's.
+    /// This supervisor.
     Child,
-    /// Of one that is gone. Its exit code cannot be seen, and what it leaves behind becomes a child of somebody else.
+    /// An earlier supervisor. The exit code cannot be read, and orphans are not reparented to this process.
     TakenOver,
 }
 
-/// How far an attempt's epilog has come. After a restart of the supervisor it begins anew.
+/// State of an attempt's epilog. It restarts if the supervisor restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EpilogState {
-    /// It has not begun.
     Pending,
     /// A child runs it.
     Running,
-    /// It has ended, or could not be run.
+    /// Ended, or could not start.
     Done,
 }
 
-/// How far what templates have run after its program has come. After a restart of the supervisor it begins anew.
+/// State of the hooks that templates run after the step's program. They restart if the supervisor restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterHooksState {
-    /// It has not begun.
     Pending,
-    /// A child runs it.
+    /// A child runs them.
     Running,
-    /// It has ended, or could not be run, or there is none.
+    /// Ended, could not start, or none exist.
     Done,
 }
 
 /// One attempt.
 #[derive(Debug)]
 pub struct Attempt {
-    /// From its spawn.
+    /// Details from the spawn order, which survive restarts.
     pub memo: LaunchRecord,
-    /// Its deadline, if it has one.
+    /// Deadline, if the attempt has one.
     pub lease: Option<Lease>,
-    /// Whose child.
     pub origin: Origin,
-    /// Whether it is killed again and again until nothing is left.
+    /// Whether the attempt is killed repeatedly until no process is left.
     pub killing: bool,
-    /// Whether its processes may run.
     pub freezer: FreezerState,
-    /// How far its epilog has come.
     pub epilog: EpilogState,
-    /// How far what runs after its program has come.
+    /// State of the hooks that run after the step's program.
     pub after: AfterHooksState,
-    /// What hooks are told of it.
+    /// Variables that the admin's hooks get.
     pub hook_variables: BTreeMap<String, String>,
-    /// The user id that it has of its own, if no user is named for it.
+    /// The attempt's own user id, if the config names no user for it.
     pub uid: Option<Uid>,
-    /// The user who submitted its step, if this host's config asks for one.
+    /// The user who submitted the step, if this host's config requires one.
     pub submitter: Option<UserName>,
-    /// How it stands with what it holds on GPUs.
+    /// State of the attempt's GPU memory while it is suspended.
     pub moving: GpuMove,
-    /// How long they might not.
+    /// How long the attempt was frozen.
     pub frozen: FrozenTime,
-    /// What it may take of the disk, and whether it took more.
+    /// Storage grant, and whether it was exceeded.
     pub storage: StorageUse,
-    /// Whether the agent may have been told that its main process has ended: all that it gave was written by then.
+    /// Whether the agent may know that the main process has ended. All output of that process was written by
+    /// then.
     pub end_reported: bool,
-    /// Whether the spool lags behind.
+    /// Whether the record in the spool is outdated.
     pub unsaved: bool,
-    /// Whether the log says so.
+    /// Whether the log reports the outdated record.
     pub lag_logged: bool,
     phase: Phase,
 }
@@ -122,7 +118,7 @@ impl Attempt {
         Self::new(Phase::Starting(process, report), Origin::Child, memo, lease)
     }
 
-    /// One that could not be started.
+    /// An attempt that could not start.
     pub fn refused(exit: Exit, at: Time, memo: LaunchRecord) -> Self {
         let end = ProcessEnd {
             process: None,
@@ -133,17 +129,17 @@ impl Attempt {
         Self::new(Phase::Gone(end), Origin::Child, memo, None)
     }
 
-    /// One that an earlier supervisor started, in the phase where it was found.
+    /// An attempt that an earlier supervisor started, in the phase in which it was found.
     pub fn taken_over(phase: Phase, memo: LaunchRecord, lease: Option<Lease>) -> Self {
         Self::new(phase, Origin::TakenOver, memo, lease)
     }
 
-    /// A child of this process that it had before it became this program.
+    /// An attempt whose process is a child of this process since before an upgrade.
     pub fn handed_over(phase: Phase, memo: LaunchRecord, lease: Option<Lease>) -> Self {
         Self::new(phase, Origin::Child, memo, lease)
     }
 
-    /// One whose record cannot be read: nothing is known but its name, so whatever is left of it is killed.
+    /// An attempt whose record is unreadable. Only its id is known, so its processes are killed.
     pub fn lost(at: Time) -> Self {
         let end = ProcessEnd {
             process: None,
@@ -184,12 +180,11 @@ impl Attempt {
         }
     }
 
-    /// How far it has come.
     pub fn phase(&self) -> &Phase {
         &self.phase
     }
 
-    /// Its main process, ended or not; `None` where there never was one, or nobody knows it.
+    /// The main process, ended or not; `None` if there was none or it is unknown.
     pub fn process(&self) -> Option<Process> {
         match &self.phase {
             Phase::Starting(process, _) | Phase::Running(process, _) => Some(*process),
@@ -197,22 +192,22 @@ impl Attempt {
         }
     }
 
-    /// Whether its main process has not ended.
+    /// Whether the main process runs.
     pub fn main_is_running(&self) -> bool {
         matches!(self.phase, Phase::Starting(..) | Phase::Running(..))
     }
 
-    /// Whether its main process has ended and others may still run.
+    /// Whether the main process has ended and others may still run.
     pub fn is_ended(&self) -> bool {
         matches!(self.phase, Phase::Ended(_))
     }
 
-    /// Whether nothing of it is left.
+    /// Whether no process is left.
     pub fn is_gone(&self) -> bool {
         matches!(self.phase, Phase::Gone(_))
     }
 
-    /// What its child reports by, where it is starting.
+    /// The start report, while the attempt is starting.
     pub fn report(&self) -> Option<&StartReport> {
         match &self.phase {
             Phase::Starting(_, report) => Some(report),
@@ -220,7 +215,7 @@ impl Attempt {
         }
     }
 
-    /// What its child reports, where it is starting.
+    /// The start report, while the attempt is starting.
     pub fn report_mut(&mut self) -> Option<&mut StartReport> {
         match &mut self.phase {
             Phase::Starting(_, report) => Some(report),
@@ -228,7 +223,7 @@ impl Attempt {
         }
     }
 
-    /// Its freezer was looked at, or told.
+    /// Records a new freezer state.
     pub fn on_freezer(&mut self, found: FreezerState, now: BootMillis) {
         let since = self.frozen.since;
         let is_frozen = matches!(found, FreezerState::Frozen | FreezerState::Moved(_));
@@ -243,14 +238,14 @@ impl Attempt {
         self.freezer = found;
     }
 
-    /// Its process has become the step's program.
+    /// Records that the child has become the step's program.
     pub fn on_started(&mut self) {
         if let Phase::Starting(process, _) = self.phase {
             self.phase = Phase::Running(process, None);
         }
     }
 
-    /// Its process has ended without having become the step's program.
+    /// Records that the child ended before it became the step's program.
     pub fn on_start_failed(&mut self, exit: Exit, at: Time) {
         if matches!(self.phase, Phase::Starting(..)) {
             self.phase = Phase::Gone(ProcessEnd {
@@ -262,26 +257,26 @@ impl Attempt {
         }
     }
 
-    /// Its main process has ended. After its lease has passed, that is why.
+    /// Records the end of the main process. After its lease has expired, that is the reason.
     pub fn on_exit(&mut self, seen: Exit, at: Time, usage: Usage) {
         let (Phase::Starting(process, _) | Phase::Running(process, _)) = self.phase else {
             return;
         };
         let expired = self.lease.is_some_and(|lease| lease.has_passed());
         if let FreezerState::Refused(_) = self.freezer {
-            // Of no more interest, and the sentence would be told with every list.
+            // The freezer state no longer matters, and its text would be in every list.
             self.freezer = FreezerState::Thawed;
         }
         self.phase = Phase::Ended(ProcessEnd {
             process: Some(process),
             exit: if expired { Exit::LeaseExpired } else { seen },
-            // The wall clock may have been set back under it.
+            // The wall clock may have been set back.
             ended_at: at.max(process.started_at),
             usage,
         });
     }
 
-    /// Nothing of it is left, and this is what it has used in all.
+    /// Records that no process is left, with the total usage.
     pub fn on_empty(&mut self, usage: Usage) {
         if let Phase::Ended(end) = &self.phase {
             let usage = usage.or(end.usage);
@@ -294,7 +289,7 @@ impl Attempt {
         }
     }
 
-    /// What the agent is told; nothing before the program runs.
+    /// The view for the agent; `None` before the program runs.
     pub fn view(&self, attempt: &AttemptId) -> Option<AttemptView> {
         match &self.phase {
             Phase::Starting(..) => None,
@@ -302,8 +297,9 @@ impl Attempt {
         }
     }
 
-    /// Where it stands for an agent that has just connected. One whose start has not been confirmed counts as running:
-    /// left out, it would pass for an attempt that this host does not have, and be started a second time elsewhere.
+    /// The view for an agent that has just connected. An attempt that is still starting counts as running: if
+    /// it were missing, the coordinator would believe that this host does not have it, and start it
+    /// elsewhere.
     pub fn listed(&self, attempt: &AttemptId) -> AttemptView {
         AttemptView {
             attempt: attempt.clone(),
@@ -314,7 +310,8 @@ impl Attempt {
         }
     }
 
-    /// For whom it runs, if that is known: the subject stands in what hooks are told, over every restart.
+    /// The subject and submitter, if they are known. The subject is in the hooks' variables, which survive
+    /// restarts.
     pub fn step_owner(&self) -> Option<StepOwner> {
         Some(StepOwner {
             subject: Subject::new(self.hook_variables.get(hooks::SUBJECT)?).ok()?,
@@ -322,7 +319,7 @@ impl Attempt {
         })
     }
 
-    /// What is kept on disk.
+    /// The record for the spool.
     pub fn record(&self, attempt: &AttemptId, boot_id: &BootId) -> Record {
         Record {
             attempt: attempt.clone(),

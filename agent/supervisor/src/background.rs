@@ -1,4 +1,4 @@
-//! Forks of the supervisor that do for it, as the user that it is, what may take long or hang while its loop goes on.
+//! Forks of the supervisor, as its own user, for work that may take long or hang.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -9,11 +9,11 @@ use nix::unistd::{Pid, getpid, getppid};
 
 use crate::{oom, sys};
 
-/// Starts a child that does some work and ends: its process id. Of the supervisor's descriptors it has those of `keep`
-/// alone, and it dies with the supervisor, so that the next one may begin the same work anew.
+/// Starts a child that runs `work` and exits; returns its process id. It keeps only the descriptors in
+/// `keep`, and dies with the supervisor, so that the next one can repeat the work.
 ///
 /// # Errors
-/// If the kernel has no room for one more process.
+/// If the kernel cannot create a process.
 pub fn start(keep: &[RawFd], work: impl FnOnce()) -> io::Result<u32> {
     let supervisor = getpid();
     sys::fork_into(|| {

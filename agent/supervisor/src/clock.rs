@@ -1,4 +1,4 @@
-//! The two clocks: the wall for reports, the boot clock for everything that is waited for.
+//! The two clocks: the wall clock for reports, the boot clock for timers.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use nix::time::{ClockId, clock_gettime};
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::{Span, Time};
 
-/// Milliseconds on `CLOCK_BOOTTIME`, which counts the time that the host sleeps.
+/// Milliseconds on `CLOCK_BOOTTIME`, which includes suspend.
 pub fn boot_now() -> BootMillis {
     let now = clock_gettime(ClockId::CLOCK_BOOTTIME)
         .expect("CLOCK_BOOTTIME exists since Linux 2.6.39 and the buffer is ours");
@@ -15,7 +15,7 @@ pub fn boot_now() -> BootMillis {
     BootMillis(secs.saturating_mul(1000) + nanos / 1_000_000)
 }
 
-/// The wall clock. A host whose clock is set before 1970 is reported as 1970.
+/// The wall clock. A time before 1970 is reported as 1970.
 pub fn wall_now() -> Time {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -28,7 +28,7 @@ pub fn after(at: BootMillis, span: Span) -> BootMillis {
     BootMillis(at.0.saturating_add(span.millis()))
 }
 
-/// What the wall clock will show at `at`, if nobody sets it.
+/// What the wall clock will show at `at`, if it is not changed.
 pub fn wall_at(at: BootMillis, now: BootMillis) -> Time {
     wall_now() + Span::from_millis(at.0.saturating_sub(now.0))
 }

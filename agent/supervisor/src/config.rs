@@ -1,8 +1,8 @@
-//! `supervisor.toml`: who steps may run as, where, and within which limits. Trusted as far as its file is: whoever can write
-//! it decides who becomes whom, so one that others can write is refused.
+//! Reads `supervisor.toml`: the users, directories and limits of steps. Whoever can write the file decides
+//! which users steps become, so a file that others can write is rejected.
 //!
-//! `sluice-helper` takes the text apart, as nobody's user. What it answers is checked again here where a promise hangs on
-//! it, and who can have written the hooks; who steps run as is `identity`'s to find out.
+//! `sluice-helper` parses the text as an unprivileged user. Security-relevant values are checked again here,
+//! and so are owner and permissions of the hook programs; `identity` looks up the users.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -21,13 +21,12 @@ use crate::helper_program::HelperProgram;
 use crate::hooks;
 use crate::trust::untrusted_reason;
 
-/// In such a directory nobody may replace what is another's.
+/// In a directory with this bit, users cannot replace files of others.
 const STICKY: u32 = 0o1000;
 
-/// All bits that a umask has.
 const UMASK_BITS: u32 = 0o777;
 
-/// Where this host has what moves the memory of GPUs, if not where it is looked for.
+/// Paths of NVIDIA's checkpoint library and tool, if they are not in the default places.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cuda {
     /// The driver's library.
@@ -36,52 +35,42 @@ pub struct Cuda {
     pub tool: Option<PathBuf>,
 }
 
-/// What is wrong with a config.
+/// Why a config cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read config {}", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Somebody else may have written it.
+    Read { path: PathBuf, source: io::Error },
+    /// Another user may have written the file.
     #[error("config {}: {reason}, and it says who steps run as: {way_out}", path.display())]
     Untrusted {
-        /// Which.
         path: PathBuf,
-        /// What gives others a hand in it.
         reason: String,
-        /// What to do.
         way_out: String,
     },
-    /// It is not understood, or a value means nothing.
+    /// The file cannot be parsed, or a value is invalid.
     #[error("config {}: {}", path.display(), escape_controls(&mistake.to_string()))]
     Mistake {
-        /// Which.
         path: PathBuf,
-        /// What is wrong.
         mistake: ConfigFileError,
     },
-    /// What the helper answers is not what it was asked for.
+    /// The helper's answer cannot be parsed or fails the checks.
     #[error("config {}: sluice-helper answers nonsense: install it and sluice-supervisor from one release", path.display())]
     Answer {
-        /// Which.
         path: PathBuf,
-        /// Why it cannot be, where the bytes say it.
+        /// The parse error, if the bytes are no valid answer.
         source: Option<CodecError>,
     },
-    /// What it comes to cannot be shown.
+    /// The effective config cannot be printed.
     #[error("cannot show the config")]
     Show(#[source] io::Error),
 }
 
-/// Reads a file that nobody but root and the supervisor's own user can have written. Its agent is a number.
+/// Reads a config file that only root and the supervisor's own user can write. The agent's user is a number
+/// in the result.
 ///
 /// # Errors
-/// Where others could have, or it is not understood.
+/// If others can write the file, or it is invalid.
 pub fn read(path: &Path) -> Result<SupervisorConfig, ConfigError> {
     let cannot = |source| ConfigError::Read {
         path: path.to_owned(),
@@ -112,10 +101,10 @@ pub fn read(path: &Path) -> Result<SupervisorConfig, ConfigError> {
     Ok(config)
 }
 
-/// What a config comes to, for whoever checks it.
+/// The effective config, for `--check-config`.
 ///
 /// # Errors
-/// If the helper does not say it.
+/// If the helper does not answer.
 pub fn show(checked: &CheckedConfig) -> Result<String, ConfigError> {
     let show = || {
         let text = HelperProgram::ask_about(SHOW_CONFIG, checked)?;
@@ -124,7 +113,7 @@ pub fn show(checked: &CheckedConfig) -> Result<String, ConfigError> {
     show().map_err(ConfigError::Show)
 }
 
-/// Whether what the helper has understood is what it says of a file without a mistake.
+/// Whether the helper's answer satisfies the rules that it should have enforced.
 fn is_sound(config: &SupervisorConfig) -> bool {
     let steps = &config.steps;
     let paths = steps.workdirs.iter().flatten();
@@ -141,7 +130,7 @@ fn is_sound(config: &SupervisorConfig) -> bool {
         && steps.limits.iter().all(|(name, _)| rlimit(name).is_some())
 }
 
-/// What a limit of each process is of, by its name.
+/// The resource limit with this name.
 pub fn rlimit(name: &str) -> Option<Resource> {
     let resource = match name {
         "cpu_seconds" => Resource::RLIMIT_CPU,
@@ -158,7 +147,7 @@ pub fn rlimit(name: &str) -> Option<Resource> {
     Some(resource)
 }
 
-/// Opens a file that nobody but root and this process's user can have written.
+/// Opens a file that only root and this process's user can write.
 fn open_trusted(path: &Path) -> Result<File, ConfigError> {
     let cannot = |source| ConfigError::Read {
         path: path.to_owned(),
@@ -169,7 +158,7 @@ fn open_trusted(path: &Path) -> Result<File, ConfigError> {
         reason,
         way_out,
     };
-    // Not to hang on what is no file; what it is, is looked at next.
+    // Without blocking if the path is no regular file; its type is checked next.
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
@@ -201,10 +190,10 @@ mod tests {
     use sluice_fuzz::Fuzz;
     use std::os::unix::fs::PermissionsExt;
 
-    /// An answer in the form that it is asked for in is believed or not, and nothing else is taken for one.
+    /// Fuzz test: an answer is parsed and checked, or rejected.
     #[test]
     fn answers_of_the_helper() {
-        // `serde` makes room for a list of a length that is claimed, up to 1 MiB at a time.
+        // `serde` reserves memory for a claimed list length, up to 1 MiB at a time.
         let target = Fuzz::new("config-answer").memory(4 << 20, 256);
         target.run(|input| {
             let found =

@@ -1,5 +1,5 @@
-//! One agent's connection: bytes in, messages out, and back. Owns the buffers and their bounds; `server` decides when
-//! to read and write, and drops a connection whose peer does not keep to the protocol.
+//! One agent's connection: bytes in, messages out, and back. Owns the bounded buffers. `server` decides when
+//! to read and write, and disconnects a peer that violates the protocol.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,26 +9,26 @@ use nix::sys::socket::{getsockopt, sockopt};
 use sluice_codec::{CodecError, FrameBuffer, frame};
 use sluice_common::supervision::{FromSupervisor, MAX_SUPERVISION_FRAME_BYTES, ToSupervisor};
 
-/// Most bytes that wait for an agent. It is told everything when it comes back, so one that does not read is dropped;
-/// two of the largest frames let a full answer follow another.
+/// Most bytes queued for an agent. An agent that does not read is disconnected, and gets everything when it
+/// reconnects; two maximal frames allow one full answer after another.
 const MAX_UNSENT_BYTES: usize = 2 * (MAX_SUPERVISION_FRAME_BYTES + 4);
 
-/// Read in one turn at most, so that an agent that floods cannot keep the supervisor from leases and children.
+/// Most bytes read in one turn, so that a flooding agent delays neither leases nor children.
 const READ_BYTES: usize = 64 * 1024;
 
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
 pub enum DisconnectReason {
-    /// The peer closed it.
+    /// The peer closed the connection.
     #[error("it was closed")]
     Closed,
-    /// The peer sent what is no message.
+    /// The peer sent an invalid message.
     #[error("it does not keep to the protocol")]
     Protocol(#[from] CodecError),
     /// The peer does not read.
     #[error("it has left {bytes} bytes unread")]
     Unread {
-        /// How many.
+        /// Bytes queued for the peer.
         bytes: usize,
     },
     /// The socket failed.
@@ -36,21 +36,20 @@ pub enum DisconnectReason {
     Io(#[from] io::Error),
 }
 
-/// A connection.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
     input: FrameBuffer,
     output: Vec<u8>,
-    /// How much of `output` was sent.
+    /// Bytes of `output` already sent.
     sent: usize,
 }
 
 impl Connection {
-    /// Over a new stream.
+    /// Wraps a new stream.
     ///
     /// # Errors
-    /// Where it cannot be made non-blocking.
+    /// If the stream cannot be made non-blocking.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self {
@@ -61,10 +60,10 @@ impl Connection {
         })
     }
 
-    /// Takes in what has arrived, a bounded piece of it.
+    /// Reads what has arrived, up to a bound.
     ///
     /// # Errors
-    /// Where the stream has ended.
+    /// If the stream has ended.
     pub fn fill(&mut self) -> Result<(), DisconnectReason> {
         let mut bytes = [0; READ_BYTES];
         match self.stream.read(&mut bytes) {
@@ -79,18 +78,18 @@ impl Connection {
         }
     }
 
-    /// The next whole message; to be called until there is none.
+    /// The next complete message; call until `None`.
     ///
     /// # Errors
-    /// Where the peer sent something else.
+    /// If the peer sent an invalid message.
     pub fn take(&mut self) -> Result<Option<ToSupervisor>, DisconnectReason> {
         Ok(self.input.next()?)
     }
 
-    /// Sends a message, or as much of it as the peer takes; the rest goes with [`Connection::flush`].
+    /// Sends as much of a message as the peer accepts; [`Connection::flush`] sends the rest.
     ///
     /// # Errors
-    /// Where the peer is gone or does not read.
+    /// If the peer is gone or does not read.
     pub fn send(&mut self, message: &FromSupervisor) -> Result<(), DisconnectReason> {
         let bytes = frame(message, MAX_SUPERVISION_FRAME_BYTES)?;
         let unsent = self.output.len() - self.sent + bytes.len();
@@ -101,11 +100,11 @@ impl Connection {
         self.flush()
     }
 
-    /// Sends what is left. To a peer that has gone nothing can be told, but what it said before it went is still to be
-    /// read: [`Connection::fill`] comes to its end after that.
+    /// Sends queued bytes. If the peer is gone, no error is returned, because messages that it sent before
+    /// may still be readable: [`Connection::fill`] reports the end after them.
     ///
     /// # Errors
-    /// Where the stream fails.
+    /// If the stream fails.
     pub fn flush(&mut self) -> Result<(), DisconnectReason> {
         while self.has_unsent() {
             match self.stream.write(&self.output[self.sent..]) {
@@ -121,7 +120,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether [`Connection::flush`] is to be called when the stream takes more.
+    /// Whether bytes are queued: call [`Connection::flush`] when the stream is writable.
     pub fn has_unsent(&self) -> bool {
         self.sent < self.output.len()
     }
@@ -140,10 +139,10 @@ fn is_passing(e: &io::Error) -> bool {
     )
 }
 
-/// The user on the other end of a stream, as the kernel knows it.
+/// The user at the other end of a stream, from the kernel.
 ///
 /// # Errors
-/// Where the kernel does not tell.
+/// If the kernel does not tell.
 pub fn peer_uid(stream: &UnixStream) -> io::Result<u32> {
     Ok(getsockopt(stream, sockopt::PeerCredentials)?.uid())
 }
@@ -232,7 +231,7 @@ mod tests {
         })
     }
 
-    /// Whom a message names.
+    /// The attempt that a message names.
     fn named(message: &ToSupervisor) -> Option<&AttemptId> {
         match message {
             ToSupervisor::Spawn(spec) => Some(&spec.attempt),
@@ -243,7 +242,7 @@ mod tests {
         }
     }
 
-    /// Gives bytes to a connection in pieces; what came out of it as messages before it would be dropped.
+    /// Feeds bytes to a connection in pieces; returns the messages decoded until it is disconnected.
     fn understood(bytes: &[u8], piece: usize) -> Vec<ToSupervisor> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut connection = Connection::new(ours).unwrap();

@@ -1,5 +1,5 @@
-//! Hostile bytes for what the supervisor reads of files: its spool, and what an older supervisor left. What
-//! the host says is `fuzz/host.rs`'s, messages of its socket are `sluice-codec`'s. Corpora and engine are `sluice-fuzz`'s.
+//! Fuzz targets for files that the supervisor reads: its spool, and the handover of an older supervisor.
+//! `fuzz/host.rs` covers what the host says, `sluice-codec` the messages of the socket.
 
 mod host;
 
@@ -30,7 +30,7 @@ const SPOOL_WORDS: &[&str] = &[
     "\"hook_words\":",
 ];
 
-/// A file stands for an attempt: it is understood and written as it was, or set aside under the attempt's name.
+/// A record file is parsed and written back unchanged, or set aside under the attempt's name.
 #[test]
 fn spool_files() {
     let dir = tempfile::tempdir_in(place_for_files()).unwrap();

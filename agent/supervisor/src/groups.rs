@@ -1,13 +1,13 @@
-//! The control groups of attempts: one for each attempt, in the unified hierarchy (version 2) and in those of version 1
-//! that do what the unified one cannot. Chooses where they are made and by which mechanism each capability is had.
-//! `table` says when; what a file of the kernel means is in [`sluice_cgroups`].
+//! Control groups of attempts: one group for each attempt, in the unified hierarchy (version 2) and in those
+//! of version 1 for what the unified one cannot do. Chooses the place and the mechanism of each capability.
+//! `table` decides when; [`sluice_cgroups`] reads and writes the kernel's files.
 //!
-//! Everything is made below one group of our own, with a [`name`] that the state directory keeps, in the group that the
-//! supervisor was told of or else stands in. So no group of others is ever touched, and the next supervisor of the same
-//! directory finds what an earlier one has left.
+//! All groups are made below one root whose [`name`] is stored in the state directory. The root lies in the
+//! configured group, or in the supervisor's own. So no foreign group is touched, and the next supervisor of
+//! the same directory finds the groups of an earlier one.
 //!
-//! Where groups cannot be made, attempts are held by process groups and by [`crate::process_scan`] alone, and the capabilities
-//! say so.
+//! If no groups can be made, attempts are tracked by process groups and [`crate::process_scan`] alone, and
+//! the capabilities report that.
 
 pub mod devices;
 pub mod existing;
@@ -40,13 +40,14 @@ use tracing::{error, info, warn};
 use self::devices::DeviceFilters;
 use self::options::{GroupOptions, ParentGroup};
 
-/// What the directory of an attempt's group begins with: the kernel's own files never do.
+/// First part of the directory name of an attempt's group; no kernel file begins with it.
 const PREFIX: &str = "attempt-";
 
-/// How long the start waits for what was killed to die: it does so at once, unless a device or a disk holds it.
+/// How long the start waits for killed processes to die. They die at once, unless a device or disk blocks
+/// them.
 const DEATH_LIMIT: Duration = Duration::from_secs(1);
 
-/// The groups of every attempt of this host.
+/// Control groups of all attempts.
 #[derive(Debug)]
 pub struct Groups {
     unified: Option<Unified>,
@@ -55,13 +56,13 @@ pub struct Groups {
     watch: Option<GroupWatch>,
     filters: DeviceFilters,
     pids_max: u32,
-    /// Groups that nobody needs any more and that could not be removed yet.
+    /// Groups that are unused and could not be removed yet.
     leaving: BTreeSet<AttemptId>,
 }
 
 impl Groups {
-    /// Makes the groups' common root `name`, as far as this host allows it; what it does not allow is said in the log.
-    /// `root` is `/`, or what a test puts in its place.
+    /// Makes the root `name` as far as the host allows; the log names what is missing. `root` is `/`, or a
+    /// test's directory.
     pub fn open(root: &Path, options: &GroupOptions, name: &str) -> Self {
         let none = || Self {
             unified: None,
@@ -116,7 +117,7 @@ impl Groups {
         }
     }
 
-    /// By which means each capability is had.
+    /// The mechanism of each capability.
     pub fn capabilities(&self) -> BTreeMap<Capability, Mechanism> {
         Capability::ALL
             .map(|what| (what, self.mechanism(what)))
@@ -147,7 +148,7 @@ impl Groups {
         }
     }
 
-    /// One line of the log: how attempts are held here.
+    /// Logs how attempts are isolated on this host.
     pub fn log(&self) {
         let how: Vec<String> = self
             .capabilities()
@@ -162,10 +163,11 @@ impl Groups {
         info!(root, "attempts are held by {}", how.join(" "));
     }
 
-    /// Makes the groups of an attempt, with its limits and at most so many `processes`, over what lies there already.
+    /// Makes the groups of an attempt with its limits, and at most `processes` processes. Existing groups are
+    /// reused.
     ///
     /// # Errors
-    /// Where the kernel refuses; then nothing is left of them.
+    /// If the kernel rejects it; no group is left then.
     pub fn make(
         &mut self,
         attempt: &AttemptId,
@@ -200,22 +202,22 @@ impl Groups {
         self.legacy.make(&name, bounds)
     }
 
-    /// Keeps what runs in the groups of an attempt to these processors. Without a mechanism nothing is kept to any, as the
-    /// capabilities say.
+    /// Pins the processes of an attempt to these processors. Does nothing without a mechanism, as the
+    /// capabilities report.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// If the kernel rejects it.
     pub fn pin(&self, attempt: &AttemptId, processors: &CpuSet) -> Result<(), GroupError> {
         let name = directory(attempt);
         let unified = self.unified.as_ref().map(|unified| unified.group(&name));
         self.cpusets.pin(unified.as_deref(), &name, processors)
     }
 
-    /// Keeps what will run in the groups of an attempt from GPUs that it was not granted. Without a mechanism nothing
-    /// is kept from anything, as the capabilities say.
+    /// Denies the attempt's processes all GPUs that were not granted. Does nothing without a mechanism, as
+    /// the capabilities report.
     ///
     /// # Errors
-    /// Where the kernel refuses: nothing may run in the groups then.
+    /// If the kernel rejects it: nothing may run in the groups then.
     pub fn filter_devices(
         &mut self,
         attempt: &AttemptId,
@@ -229,10 +231,10 @@ impl Groups {
             .apply(granted, unified.as_deref(), legacy.as_deref())
     }
 
-    /// The way into the groups of an attempt, for its first process.
+    /// What an attempt's first process needs to enter the attempt's groups.
     ///
     /// # Errors
-    /// Where its group cannot be opened.
+    /// If a group cannot be opened.
     pub fn entry(&self, attempt: &AttemptId) -> Result<GroupEntry, GroupError> {
         let name = directory(attempt);
         let clone_target = self
@@ -246,7 +248,7 @@ impl Groups {
         })
     }
 
-    /// Takes up the groups of attempts that an earlier supervisor has made. Those of attempts that are not among
+    /// Adopts the groups of attempts that an earlier supervisor has made. Groups of attempts that are not
     /// `known` are killed and removed.
     pub fn take_over(&mut self, known: impl Fn(&AttemptId) -> bool) {
         let names = self
@@ -268,8 +270,8 @@ impl Groups {
         self.await_removal();
     }
 
-    /// What was killed takes a moment to die, and an attempt that never began may be started again at once: its groups
-    /// have to be gone by then. What takes longer is left to the ticks.
+    /// Waits for killed processes to die: an attempt that never began may start again at once, so its groups
+    /// must be gone. What takes longer is removed on later ticks.
     fn await_removal(&mut self) {
         let deadline = Instant::now() + DEATH_LIMIT;
         while self.remove_leaving() && Instant::now() < deadline {
@@ -284,7 +286,7 @@ impl Groups {
         }
     }
 
-    /// Whether an attempt has a group that tells what is in it.
+    /// Whether an attempt has a group that lists its processes.
     pub fn exists(&self, attempt: &AttemptId) -> bool {
         let name = directory(attempt);
         self.unified
@@ -294,7 +296,7 @@ impl Groups {
             || self.cpusets.exists(&name)
     }
 
-    /// Whether a process runs in the groups of an attempt.
+    /// Whether the attempt's groups contain a process.
     pub fn is_populated(&self, attempt: &AttemptId) -> bool {
         let name = directory(attempt);
         match &self.unified {
@@ -303,7 +305,7 @@ impl Groups {
         }
     }
 
-    /// Every process in the groups of an attempt.
+    /// Every process in the attempt's groups.
     pub fn members(&self, attempt: &AttemptId) -> Vec<u32> {
         let name = directory(attempt);
         match &self.unified {
@@ -312,11 +314,12 @@ impl Groups {
         }
     }
 
-    /// Kills every process in the groups of an attempt, also those that are being made meanwhile.
+    /// Kills every process in the attempt's groups, including those that are being created.
     pub fn kill(&self, attempt: &AttemptId) {
         let name = directory(attempt);
         let killed = match &self.unified {
-            // Where the unified one cannot kill, the other may hold them frozen, and what is frozen there does not die.
+            // If version 2 cannot kill, the groups of version 1 may be frozen, and frozen processes do not
+            // die.
             Some(unified)
                 if unified.supports(Controller::Freezer) && unified.group(&name).exists() =>
             {
@@ -329,18 +332,18 @@ impl Groups {
         }
     }
 
-    /// Lets nothing in the groups of an attempt run, sooner or later: [`Groups::freezer`] tells when.
+    /// Starts to freeze the attempt's groups; [`Groups::freezer`] tells when that is complete.
     ///
     /// # Errors
-    /// Where that cannot be had.
+    /// If freezing is not possible.
     pub fn freeze(&self, attempt: &AttemptId) -> Result<(), FreezeRefusal> {
         self.set_frozen(attempt, true)
     }
 
-    /// Lets everything in the groups of an attempt run again.
+    /// Thaws the attempt's groups.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// If the kernel rejects it.
     pub fn thaw(&self, attempt: &AttemptId) -> Result<(), FreezeRefusal> {
         self.set_frozen(attempt, false)
     }
@@ -359,21 +362,21 @@ impl Groups {
         set.map_err(|e| FreezeRefusal::Failed(e.bounded_message()))
     }
 
-    /// Whether the processes of an attempt can be frozen.
+    /// Whether the attempt can be frozen.
     pub fn freezes(&self, attempt: &AttemptId) -> bool {
         self.mechanism(Capability::Freeze) != Mechanism::None && self.exists(attempt)
     }
 
-    /// How much memory the groups of an attempt may hold; `None` where that is not limited.
+    /// Memory limit of the attempt's groups in bytes; `None` if they have none.
     pub fn memory_max(&self, attempt: &AttemptId) -> Option<u64> {
         let unified = self.unified.as_ref()?;
         unified.memory_max(&directory(attempt))
     }
 
-    /// Limits it anew.
+    /// Changes the memory limit.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// If the kernel rejects it.
     pub fn set_memory_max(&self, attempt: &AttemptId, bytes: u64) -> Result<(), GroupError> {
         match &self.unified {
             Some(unified) => unified.set_memory_max(&directory(attempt), bytes),
@@ -381,7 +384,7 @@ impl Groups {
         }
     }
 
-    /// Whether anything in the groups of an attempt may run.
+    /// Freezer state of the attempt's groups.
     pub fn freezer(&self, attempt: &AttemptId) -> FreezerState {
         let name = directory(attempt);
         match (self.mechanism(Capability::Freeze), &self.unified) {
@@ -391,7 +394,7 @@ impl Groups {
         }
     }
 
-    /// What has been used in the groups of an attempt; what they do not count is not there.
+    /// Resource usage of the attempt's groups; `None` for what they do not count.
     pub fn usage(&self, attempt: &AttemptId) -> Usage {
         let name = directory(attempt);
         let newer = self
@@ -401,13 +404,14 @@ impl Groups {
         newer.unwrap_or_default().or(self.legacy.usage(&name))
     }
 
-    /// Whether the kernel has killed in the group of an attempt for want of memory.
+    /// The kernel's out-of-memory kills in the attempt's group, if there were any.
     pub fn out_of_memory(&self, attempt: &AttemptId) -> Option<OutOfMemory> {
         let unified = self.unified.as_ref()?;
         memory::out_of_memory(&unified.group(&directory(attempt)))
     }
 
-    /// Removes the groups of an attempt. What is left in them is killed first, and they are removed later.
+    /// Removes the attempt's groups. If they still contain processes, these are killed and the groups are
+    /// removed later.
     pub fn remove(&mut self, attempt: &AttemptId) {
         if self.try_remove(attempt).is_err() {
             self.leaving.insert(attempt.clone());
@@ -431,7 +435,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Tries once more to remove what could not be removed; says whether something is left.
+    /// Retries the removals that failed; returns whether some are left.
     pub fn remove_leaving(&mut self) -> bool {
         for attempt in self.leaving.clone() {
             if let Err(e) = self.try_remove(&attempt) {
@@ -446,12 +450,12 @@ impl Groups {
         !self.leaving.is_empty()
     }
 
-    /// Whether the kernel tells of changes in groups, or they have to be looked for.
+    /// Whether the kernel notifies of changes in groups; if not, they are polled.
     pub fn is_watched(&self) -> bool {
         self.watch.is_some()
     }
 
-    /// Becomes readable when a group has changed.
+    /// Readable when a group has changed.
     pub fn watch(&self) -> Option<&GroupWatch> {
         self.watch.as_ref()
     }
@@ -464,7 +468,7 @@ impl Groups {
             .unwrap_or_default()
     }
 
-    /// Removes the common root where nothing is left in it: the next supervisor makes its own.
+    /// Removes the root if it is empty; the next supervisor makes its own.
     pub fn close(&self) {
         if let Some(unified) = &self.unified {
             unified.close();
@@ -474,7 +478,7 @@ impl Groups {
     }
 }
 
-/// Where it cannot be had, the log says why, and the attempts are held by something else.
+/// Logs why groups cannot be opened; attempts are then tracked by other means.
 fn tell<T>(opened: Result<T, GroupError>) -> Option<T> {
     opened
         .inspect_err(|e| warn!("control groups of version 2 are not used: {e}"))

@@ -1,7 +1,8 @@
-//! What a supervisor leaves to the program that takes its place in the same process: see [`crate::upgrade`]. The spool
-//! tells of every attempt; here is what only the process has, with the descriptors that stay open across `exec`.
+//! State that a supervisor passes to the program that replaces it in the same process: see
+//! [`crate::upgrade`]. The spool has every attempt; a handover has what only the process has, and the
+//! descriptors that stay open across `exec`.
 //!
-//! It is written into memory that has a descriptor, whose number the next program finds on its command line.
+//! The handover is written to a memory file, whose descriptor number is on the next program's command line.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,102 +17,88 @@ use sluice_common::supervision::Exit;
 
 use crate::sys;
 
-/// The form of a handover. A program that knows another is not put in this one's place.
+/// Version of the handover. A program with another version is not started as a replacement.
 pub const FORMAT: u32 = 1;
 
-/// What is left to the next program.
+/// State for the next program.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handover {
-    /// [`FORMAT`].
+    /// Equal to [`FORMAT`].
     pub format: u32,
-    /// The lock of the state directory.
+    /// Lock of the state directory.
     pub lock: RawFd,
-    /// The socket that agents connect to.
+    /// Socket that agents connect to.
     pub listener: RawFd,
-    /// The attempts whose processes are children of this process.
+    /// Attempts whose processes are children of this process.
     pub children: Vec<ChildAttempt>,
-    /// Those that are killed again and again.
+    /// Attempts that are killed repeatedly.
     pub killing: BTreeSet<AttemptId>,
-    /// Processes that were seen to carry an attempt's marks, which they may have laid down since.
+    /// Processes that carried an attempt's marks when they were read; they may have changed since.
     pub seen: Vec<KnownProcess>,
-    /// Epilogs that run.
+    /// Running epilogs.
     #[serde(default)]
     pub epilogs: Vec<HookChild>,
-    /// What templates have run after attempts, where it runs.
+    /// Running hooks after attempts.
     #[serde(default)]
     pub afters: Vec<HookChild>,
 }
 
-/// An attempt that is a child's.
+/// An attempt whose main process is a child.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildAttempt {
-    /// Which.
     pub attempt: AttemptId,
-    /// What it reports by, where it has not become the step's program yet.
+    /// Start report, if the child has not become the step's program yet.
     pub report: Option<HandedReport>,
-    /// Whether it is to be frozen as soon as it has.
+    /// Whether to freeze the attempt as soon as its program has started.
     #[serde(default)]
     pub freezes: bool,
 }
 
-/// A report that is not done with.
+/// A start report that is still open.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedReport {
-    /// Its pipe.
     pub pipe: RawFd,
-    /// What was read of it.
+    /// What was read from the pipe.
     pub failure: Option<Exit>,
 }
 
 /// A process that belongs to an attempt.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownProcess {
-    /// Which process.
     pub pid: u32,
-    /// Its start, which tells it from others of that number.
+    /// Start time, which distinguishes the process from a later one with the same pid.
     pub start_ticks: u64,
-    /// Whose it is.
     pub attempt: AttemptId,
-    /// Whether it was seen to work in that attempt's directory.
+    /// Whether the process works in the attempt's directory.
     #[serde(rename = "tied")]
     pub is_tied: bool,
 }
 
-/// A child that runs the epilog of an attempt, or what templates have run after it.
+/// A child that runs the epilog of an attempt, or the hooks after it.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HookChild {
-    /// Which child.
     pub pid: u32,
-    /// After which.
     pub attempt: AttemptId,
 }
 
-/// Why there is nothing to take over.
+/// Why no handover can be read.
 #[derive(Debug, thiserror::Error)]
 pub enum HandoverError {
-    /// The descriptor holds none.
+    /// The descriptor has no handover.
     #[error(
         "descriptor {fd} holds no handover: --handover is for a supervisor that upgrades itself"
     )]
-    Read {
-        /// Which.
-        fd: RawFd,
-        /// Why.
-        source: io::Error,
-    },
-    /// It is of another form.
+    Read { fd: RawFd, source: io::Error },
+    /// The handover has another version.
     #[error("the handover is of form {theirs} and this supervisor knows {FORMAT}")]
-    Format {
-        /// Which.
-        theirs: u32,
-    },
+    Format { theirs: u32 },
 }
 
 impl Handover {
-    /// Puts it where the next program finds it. The descriptor stays open across `exec`.
+    /// Writes the handover to a memory file whose descriptor stays open across `exec`.
     ///
     /// # Errors
-    /// Where there is no memory for it.
+    /// If there is no memory.
     pub fn write(&self) -> io::Result<OwnedFd> {
         let memory = memfd_create(c"sluice-handover", MFdFlags::empty())?;
         let mut file = File::from(memory);
@@ -121,17 +108,17 @@ impl Handover {
         Ok(file.into())
     }
 
-    /// Reads what was left at a descriptor, and closes it.
+    /// Reads the handover from a descriptor and closes it.
     ///
     /// # Errors
-    /// Where there is none, or it is of another form.
+    /// If there is none, or it has another version.
     pub fn read(fd: RawFd) -> Result<Self, HandoverError> {
         let unread = |source| HandoverError::Read { fd, source };
         let mut text = String::new();
         File::from(sys::adopt(fd).map_err(unread)?)
             .read_to_string(&mut text)
             .map_err(unread)?;
-        // The form first: the rest of another one may look like anything.
+        // The version comes first, because other versions may have any content.
         #[derive(Deserialize)]
         struct FormatOnly {
             format: u32,
@@ -144,10 +131,10 @@ impl Handover {
     }
 }
 
-/// Has a descriptor outlive an `exec`, or not.
+/// Sets whether a descriptor stays open across `exec`.
 ///
 /// # Errors
-/// Where it is not open.
+/// If it is not open.
 pub fn keep_open(fd: BorrowedFd<'_>, keep: bool) -> io::Result<()> {
     let flags = if keep {
         FdFlag::empty()
@@ -158,7 +145,6 @@ pub fn keep_open(fd: BorrowedFd<'_>, keep: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// The number of a descriptor, as a handover names it.
 pub fn number(fd: &impl AsFd) -> RawFd {
     fd.as_fd().as_raw_fd()
 }
@@ -200,7 +186,7 @@ mod tests {
     #[test]
     fn what_is_left_is_found() {
         let written = handover().write().unwrap();
-        // So high that no other test is given this number when it is free again.
+        // A number so high that no other test gets it when it is free again.
         let fd = fcntl(&written, FcntlArg::F_DUPFD_CLOEXEC(700)).unwrap();
         assert_eq!(Handover::read(fd).unwrap(), handover());
         assert!(

@@ -1,5 +1,5 @@
-//! The program `sluice-helper`, which does as another user what needs no root: where it is, how a child becomes it, and how
-//! it is asked something at once.
+//! Runs the program `sluice-helper`, which does as another user what needs no root: finds it, starts it in a
+//! child, and asks it questions.
 
 use std::ffi::{CStr, CString, OsString};
 use std::fs::File;
@@ -25,26 +25,25 @@ use sluice_common::supervisor_config::MAX_ANSWER_BYTES;
 
 use crate::{oom, sys};
 
-/// The name of the program.
 const NAME: &str = "sluice-helper";
 
-/// Who answers a question of root's: of the ids that no program gives out, and no range of attempts may have (`sluice_common::uid_range`).
-/// Whoever runs as the same user could speak in its place.
+/// The unprivileged user that answers questions of root. No program assigns this id and no range of attempts
+/// may include it (`sluice_common::uid_range`), so no step can run as the same user and forge an answer.
 const UNUSED_UID: Uid = Uid::from_raw(4_294_967_293);
 
-/// How long it may take to answer, on a host that is very busy or whose user database is. Both questions of an upgrade
-/// take less than the init system waits for a sign of life.
+/// How long an answer may take, on a busy host or with a slow user database. Both questions of an upgrade
+/// take less than the init system's watchdog limit.
 const ANSWER_LIMIT_SECS: u32 = 20;
 
-/// The program, opened once: what is installed in its place later is not run by this supervisor.
+/// The opened program. A later installation does not change what this supervisor runs.
 #[derive(Clone, Debug)]
 pub struct HelperProgram(Rc<File>);
 
 impl HelperProgram {
-    /// The one beside this very program.
+    /// Opens the helper in the directory of this program.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If it is missing.
     pub fn installed() -> io::Result<Self> {
         Self::at(&std::env::current_exe()?.with_file_name(NAME))
     }
@@ -62,10 +61,10 @@ impl HelperProgram {
         Ok(Self(Rc::new(opened?)))
     }
 
-    /// A command line of it.
+    /// Builds the helper's command line.
     ///
     /// # Errors
-    /// If one of them holds a NUL byte.
+    /// If an argument contains a NUL byte.
     pub fn arguments<T: Into<OsString>>(
         args: impl IntoIterator<Item = T>,
     ) -> io::Result<Vec<CString>> {
@@ -75,9 +74,8 @@ impl HelperProgram {
         Ok(all.collect::<Result<_, _>>()?)
     }
 
-    /// What it answers in a mode, with `input` as its standard input: all that it prints until it ends, cut where that is
-    /// longer than an answer may be. It runs as nobody's user, with no right and for a limited time; of what goes wrong
-    /// it says nothing.
+    /// The helper's answer in a mode, with `input` as its standard input: all of its output, truncated if
+    /// longer than allowed. The helper runs as an unprivileged user without capabilities, for a limited time.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -92,7 +90,7 @@ impl HelperProgram {
         })?;
         drop(to_us);
         let mut said = Vec::new();
-        // What is too long by a byte is no answer.
+        // An answer that is one byte too long fails to parse.
         let most = MAX_ANSWER_BYTES as u64 + 1;
         let read = answer.take(most).read_to_end(&mut said);
         let _where_nobody_hears_of_children_it_is_gone =
@@ -100,16 +98,16 @@ impl HelperProgram {
         read.map(|_| said)
     }
 
-    /// What the program beside us answers in a mode about a value.
+    /// The installed helper's answer about a value.
     ///
     /// # Errors
-    /// If it is not there, cannot be started, or the value is longer than an answer may be.
+    /// If the helper is missing or cannot be started, or the value is too long.
     pub fn ask_about(mode: &str, value: &impl Serialize) -> io::Result<Vec<u8>> {
         let question = encode(value, MAX_ANSWER_BYTES).map_err(io::Error::other)?;
         Self::installed()?.ask(mode, &in_memory(&question)?)
     }
 
-    /// In the child: lets go of what is the supervisor's, and of every right.
+    /// Runs in the child: drops the supervisor's descriptors and all privileges.
     fn prepare(&self, input: &File, to_us: &PipeWriter, parent: Pid) -> io::Result<()> {
         let null = File::options().write(true).open("/dev/null")?;
         dup2_stdin(input)?;
@@ -120,10 +118,10 @@ impl HelperProgram {
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
         oom::give_up()?;
         chdir("/")?;
-        // A user namespace without that id, or without the right to take it on, has no other user to become.
+        // A user namespace without that id, or a process without permission, cannot switch to it.
         give_up_rights(Some(UNUSED_UID)).or_else(|_| give_up_rights(None))?;
         alarm::set(ANSWER_LIMIT_SECS);
-        // A change of user takes the signal away, so it is asked for last; and the parent may have died before.
+        // A change of user clears this setting, so it comes last; the parent may have died before.
         set_pdeathsig(Signal::SIGKILL)?;
         match getppid() == parent {
             true => Ok(()),
@@ -131,7 +129,7 @@ impl HelperProgram {
         }
     }
 
-    /// Puts it in the place of this process. Returns only if that fails.
+    /// Executes the helper in this process. Returns only on failure.
     pub fn execute(&self, argv: &[CString], envp: &[&CStr]) {
         let _said_by_its_end = execveat(&*self.0, c"", argv, envp, AtFlags::AT_EMPTY_PATH);
     }
@@ -143,10 +141,10 @@ impl AsRawFd for HelperProgram {
     }
 }
 
-/// In a child: where it is root, becomes `uid` if one is given, and can get back no right.
+/// In a child: switches to `uid` if the process is root, and drops all privileges for good.
 ///
 /// # Errors
-/// Where the kernel refuses.
+/// If the kernel rejects it.
 pub fn give_up_rights(uid: Option<Uid>) -> nix::Result<()> {
     if geteuid().is_root() {
         sys::drop_bounding_set()?;
@@ -156,10 +154,10 @@ pub fn give_up_rights(uid: Option<Uid>) -> nix::Result<()> {
     set_no_new_privs()
 }
 
-/// These bytes, to be read from the start.
+/// A memory file with these bytes, open at its start.
 ///
 /// # Errors
-/// Where there is no memory for them.
+/// If there is no memory.
 pub fn in_memory(bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create(c"sluice", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(bytes)?;
@@ -171,7 +169,7 @@ pub fn in_memory(bytes: &[u8]) -> io::Result<File> {
 mod tests {
     use super::*;
 
-    /// Other programs in its place, which are asked for a file by the name of the mode.
+    /// Runs another program instead of the helper, which is given the mode as a file name.
     fn answer(program: &str, mode: &str) -> String {
         let input = in_memory(b"what it is given").unwrap();
         let said = HelperProgram::at(Path::new(program))
@@ -206,7 +204,7 @@ mod tests {
     #[test]
     fn it_has_no_descriptor_of_ours() {
         let open = answer("/bin/ls", "/proc/self/fd");
-        // The last is that of the directory that it lists.
+        // The last is the directory that is being listed.
         assert_eq!(open.lines().collect::<Vec<_>>(), ["0", "1", "2", "3"]);
     }
 

@@ -1,8 +1,7 @@
-//! Programs of the host's admin that run around attempts, by `[hooks]` of the config: the prolog before the step's
-//! program, in the attempt's own child; the epilog when nothing of the attempt is left, in a child of its own, before
-//! the attempt is called gone. Here is what they are and what they are told; [`run`] is how one runs.
-//!
-//! `config` reads them, `spawn` and `table` say when they run.
+//! The admin's hooks, by `[hooks]` of the config. The prolog runs before the step's program, in the attempt's
+//! own child. The epilog runs when no process of the attempt is left, in a child of its own, before the
+//! attempt is reported as gone. This module checks the programs and builds their variables; [`run`] runs
+//! them.
 
 pub mod health;
 pub mod run;
@@ -17,15 +16,14 @@ use sluice_common::supervisor_config::{ConfigFileError, HostHooks};
 
 use crate::trust::untrusted_reason;
 
-/// In such a directory nobody may replace what is another's.
+/// In a directory with this bit, users cannot replace files of others.
 const STICKY: u32 = 0o1000;
-/// May be run by somebody.
 const EXECUTABLE: u32 = 0o111;
 
-/// Looks at the programs.
+/// Checks the hook programs.
 ///
 /// # Errors
-/// Where one is not there or could be changed by others.
+/// If one is missing or others could change it.
 pub fn check_programs(hooks: &HostHooks) -> Result<(), ConfigFileError> {
     let check = hooks.health_check.as_ref();
     for (name, program) in [
@@ -39,7 +37,7 @@ pub fn check_programs(hooks: &HostHooks) -> Result<(), ConfigFileError> {
     Ok(())
 }
 
-/// As root it would run whatever somebody else puts in its place.
+/// Root would run whatever another user puts in the program's place.
 fn check_program(path: &Path) -> Result<(), String> {
     let shown = path.display();
     if !path.is_absolute() {
@@ -63,10 +61,11 @@ fn check_program(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Under which name hooks are told on whose behalf an attempt runs.
+/// Name of the hooks' variable for the attempt's subject.
 pub const SUBJECT: &str = "SLUICE_HOOK_SUBJECT";
 
-/// What hooks are told of an attempt. Under names of their own: a hook must not be taken for a process of the step.
+/// Variables of hooks about an attempt. Their names differ from the step's marks, so that a hook does not
+/// count as a process of the step.
 pub fn variables(spec: &SpawnSpec) -> BTreeMap<String, String> {
     let of_step = |name: &str| spec.env.get(name).cloned().unwrap_or_default();
     [

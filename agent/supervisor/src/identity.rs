@@ -1,9 +1,9 @@
-//! Who steps run as: the users that `supervisor.toml` names, as this host's user database knows them; for a subject without
-//! one, a user id that no other attempt of this host has (`uids`).
+//! The users that run steps: those that `supervisor.toml` names, as this host's user database knows them; for
+//! other subjects, a user id of the attempt's own (`uids`).
 //!
-//! `sluice-helper` looks them up once, when the supervisor starts and when it upgrades itself: a database that is asked over
-//! a network may take long to answer, and must not keep a deadline waiting. What it answers is checked again: nobody is
-//! root or the agent by it who may not be. `spawn` becomes them.
+//! `sluice-helper` looks them up once, at the start and at an upgrade: a user database on the network may be
+//! slow, and must not delay deadlines. Its answer is checked again, so that it cannot make a step root or the
+//! agent. `spawn` switches to the user.
 
 mod error;
 mod submitters;
@@ -27,22 +27,19 @@ use crate::helper_program::HelperProgram;
 pub use error::{IdentityError, NoUser};
 use submitters::Submitters;
 
-/// What `USER` and `LOGNAME` say to an attempt with a user id of its own, which has no name in the database.
+/// `USER` and `LOGNAME` of an attempt with a user id of its own, which has no name in the database.
 const OWN_NAME: &str = "sluice-step";
 
-/// The shell of such an attempt.
+/// Shell of an attempt with a user id of its own.
 const STANDARD_SHELL: &str = "/bin/sh";
 
-/// The user and the groups that a step runs as.
+/// The user and groups that a step runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Who.
     pub uid: Uid,
-    /// The first of its groups.
     pub gid: Gid,
-    /// The others.
     pub groups: Vec<Gid>,
-    /// `HOME` and the like, as far as the database knows them. What a step brings itself goes before.
+    /// `HOME` and similar variables from the user database. The step's own variables take precedence.
     pub variables: Vec<(String, String)>,
 }
 
@@ -58,7 +55,8 @@ impl From<StepUser> for Identity {
 }
 
 impl Identity {
-    /// The identity of an attempt with a user id of its own, and the group of the same number. Its files are in `home`.
+    /// The identity of an attempt with a user id of its own, and the group with the same number. Its files
+    /// are in `home`.
     pub fn of_attempt(uid: Uid, home: &Path) -> Self {
         let gid = Gid::from_raw(uid.as_raw());
         let variables = [
@@ -77,53 +75,51 @@ impl Identity {
         }
     }
 
-    /// Whether it is the supervisor's own user.
+    /// Whether this is the supervisor's own user.
     pub fn is_own(&self) -> bool {
         self.uid == geteuid()
     }
 }
 
-/// For whom an attempt runs.
+/// The subject and submitter of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepOwner {
-    /// The subject of its step.
     pub subject: Subject,
-    /// The user who submitted the step, if that matters on this host.
+    /// The user who submitted the step, if this host's config requires one.
     pub submitter: Option<UserName>,
 }
 
-/// Whom the config has the steps of a subject run as.
+/// The user that the config assigns to a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunAs<'a> {
     /// A user of this host.
     Named(&'a Identity),
-    /// Each attempt is somebody of its own.
+    /// A user id of the attempt's own.
     Own,
 }
 
-/// Who steps run as, by subject, and within what.
+/// The users of steps by subject, and the rules for steps.
 #[derive(Clone, Debug)]
 pub struct Identities {
     default: Option<Identity>,
     by_subject: BTreeMap<Subject, Identity>,
-    /// `None` if it does not matter who submitted a step.
+    /// `None` if the submitter does not matter.
     submitters: Option<Submitters>,
-    /// What is given to attempts of whom neither says anything.
+    /// The range of ids for attempts that have no configured user.
     own: Option<UidRange>,
-    /// What is wrong with the first submitter whom this host lacks.
+    /// The error about the first submitter that this host lacks.
     missing: Option<String>,
-    /// What an admin should know of the config that is no mistake.
+    /// Warnings about a valid config.
     pub warnings: Vec<String>,
-    /// What else the config says of steps.
+    /// Further rules for steps.
     pub rules: StepRules,
 }
 
 impl Identities {
-    /// Has whom `rules` names looked up. A supervisor that is not root runs all steps as itself.
+    /// Looks up the users that `rules` name. A supervisor that is not root runs all steps as itself.
     ///
     /// # Errors
-    /// Where the host does not have, or this process may not become, what they name; where a user is shared that the
-    /// rules do not call so.
+    /// If a user does not exist or may not run steps, or is shared without being listed as shared.
     pub fn resolve(rules: StepRules, agent_uid: Option<u32>) -> Result<Self, IdentityError> {
         let asked = UserLookup {
             rules,
@@ -138,7 +134,7 @@ impl Identities {
         Ok(Self::new(asked.rules, found))
     }
 
-    /// By what the helper has found, which was checked.
+    /// Builds the identities from the helper's checked answer.
     fn new(rules: StepRules, found: StepUsers) -> Self {
         let listed = rules.as_submitter.as_ref().zip(found.by_submitter);
         let by_subject = found.by_subject.into_iter();
@@ -158,10 +154,10 @@ impl Identities {
         }
     }
 
-    /// Who runs a step: the user of its subject, else the user of its submitter, else the user of all others.
+    /// The user that runs a step: the user of its subject, else of its submitter, else the default.
     ///
     /// # Errors
-    /// Where nobody may.
+    /// If there is none.
     pub fn of(&self, step_owner: &StepOwner) -> Result<RunAs<'_>, NoUser> {
         if let Some(found) = self.by_subject.get(&step_owner.subject) {
             return Ok(RunAs::Named(found));
@@ -176,13 +172,13 @@ impl Identities {
         }
     }
 
-    /// The user whom a step runs as because that user submitted it.
+    /// The submitter, if the step runs as a user because of its submitter.
     pub fn as_submitter<'a>(&self, step_owner: &'a StepOwner) -> Option<&'a UserName> {
         let found = self.by_submitter(step_owner).ok().flatten();
         step_owner.submitter.as_ref().filter(|_| found.is_some())
     }
 
-    /// Who runs a step because of its submitter: the user of its subject goes before.
+    /// The user that runs a step because of its submitter; a user for the subject takes precedence.
     fn by_submitter(&self, step_owner: &StepOwner) -> Result<Option<&Identity>, NoUser> {
         match &self.submitters {
             Some(submitters) if !self.by_subject.contains_key(&step_owner.subject) => {
@@ -192,21 +188,21 @@ impl Identities {
         }
     }
 
-    /// Whether it matters who submitted a step.
+    /// Whether the submitter of a step matters on this host.
     pub fn needs_submitter(&self) -> bool {
         self.submitters.is_some()
     }
 
-    /// Refuses a list of submitters of whom this host lacks one: a start goes on without, and an admin who asks is told.
+    /// Fails if this host lacks a listed submitter. A start ignores that, and `--check-config` reports it.
     ///
     /// # Errors
-    /// If it lacks one.
+    /// If a user is missing.
     pub fn check_submitters(&self) -> Result<(), IdentityError> {
         let missing = self.missing.as_deref().map(escape_controls);
         missing.map_or(Ok(()), |why| Err(IdentityError::Refused(why)))
     }
 
-    /// Why nobody runs the steps of a subject.
+    /// Why no user runs the steps of a subject.
     pub fn nobody(&self, subject: &Subject) -> NoUser {
         NoUser::Subject {
             subject: subject.clone(),
@@ -214,7 +210,7 @@ impl Identities {
         }
     }
 
-    /// The user ids that are given to attempts, each to one at a time.
+    /// Range of the user ids for attempts.
     pub fn own_range(&self) -> Option<UidRange> {
         self.own
     }
@@ -235,7 +231,7 @@ fn myself() -> nix::Result<StepUser> {
     })
 }
 
-/// Whether an answer makes nobody root, the agent, or the user of other attempts against the rules.
+/// Whether an answer respects the rules: no step becomes root, the agent, or a user of other attempts.
 fn is_sound(found: &StepUsers, asked: &UserLookup) -> bool {
     let (rules, own) = (&asked.rules, asked.own.uid);
     let listed = rules.as_submitter.as_ref().map(|listed| &listed.users);
@@ -269,7 +265,7 @@ fn is_sound(found: &StepUsers, asked: &UserLookup) -> bool {
         && !found.own_range.is_some_and(agent_s)
 }
 
-/// Raises what this process may give to its children, where that is allowed: better now than at each start.
+/// Raises this process's own limits as far as allowed, so that its children can have them.
 fn make_room((name, most): &(String, u64)) -> Result<(), IdentityError> {
     let refused = |most| IdentityError::Limit {
         name: name.clone(),
@@ -392,10 +388,10 @@ mod tests {
         }
     }
 
-    /// An answer in the form that it is asked for in is believed or not, and nothing else is taken for one.
+    /// Fuzz test: an answer is parsed and checked, or rejected.
     #[test]
     fn answers_of_the_helper() {
-        // `serde` makes room for a list of a length that is claimed, up to 1 MiB at a time.
+        // `serde` reserves memory for a claimed list length, up to 1 MiB at a time.
         let target = Fuzz::new("users-answer").memory(4 << 20, 256);
         target.run(|input| {
             let found = decode::<Result<StepUsers, String>>(input, MAX_ANSWER_BYTES);

@@ -37,6 +37,10 @@
 //! | [`trust`] | who else may have written what stands at a path |
 //! | [`notify`] | what the init system is told |
 //! | [`sys`] | the calls that need `unsafe` |
+#![allow(
+    missing_docs,
+    reason = "fields and variants say by name what they are; comments explain the others"
+)]
 
 pub mod atomic_file;
 pub mod attempt;

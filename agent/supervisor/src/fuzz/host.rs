@@ -1,6 +1,6 @@
-//! Hostile text of the host itself: what a step's own processes can write where the supervisor looks (their names, their
-//! variables, the first line of a script, what a helper that runs as their user prints), and what a kernel or a driver may
-//! say that nobody here has seen.
+//! Fuzz targets for text from the host itself: what a step's processes control (their names, their variables,
+//! the first line of a script, the output of a helper that runs as their user), and what a kernel or driver
+//! may report.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::process::{mark_in, parse_stat};
 use crate::spawn::helper::lines_in;
 use crate::spawn::lookup::interpreter_in;
 
-/// A process has the number that the kernel wrote before the name which it gave itself, whatever that name is.
+/// Checks that the pid is the kernel's, whatever name the process gave itself.
 fn named(name: &[u8]) {
     let line = [
         b"17 (",
@@ -25,7 +25,7 @@ fn named(name: &[u8]) {
     assert_eq!((found.pid, found.parent, found.start_ticks), (17, 1, 99));
 }
 
-/// Who is named by a mark could be the name of a step: it becomes a part of paths.
+/// Checks that a mark is a valid id, because it becomes part of paths.
 fn marked(environ: &[u8]) {
     if let Some(attempt) = mark_in(environ) {
         let name = attempt.to_string();
@@ -54,7 +54,8 @@ fn interpreted(head: &[u8]) {
     }
 }
 
-/// The first line is that of the process's own groups, the others those of its mounts: no group lies outside of its mount.
+/// Checks that no group lies outside of its mount. The first line is the process's own groups, the others are
+/// mounts.
 fn mounted(root: &Path, text: &[u8]) {
     let text = String::from_utf8_lossy(text);
     let (own, mounts) = text.split_once('\n').unwrap_or((&text, ""));
@@ -80,7 +81,7 @@ fn driven(root: &Path, text: &[u8]) {
     let _found = GpuDevices::detect(root, &[]);
 }
 
-/// A host with a driver, as far as these readers look.
+/// A directory tree of a host with a driver.
 fn host() -> tempfile::TempDir {
     let root = tempfile::tempdir_in(place_for_files()).unwrap();
     for dir in [
@@ -93,7 +94,7 @@ fn host() -> tempfile::TempDir {
     root
 }
 
-/// The first byte says what the rest is taken for.
+/// The first byte selects the target.
 #[test]
 fn what_a_host_says() {
     let words = [

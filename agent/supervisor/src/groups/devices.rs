@@ -1,5 +1,5 @@
-//! By which mechanism attempts are fenced from GPUs on this host, tried out when the supervisor starts: what a kernel or
-//! a container around it refuses shows only when it is asked. What a fence says is in [`sluice_cgroups::devices`].
+//! Chooses the mechanism of device filters on this host by a trial at the supervisor's start: only a trial
+//! shows what a kernel or a surrounding container refuses. [`sluice_cgroups::devices`] makes the filters.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,36 +14,38 @@ use sluice_common::supervision::DeviceAccess;
 use sluice_common::supervisor_config::DeviceFilterChoice;
 use tracing::warn;
 
-/// The group in which it is tried out.
+/// Name of the group for the trial.
 const TRIAL: &str = "trial";
-/// DeviceFilters that are kept for the next attempt: one for each GPU of a large host, and one for steps without any.
+/// Most loaded filters that are kept for reuse: one for each GPU of a large host, and one for steps without
+/// GPUs.
 const MAX_LOADED: usize = 17;
 
-/// Whether the config admits a mechanism and it works below `root`, where there is one.
+/// Whether the config allows a mechanism and it works below `root`.
 pub(super) fn has(choice: DeviceFilterChoice, mechanism: Mechanism, root: Option<&Path>) -> bool {
     choice.allows(mechanism) && root.is_some_and(|root| works(mechanism, root))
 }
 
-/// The config of fences.
+/// Config of device filters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceOptions {
-    /// Which mechanism.
+    /// The configured mechanism.
     pub filter: DeviceFilterChoice,
-    /// Nodes of devices that are GPUs beside those of the driver.
+    /// Device nodes that are GPUs in addition to the driver's.
     pub gpus: Vec<PathBuf>,
 }
 
-/// What fences attempts on this host.
+/// The device filters of this host.
 #[derive(Debug)]
 pub(super) struct DeviceFilters {
     pub(super) mechanism: Mechanism,
     gpus: Vec<PathBuf>,
-    /// Those that the kernel has taken, the latest last: most steps of a host are kept from the same devices.
+    /// Filters that are loaded in the kernel, the most recent last. Most steps of a host need the same
+    /// filter.
     loaded: Vec<(DeviceFilter, LoadedFilter)>,
 }
 
 impl DeviceFilters {
-    /// For groups in which nothing begins.
+    /// For groups in which no attempt starts.
     pub(super) fn none() -> Self {
         Self {
             mechanism: Mechanism::None,
@@ -71,7 +73,7 @@ impl DeviceFilters {
             gpus: options.gpus.clone(),
             loaded: Vec::new(),
         };
-        // The one for steps without GPUs; where it cannot be loaded the first of them says why.
+        // Loads the filter for steps without GPUs; if that fails, the first such step reports why.
         let host = GpuDevices::detect(Path::new("/"), &filters.gpus);
         if mechanism == Mechanism::Cgroup2
             && let Ok(filter) = DeviceFilter::new(&host, &DeviceAccess::default())
@@ -82,7 +84,8 @@ impl DeviceFilters {
         filters
     }
 
-    /// DeviceFilters a group by the mechanism in use: `unified` and `legacy` are its directories.
+    /// Attaches a filter to a group by the mechanism in use: `unified` and `legacy` are the group's
+    /// directories.
     pub(super) fn apply(
         &mut self,
         devices: &DeviceAccess,
@@ -117,11 +120,11 @@ impl DeviceFilters {
     }
 }
 
-/// Whether a mechanism works below `root`, by a group that is made for it and removed again.
+/// Whether a mechanism works below `root`, tested with a temporary group.
 fn works(mechanism: Mechanism, root: &Path) -> bool {
     let group = root.join(TRIAL);
     let tried = try_out(mechanism, &group);
-    // Nothing was ever in it, so nothing keeps it.
+    // The group never contained a process.
     let _ = fs::remove_dir(&group);
     if let Err(e) = &tried {
         warn!(

@@ -1,5 +1,6 @@
-//! The groups of attempts as a process finds them that has not made them: a keeper ([`crate::keeper`]) kills in them and makes
-//! none. The supervisor writes their roots down, because a process elsewhere cannot tell which of version 1 they are.
+//! Opens groups that another process has made. A keeper ([`crate::keeper`]) kills in them and makes none. The
+//! supervisor stores their roots in a file, because another process cannot tell which hierarchy of version 1
+//! they use.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,19 +14,18 @@ use sluice_cgroups::{Controller, pids};
 use super::Groups;
 use super::devices::DeviceFilters;
 
-/// The roots below which an attempt's groups can be killed.
+/// Roots below which the groups of attempts can be killed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupRoots {
-    /// Of version 2.
     pub unified: Option<PathBuf>,
-    /// Of version 1: the freezer's if there is one, else any.
+    /// Root of version 1: the freezer's if there is one, else any.
     pub legacy: Option<PathBuf>,
     /// Whether `legacy` is the freezer's.
     pub freezes: bool,
 }
 
 impl Groups {
-    /// The roots of these groups, for [`Groups::found`].
+    /// Roots of these groups, for [`Groups::found`].
     pub fn roots(&self) -> GroupRoots {
         GroupRoots {
             unified: self.unified.as_ref().map(|it| it.root().to_owned()),
@@ -34,7 +34,7 @@ impl Groups {
         }
     }
 
-    /// The groups below roots that another process has made.
+    /// Groups below roots that another process has made.
     pub fn found(roots: &GroupRoots) -> Self {
         let controller = match roots.freezes {
             true => Controller::Freezer,

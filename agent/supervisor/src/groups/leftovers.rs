@@ -1,13 +1,14 @@
-//! Whose the common root of a supervisor's groups is, and the removal of those that nobody will come back for: their
-//! supervisor was killed, and its state directory is gone, as that of a cluster for trials is. [`crate::table`] asks for it
-//! at the start.
+//! Finds the owner of each supervisor's root of groups, and removes abandoned roots, whose supervisor was
+//! killed and whose state directory is gone. [`crate::table`] runs it at the start.
 //!
-//! An attribute of the root names its owner. A root without one is none of ours or of an older supervisor, and stays; so does
-//! one whose supervisor lives, and one whose state directory is still there: the next supervisor of that finds it.
+//! An extended attribute of the root names its owner. A root without one was not made by this release and
+//! stays. So does a root whose supervisor lives, or whose state directory still exists, because the next
+//! supervisor of that directory will find it.
 //!
-//! A supervisor whose state directory was emptied, replaced or put back from an earlier time has lost what it ran, and the
-//! lease of that is kept by nobody. So the next one at the same path kills what nobody knows any more, and waits until it
-//! is dead, before it tells an agent what this host runs. What runs in a root of another path is left to run.
+//! A supervisor whose state directory was emptied, replaced or restored from an older copy has lost its
+//! records, so the leases of those attempts would not be enforced. The next supervisor at the same path
+//! therefore kills unknown attempts, and waits until they are dead, before it reports to an agent. Attempts
+//! in a root of another path keep running.
 
 use std::ffi::CStr;
 use std::fs;
@@ -28,27 +29,26 @@ use super::{Groups, attempt_in};
 use crate::process;
 use crate::sys::xattr;
 
-/// The attribute, where this process is root: nobody else can write one like it.
+/// The attribute if this process is root: only root can write it.
 const ROOT_ATTRIBUTE: &CStr = c"trusted.sluice.owner";
-/// The same of others.
+/// The attribute if this process is not root.
 const USER_ATTRIBUTE: &CStr = c"user.sluice.owner";
 
-/// A supervisor, told apart from every other of this boot.
+/// Identifies a supervisor uniquely within this boot.
 #[derive(Debug, PartialEq, Eq)]
 struct RootOwner {
     pid: u32,
     start_ticks: u64,
-    /// Process ids count in their namespace alone.
+    /// Process ids are unique only within a namespace.
     namespace: u64,
     state_dir: PathBuf,
 }
 
-/// How long what was killed may take to die. It does so at once, unless a device or a disk holds it.
+/// How long killed processes may take to die. They die at once, unless a device or disk blocks them.
 const DEATH_LIMIT: Duration = Duration::from_secs(10);
-/// Between two looks at it.
 const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Steps of an earlier supervisor at this path do not die.
+/// Processes of an earlier supervisor at this path do not die.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "attempts of an earlier supervisor of this directory still run in {} after they were killed (processes {}): nothing may \
@@ -62,11 +62,11 @@ pub struct StillRunningError {
 }
 
 impl Groups {
-    /// Says of the roots that they are this process's, and removes those beside them that nobody will come back for. What an
-    /// earlier supervisor of the same path has left there, and is not among `known`, is killed first.
+    /// Marks the roots as this process's own, and removes abandoned roots beside them. Attempts that an
+    /// earlier supervisor of the same path has left there, and that are not `known`, are killed first.
     ///
     /// # Errors
-    /// Where something of that does not die.
+    /// If some processes do not die.
     pub fn claim(
         &self,
         state_dir: &Path,
@@ -96,14 +96,14 @@ impl Groups {
     }
 }
 
-/// A root that nobody will come back for.
+/// A root without a future owner.
 struct AbandonedRoot {
     root: PathBuf,
-    /// Whether its owner worked where we do.
+    /// Whether the owner used the same state directory path.
     is_of_this_path: bool,
 }
 
-/// The groups of attempts below a root that are not known.
+/// The groups of unknown attempts below a root.
 fn unknown(root: &Path, known: impl Fn(&AttemptId) -> bool) -> Vec<PathBuf> {
     file::children(root)
         .filter(|name| attempt_in(name).is_some_and(|id| !known(&id)))
@@ -111,7 +111,7 @@ fn unknown(root: &Path, known: impl Fn(&AttemptId) -> bool) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Kills all that runs in these groups, again and again until nothing does: a group of version 1 is not killed in one.
+/// Kills all processes in these groups, repeatedly until none is left: in version 1 one kill is not enough.
 fn end(groups: &[PathBuf]) -> Result<(), StillRunningError> {
     for group in groups.iter().filter(|it| !file::members(it).is_empty()) {
         warn!(
@@ -140,16 +140,16 @@ fn end(groups: &[PathBuf]) -> Result<(), StillRunningError> {
     }
 }
 
-/// By whichever file the hierarchy has. One that has none leaves it to the others, which hold the same processes.
+/// Kills by whichever file the hierarchy has; hierarchies without one contain the same processes.
 fn kill_all(group: &Path, pids: &[u32]) {
     let by_kernel = file::write(&group.join("cgroup.kill"), "1").is_ok();
-    // What is frozen dies when it is thawed.
+    // Frozen processes die only when they are thawed.
     let freezer = group.join("freezer.state");
     if freezer.exists() {
         let _it_is_looked_at_again = file::write(&freezer, "THAWED");
     }
     if !by_kernel {
-        // The kernel shows 0 for a process that this namespace does not see.
+        // The kernel shows 0 for a process outside of this pid namespace.
         for pid in pids.iter().filter(|pid| **pid > 0) {
             let _it_may_have_ended = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
         }
@@ -163,7 +163,7 @@ fn attribute() -> &'static CStr {
     }
 }
 
-/// The roots right below `base` that nobody will come back for.
+/// The abandoned roots directly below `base`.
 fn look(base: &Path, me: &RootOwner) -> Vec<AbandonedRoot> {
     let names = file::children(base).filter(|name| name.starts_with(PREFIX));
     let abandoned = names.filter_map(|name| {
@@ -178,7 +178,7 @@ fn look(base: &Path, me: &RootOwner) -> Vec<AbandonedRoot> {
     abandoned.collect()
 }
 
-/// The kernel removes no group in which something runs.
+/// Fails if the root still contains processes.
 fn remove(root: &Path) {
     let attempts = file::children(root).filter(|name| attempt_in(name).is_some());
     let emptied = attempts
@@ -226,17 +226,16 @@ impl RootOwner {
         })
     }
 
-    /// Whether neither this owner of the root `name` nor a later one of the same directory can come back to it.
+    /// Whether neither this owner of the root `name` nor a later one of the same directory can return to it.
     fn is_gone_for_good(&self, name: &str, me: &RootOwner) -> bool {
         let lives = || process::stat(self.pid).is_some_and(|p| p.start_ticks == self.start_ticks);
-        // This very process may have had another name before it became this program.
+        // This process may have used another name before an upgrade.
         let is_over = self == me || !lives();
         self.namespace == me.namespace && is_over && is_gone(&self.state_dir, name)
     }
 }
 
-/// Whether the state directory that kept the name of a root is there no more, or has another. Another of the same path has
-/// another.
+/// Whether the state directory that stored the name of a root is gone or stores another name.
 fn is_gone(state_dir: &Path, name: &str) -> bool {
     match name::of(state_dir) {
         Ok(now) => now != name,

@@ -1,13 +1,13 @@
-//! What a supervisor's own group is called, in each hierarchy: drawn by lot when its state directory is first used, and kept
-//! there. So two supervisors of one host never meet in one group, and the next one of a directory finds what an earlier one
-//! has left. [`crate::table`] asks for it at the start, [`super::leftovers`] to know whose a group is.
+//! The name of a supervisor's root group, the same in each hierarchy. A random name is generated on first use
+//! of a state directory and stored there. So two supervisors of one host never share a group, and the next
+//! supervisor of a directory finds the groups of an earlier one.
 //!
-//! The number of the directory is kept with the name. In a copy of the directory that is another one, and the copy draws
-//! anew: beside the first it would take its steps for its own.
+//! The inode and device number of the directory are stored with the name. A copy of the directory has other
+//! numbers and generates a new name, because the copy must not adopt the original's steps.
 //!
-//! Earlier supervisors drew no lot: they took the numbers of directory and device, which the file system gives to another
-//! directory once this one is gone. What such a one has left running is taken up under its old name; a start without any
-//! draws the new one.
+//! Earlier releases used those numbers as the name, which the file system may assign to another directory
+//! later. If such a supervisor has left running attempts, its name is kept; a start without attempts
+//! generates a new one.
 
 use std::fs;
 use std::io;
@@ -19,21 +19,21 @@ use tracing::{info, warn};
 
 use crate::atomic_file::{self, FileError};
 
-/// What every name begins with.
+/// First part of every name.
 pub(super) const PREFIX: &str = "sluice-";
 
 const FILE: &str = "groups";
 const NEW: &str = "groups.new";
-/// A new one at each reading.
+/// The kernel returns a new random value for each read.
 const RANDOM_UUID: &str = "/proc/sys/kernel/random/uuid";
 
-/// The name of the groups of a state directory, which is drawn where there is none, unless attempts `run` there that an
-/// earlier supervisor has named after the directory's number.
+/// The name for a state directory. Generates and stores one if none is stored, unless attempts `run` there
+/// under a name of an earlier release.
 ///
-/// One that cannot be kept is not drawn: a full disk keeps nobody from going on.
+/// If a new name cannot be stored, as on a full disk, the old form of the name is used.
 ///
 /// # Errors
-/// Where there is no such directory, or its name cannot be read.
+/// If the directory is missing, or the stored name cannot be read.
 pub fn settle(state_dir: &Path, run: bool) -> Result<String, FileError> {
     if let Some(kept) = kept(state_dir)? {
         return Ok(kept);
@@ -53,16 +53,16 @@ pub fn settle(state_dir: &Path, run: bool) -> Result<String, FileError> {
     })
 }
 
-/// The name of the groups of a state directory as it is now.
+/// The current name for a state directory.
 ///
 /// # Errors
-/// Where there is no such directory, or its name cannot be read.
+/// If the directory is missing, or the stored name cannot be read.
 pub fn of(state_dir: &Path) -> Result<String, FileError> {
     kept(state_dir)?.map_or_else(|| by_number(state_dir), Ok)
 }
 
-/// What was drawn for this very directory. What cannot be understood was not: a host that crashed may leave an empty file,
-/// and no group of before.
+/// The name stored for this very directory. Invalid content counts as none: a crash of the host may leave an
+/// empty file, and then no groups exist either.
 fn kept(state_dir: &Path) -> Result<Option<String>, FileError> {
     let path = state_dir.join(FILE);
     let text = match fs::read_to_string(&path) {
@@ -93,18 +93,18 @@ fn draw(state_dir: &Path) -> Result<String, FileError> {
     Ok(name)
 }
 
-/// It becomes a directory: nothing that could lead out of one is a name.
+/// Whether a name is a valid generated one. The name becomes a directory, so nothing else is accepted.
 fn is_drawn(name: &str) -> bool {
     let lot = name.strip_prefix(PREFIX).unwrap_or_default();
     lot.len() == 36 && lot.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
 }
 
-/// How earlier supervisors named their groups.
+/// The name that earlier releases used.
 fn by_number(state_dir: &Path) -> Result<String, FileError> {
     Ok(format!("{PREFIX}{}", parent(state_dir)?))
 }
 
-/// Tells directories that are there at the same time from each other.
+/// Identifies a directory among those that exist at the same time.
 fn parent(state_dir: &Path) -> Result<String, FileError> {
     let found = fs::metadata(state_dir).map_err(|e| FileError::new("look at", state_dir, e))?;
     Ok(format!("{:x}-{:x}", found.dev(), found.ino()))

@@ -1,16 +1,15 @@
-//! What the supervisor's config says of control groups.
+//! Config of control groups.
 
 pub use sluice_cgroups::parent_group::ParentGroup;
 
 use super::devices::DeviceOptions;
 
-/// The config of groups.
+/// Config of control groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupOptions {
-    /// Where.
     pub parent: ParentGroup,
-    /// Most processes and threads of one attempt; by default a share of what the host can have.
+    /// Most processes and threads of one attempt; the default is a share of what the host can have.
     pub pids_max: Option<u32>,
-    /// How attempts are fenced from GPUs.
+    /// Config of device filters.
     pub devices: DeviceOptions,
 }

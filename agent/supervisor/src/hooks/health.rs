@@ -1,5 +1,5 @@
-//! The admin's check of the host: run from time to time by a child, one at a time. Says how the host is when that has
-//! changed: unfit after some failures in a row, fit after one check that went well. `server` drives it.
+//! The admin's health check of the host, run periodically by a child, one at a time. Reports changes: unfit
+//! after several failures in a row, fit after one success. `server` drives it.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
@@ -13,10 +13,10 @@ use tracing::{info, warn};
 use super::run::HookCommand;
 use crate::{background, clock};
 
-/// Of what a check writes, told to the cluster.
+/// Most bytes of a check's output that are reported to the cluster.
 const MAX_WHY_BYTES: usize = 300;
 
-/// Checks the host.
+/// The periodic health check.
 #[derive(Debug)]
 pub struct HealthChecker {
     check: Option<HealthCheck>,
@@ -34,7 +34,7 @@ struct RunningCheck {
 }
 
 impl HealthChecker {
-    /// The first check is due at once; without one the host is fit.
+    /// The first check is due at once; without a check the host is fit.
     pub fn new(check: Option<HealthCheck>, output_dir: PathBuf) -> Self {
         Self {
             found: check.is_none().then_some(HostHealth::Fit),
@@ -46,7 +46,7 @@ impl HealthChecker {
         }
     }
 
-    /// How the host is, where that is known.
+    /// State of the host, if it is known.
     pub fn found(&self) -> Option<&HostHealth> {
         self.found.as_ref()
     }
@@ -57,7 +57,7 @@ impl HealthChecker {
         idle.then_some(self.next_at)
     }
 
-    /// Checks, if it is time.
+    /// Starts a check if one is due.
     pub fn on_time(&mut self, now: BootMillis) {
         if self.wake_at().is_none_or(|at| now < at) {
             return;
@@ -70,7 +70,7 @@ impl HealthChecker {
         }
     }
 
-    /// A child has ended: whether it was this one's.
+    /// Handles the end of a child; returns whether it was the check's.
     pub fn on_child_ended(&mut self, pid: u32) -> bool {
         let Some(running) = self.running.take_if(|running| running.pid == pid) else {
             return false;
@@ -83,7 +83,7 @@ impl HealthChecker {
         let mut bytes = Vec::new();
         let (verdict, fault) = match told.read_to_end(&mut bytes).map(|_| bytes.split_first()) {
             Ok(Some((verdict, fault))) => (*verdict, String::from_utf8_lossy(fault).into_owned()),
-            // Its child was killed before it could tell, which says nothing of the host.
+            // The child was killed before it reported, which says nothing about the host.
             Ok(None) | Err(_) => return warn!("a health check told nothing: it was killed"),
         };
         let most = self.check.as_ref().map_or(1, |check| check.failures_max);
@@ -124,7 +124,7 @@ fn begin(check: &HealthCheck, output_dir: &std::path::Path) -> io::Result<Runnin
     Ok(RunningCheck { pid, fault })
 }
 
-/// At once, and less than a pipe holds, so that the child never waits.
+/// Fits into a pipe, so the child never blocks.
 fn say(ended: Result<(), String>, tell: &mut PipeWriter) -> io::Result<()> {
     let mut told = vec![if ended.is_ok() { PASSED } else { FAILED }];
     told.extend(ended.err().unwrap_or_default().as_bytes());

@@ -1,5 +1,5 @@
-//! How a hook runs: as the supervisor's own user, with a time limit, and waited for by a child, never by the loop. It
-//! dies with whoever waits for it, so that none runs on unseen and beside its own repetition.
+//! Runs a hook as the supervisor's own user, with a time limit. A child waits for it, never the main loop.
+//! The hook dies with that child, so that it cannot overlap with its own retry.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -22,33 +22,28 @@ use tracing::warn;
 
 use crate::{background, sys};
 
-/// `PATH` of hooks.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Between two looks whether a hook has ended, by the child that waits for it.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Of what a failed hook wrote, shown to people.
+/// Most bytes of a failed hook's output that are shown.
 const MAX_WORDS_BYTES: u64 = 300;
 
 /// One run of a hook.
 #[derive(Debug)]
 pub struct HookCommand<'a> {
-    /// What is run.
     pub program: &'a Path,
-    /// Its variables.
     pub told: &'a BTreeMap<String, String>,
-    /// How long it may take.
     pub timeout: Span,
-    /// A directory for a file without a name: what it writes goes there.
+    /// Directory for the unnamed file that receives the output.
     pub output_dir: &'a Path,
 }
 
 impl HookCommand<'_> {
-    /// Runs it to its end and waits for it: only in a child.
+    /// Runs the hook and waits for its end; only in a child.
     ///
     /// # Errors
-    /// Where it did not exit with 0 in time: the sentence says what happened and what it wrote last.
+    /// If it did not exit with 0 in time; the message includes the end of its output.
     pub fn run_to_end(&self) -> Result<(), String> {
         self.end().map_err(|(how, words)| {
             let last = words.as_ref().map(|words| last_output(words, 0));
@@ -57,10 +52,10 @@ impl HookCommand<'_> {
         })
     }
 
-    /// As [`HookCommand::run_to_end`], but the sentence is the first line that it wrote, where it wrote one.
+    /// Like [`HookCommand::run_to_end`], but the error is the first line of the output, if there is any.
     ///
     /// # Errors
-    /// Where it did not exit with 0 in time.
+    /// If it did not exit with 0 in time.
     pub fn run_for_first_line(&self, most: usize) -> Result<(), String> {
         self.end().map_err(|(how, words)| {
             let first = words.as_ref().and_then(|words| first_line(words, most));
@@ -88,7 +83,7 @@ impl HookCommand<'_> {
         Err((how, Some(words)))
     }
 
-    /// In the copy; comes back only where it fails.
+    /// Runs in the copy; returns only on failure.
     fn become_hook(&self, waiting: Pid, words: &File) -> io::Result<std::convert::Infallible> {
         set_pdeathsig(Signal::SIGKILL)?;
         if getppid() != waiting {
@@ -107,7 +102,7 @@ impl HookCommand<'_> {
             .exec())
     }
 
-    /// How it ended; `None` where it had to be killed, with what it started.
+    /// The exit status; `None` if the hook timed out and was killed with its children.
     fn wait(&self, pid: Pid) -> nix::Result<Option<WaitStatus>> {
         let end = Instant::now() + Duration::from_millis(self.timeout.millis());
         loop {
@@ -126,10 +121,11 @@ impl HookCommand<'_> {
     }
 }
 
-/// A file that goes with its last descriptor, and that ties nobody who writes to it to an attempt.
+/// A file without a name, which disappears with its last descriptor, and by which no writer counts as tied to
+/// an attempt.
 fn unnamed(dir: &Path) -> io::Result<File> {
     let path = dir.join(format!(".hook-{}", std::process::id()));
-    // One that died between the two may have left it.
+    // Left behind if a process died between the two calls.
     let _there_seldom_is_one = fs::remove_file(&path);
     let file = File::options()
         .read(true)
@@ -148,8 +144,8 @@ fn first_line(words: &File, most: usize) -> Option<String> {
     Some(line.escape_debug().to_string())
 }
 
-/// The end of what a file holds from byte `from` on, at most [`MAX_WORDS_BYTES`] of it, on one line after a colon. Empty
-/// if there is nothing, or the file cannot be read.
+/// The output from byte `from` on, truncated to its last [`MAX_WORDS_BYTES`], on one line after a colon.
+/// Empty if there is none.
 pub(crate) fn last_output(words: &File, from: u64) -> String {
     let len = words.metadata().map_or(0, |found| found.len());
     let from = from.max(len.saturating_sub(MAX_WORDS_BYTES)).min(len);
@@ -162,10 +158,10 @@ pub(crate) fn last_output(words: &File, from: u64) -> String {
     }
 }
 
-/// Starts a child that runs the epilog of an attempt: its process id.
+/// Starts a child that runs the epilog of an attempt; returns its process id.
 ///
 /// # Errors
-/// Where no process can be made.
+/// If no process can be created.
 pub fn start_epilog(id: &AttemptId, epilog: &HookCommand<'_>) -> io::Result<u32> {
     background::start(&[], || {
         if let Err(why) = epilog.run_to_end() {

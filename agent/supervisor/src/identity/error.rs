@@ -1,4 +1,4 @@
-//! Why users that the config names cannot run steps, and why nobody runs a step.
+//! Errors about configured users, and why no user runs a step.
 
 use std::io;
 
@@ -7,69 +7,54 @@ use sluice_common::supervisor_config::UserRef;
 
 use super::submitters::ConfigLocation;
 
-/// Why the config cannot be obeyed on this host.
+/// Why the config cannot be applied on this host.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// Whom it names is not there, or may not run steps: in whole sentences.
+    /// A named user does not exist, or may not run steps. The text has whole sentences.
     #[error("{0}")]
     Refused(String),
-    /// The helper cannot be asked.
+    /// The helper cannot be started.
     #[error("cannot look up the users of steps")]
     Ask(#[source] io::Error),
-    /// What the helper answers is not what it was asked for.
+    /// The helper's answer cannot be parsed or fails the checks.
     #[error(
         "the users of steps cannot be looked up: sluice-helper answers nonsense: install it and sluice-supervisor from one \
          release"
     )]
     Answer,
-    /// The host gives less.
+    /// The supervisor's own limit is lower.
     #[error(
         "limits.{name} is more than this host gives the supervisor, which is {most}: ask for less, or raise what the \
          supervisor is started with (systemd: Limit{}=)", name.to_uppercase()
     )]
-    Limit {
-        /// The key.
-        name: String,
-        /// What the host gives.
-        most: u64,
-    },
+    Limit { name: String, most: u64 },
 }
 
-/// Nobody on this host runs a step. What it says is for a step that is to begin.
+/// No user on this host runs a step. The text is for a step that is to start.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoUser {
-    /// The config names no user for its subject.
-    Subject {
-        /// Whose step.
-        subject: Subject,
-        /// The config.
-        file: String,
-    },
-    /// The config runs steps as who submitted them, and has not heard of him.
+    /// The config names no user for the subject.
+    Subject { subject: Subject, file: String },
+    /// The config runs steps as their submitters and does not list this one.
     Unlisted {
-        /// Who submitted it.
         user: UserName,
-        /// Where he would have to be listed.
+        /// Where the list is.
         place: ConfigLocation,
     },
-    /// The config lists a user who was not there when it was read.
+    /// The config lists a user that did not exist when it was read.
     Missing {
-        /// Who submitted it.
         user: UserName,
-        /// The user whom the host lacked.
+        /// The user that did not exist.
         lacking: UserRef,
-        /// Where he is listed.
+        /// Where the list is.
         place: ConfigLocation,
     },
-    /// The config runs steps as who submitted them, and nobody is known to have.
-    Unnamed {
-        /// Where it says so.
-        place: ConfigLocation,
-    },
+    /// The config runs steps as their submitters, and the submitter is unknown.
+    Unnamed { place: ConfigLocation },
 }
 
 impl NoUser {
-    /// The same of a program that is to run beside or after a step that has begun: no other pool helps it.
+    /// The same for a program that runs beside or after a step; another pool does not help it.
     pub fn of_program(&self) -> String {
         let (why, way_out) = (self.why(), self.way_out());
         format!("{why}, so no program begins beside or after the step: {way_out}")

@@ -1,5 +1,5 @@
-//! The users whose own steps run as them: `as_submitter`. A step that somebody else submitted is refused, and runs as
-//! nobody instead, unless the config says `other_submitters = "as_usual"`.
+//! The users whose own steps run as them (`as_submitter`). Steps of other submitters are rejected, unless the
+//! config says `other_submitters = "as_usual"`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use sluice_common::supervisor_config::{OtherSubmitters, StepUser, SubmitterUsers
 
 use super::{Identity, NoUser};
 
-/// The submitters that the config lists, as this host's user database knows them.
+/// The listed submitters, with their users on this host.
 #[derive(Clone, Debug)]
 pub(super) struct Submitters {
     by_name: BTreeMap<UserName, ListedSubmitter>,
@@ -16,15 +16,15 @@ pub(super) struct Submitters {
     place: ConfigLocation,
 }
 
-/// The user of this host whom the config names for a submitter.
+/// The user that the config names for a submitter.
 #[derive(Clone, Debug)]
 struct ListedSubmitter {
     user: UserRef,
-    /// `None` if the database did not have it.
+    /// `None` if the user database does not have it.
     found: Option<Identity>,
 }
 
-/// Where a refusal sends its reader.
+/// Where an error message sends its reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigLocation {
     host: String,
@@ -32,7 +32,7 @@ pub struct ConfigLocation {
 }
 
 impl Submitters {
-    /// Those of the list, by what the helper has found of each.
+    /// Combines the list in the config with the helper's answer.
     pub(super) fn new(
         listed: &SubmitterUsers,
         file: String,
@@ -54,10 +54,10 @@ impl Submitters {
         }
     }
 
-    /// The user that runs what `submitter` has submitted; `None` if the host runs it as if there were no list.
+    /// The user that runs the steps of `submitter`; `None` if the list does not apply.
     ///
     /// # Errors
-    /// If nobody does.
+    /// If no user may.
     pub(super) fn of(&self, submitter: Option<&UserName>) -> Result<Option<&Identity>, NoUser> {
         let place = || self.place.clone();
         let refused = match submitter {
