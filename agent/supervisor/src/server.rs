@@ -6,7 +6,7 @@
 //! Decides nothing about attempts: that is `table`'s.
 
 mod connections;
-mod health;
+mod health_report;
 mod keeper_monitor;
 mod shutdown;
 mod startup;

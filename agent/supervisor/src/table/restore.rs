@@ -112,11 +112,7 @@ impl Table {
         let keep = cap::most_bytes(&attempts_dir, setup.output.max_bytes);
         let writer = Writer::new(state_dir, &attempts_dir, helper.clone(), keep, uid);
         let mut writer = take_over_output(writer, &attempts);
-        // An end that was told stays told.
-        let untold = attempts
-            .iter()
-            .filter(|(_, a)| a.is_ended() && !a.end_reported);
-        let flushing: BTreeSet<AttemptId> = untold.map(|(id, _)| id.clone()).collect();
+        let flushing = unreported_ends(&attempts);
         flushing.iter().for_each(|id| writer.flush(id));
         let sweep = OutputSweep::new(attempts_dir.clone(), setup.output);
         let storage = Storage::new(attempts_dir.clone(), setup.output.min_free);
@@ -196,6 +192,14 @@ fn take_over_output(mut writer: Writer, attempts: &BTreeMap<AttemptId, Attempt>)
     let alive = attempts.iter().filter(|(_, attempt)| !attempt.is_gone());
     alive.for_each(|(id, _)| writer.take_over(id));
     writer
+}
+
+/// Attempts whose main process has ended, which was not reported yet.
+fn unreported_ends(attempts: &BTreeMap<AttemptId, Attempt>) -> BTreeSet<AttemptId> {
+    let unreported = attempts
+        .iter()
+        .filter(|(_, a)| a.is_ended() && !a.end_reported);
+    unreported.map(|(id, _)| id.clone()).collect()
 }
 
 /// No lease is longer than this host allows, also if an earlier release gave none.
