@@ -1,12 +1,12 @@
-//! The supervisor's own small files: written beside their place and renamed into it, so that a crash at any byte leaves the
-//! older one or the newer one; or opened in their place. What they hold, and where, is of those who keep them.
+//! The supervisor's small files, replaced atomically by a rename, so that a crash leaves either the old or
+//! the new content; or opened in place.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// What could not be done with a file.
+/// A failed file operation.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}", path.display())]
 pub struct FileError {
@@ -25,16 +25,16 @@ impl FileError {
         }
     }
 
-    /// Whether there is no such file, or no directory for it.
+    /// Whether the file or its directory does not exist.
     pub fn is_not_found(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
     }
 }
 
-/// Puts `bytes` in place of what is at `path`, by way of the file `beside` it. Root alone may read it.
+/// Replaces the file at `path` with `bytes`, by a rename of the file `beside`. Only the owner can read it.
 ///
 /// # Errors
-/// Where it cannot be written; then what was at `path` is untouched.
+/// If it cannot be written; the file at `path` is unchanged then.
 pub(crate) fn replace(path: &Path, beside: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let mut file = OpenOptions::new()
         .write(true)
@@ -48,8 +48,8 @@ pub(crate) fn replace(path: &Path, beside: &Path, bytes: &[u8]) -> Result<(), Fi
     fs::rename(beside, path).map_err(|e| FileError::new("replace", path, e))
 }
 
-/// Opens the file at `path` to be written in its place, and makes it if it is not there. What it holds stays. The caller's
-/// user alone may read it, and no link is followed.
+/// Opens the file at `path` for writing in place, and makes it if it is missing. The content stays. Only the
+/// owner can read it, and no link is followed.
 ///
 /// # Errors
 /// If it cannot be opened or made.

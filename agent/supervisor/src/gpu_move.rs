@@ -1,5 +1,4 @@
-//! How one attempt stands with what it holds on GPUs. Pure data: `table` drives it, `sluice-helper` does the
-//! moving.
+//! State of an attempt's GPU memory while the attempt is suspended and resumed. Pure data: `table` drives it, `sluice-helper` moves the memory.
 //!
 //! ```text
 //!            helper: suspend          moved              thaw, helper: resume
@@ -8,8 +7,8 @@
 //!                                +------------> Undoing --> (nothing)                 |
 //!                                      a supervisor that finds it moved and not frozen
 //! ```
-//! It is recorded before the helper is sent and until everything is back, so that the next supervisor knows whom to
-//! bring back, whenever this one dies.
+//! The move is recorded before the helper starts and until everything is restored, so that the next supervisor
+//! can restore it whenever this one dies.
 
 use serde::{Deserialize, Serialize};
 use sluice_common::id::AttemptId;
@@ -18,34 +17,33 @@ use sluice_common::time::Span;
 
 use crate::spawn::helper::Helper;
 
-/// What the agent wants moved.
+/// The agent's order to move GPU memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoveOrder {
-    /// Whose.
     pub attempt: AttemptId,
-    /// The processes that use its GPUs, as the agent says.
+    /// The processes that use the attempt's GPUs, as reported by the agent.
     pub users: Vec<u32>,
-    /// How much they hold, in bytes.
+    /// GPU memory of these processes, in bytes.
     pub bytes: u64,
-    /// How long each task of a helper may take.
+    /// Time limit of each helper task.
     pub limit: Span,
 }
 
-/// What is moved, or is on its way. Kept on disk.
+/// GPU memory that is in host memory, or on its way. Stored in the spool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredMove {
-    /// Whose it is: processes of the attempt's groups.
+    /// Processes whose memory is moved; all in the attempt's groups.
     pub pids: Vec<u32>,
-    /// How much, in bytes, as the agent says.
+    /// GPU memory in bytes, as reported by the agent.
     pub bytes: u64,
-    /// How long each task of a helper may take.
+    /// Time limit of each helper task.
     pub limit: Span,
-    /// What the memory limit of its group was before it was raised; none where it has none.
+    /// Memory limit of the attempt's group before it was raised; `None` if it has none.
     pub memory_max: Option<u64>,
 }
 
 impl StoredMove {
-    /// As the agent is told.
+    /// The form for the agent.
     pub fn moved(&self) -> MovedMemory {
         MovedMemory {
             pids: self.pids.clone(),
@@ -57,50 +55,48 @@ impl StoredMove {
 /// A helper at work.
 #[derive(Debug)]
 pub struct RunningHelper {
-    /// Who.
     pub helper: Helper,
-    /// When it takes too long.
+    /// Deadline of the helper.
     pub until: BootMillis,
 }
 
-/// How far it has come.
+/// Stage of a move.
 #[derive(Debug, Default)]
 pub enum MoveStage {
-    /// Everything is where the step has put it.
+    /// Nothing is moved.
     #[default]
     Resident,
-    /// A helper moves it.
+    /// A helper moves the memory to the host.
     Leaving(RunningHelper),
-    /// It is in the host's memory, and the attempt is frozen or is being frozen.
+    /// The memory is in host memory, and the attempt is frozen or is being frozen.
     Away,
-    /// A helper undoes what another has begun; this is why.
+    /// A helper rolls back what another has begun, for this reason.
     Undoing(RunningHelper, FreezeRefusal),
-    /// A helper brings it back.
+    /// A helper moves the memory back to the GPUs.
     Returning(RunningHelper),
 }
 
-/// What was ordered while a helper was at work: done when that has ended. The last order counts.
+/// An order that arrived while a helper was at work, and is done afterwards. Only the last one counts.
 #[derive(Debug, PartialEq, Eq)]
 pub enum QueuedOrder {
-    /// Move, and freeze.
+    /// Move the memory, and freeze.
     Suspend(MoveOrder),
-    /// Thaw, and bring back.
+    /// Thaw, and restore the memory.
     Thaw,
 }
 
-/// How an attempt stands with it.
+/// State of an attempt's GPU memory.
 #[derive(Debug, Default)]
 pub struct GpuMove {
-    /// What is moved, or is on its way.
+    /// Memory that is moved, or on its way.
     pub away: Option<StoredMove>,
-    /// How far it has come.
     pub stage: MoveStage,
-    /// What is to be done then.
+    /// The order to do when the helper has ended.
     pub next: Option<QueuedOrder>,
 }
 
 impl GpuMove {
-    /// As an earlier supervisor has left it: what it is about is seen by its freezer.
+    /// The state that an earlier supervisor left. The freezer tells how far the move had come.
     pub fn found(away: Option<StoredMove>) -> Self {
         Self {
             away,
@@ -118,7 +114,7 @@ impl GpuMove {
         }
     }
 
-    /// What its freezer is said to be, where the kernel says `found`.
+    /// The freezer state for the agent, if the kernel reports `found`.
     pub fn shown(&self, found: FreezerState) -> FreezerState {
         match (&self.stage, &self.away, found) {
             (MoveStage::Leaving(_) | MoveStage::Undoing(..), _, _) => FreezerState::Moving,

@@ -1,15 +1,15 @@
-//! A keeper ends attempts whose lease has passed if their supervisor does not: a supervisor may be dead, be stopped, be
-//! unable to start, or have been taken away with its unit.
+//! A keeper kills attempts whose lease has expired if their supervisor does not: it may be dead, stopped,
+//! unable to start, or removed with its unit.
 //!
-//! A keeper needs neither config nor agent nor network. It reads what the supervisor writes anyway: records and the last
-//! renewal in the spool ([`crate::spool::reader`]), and where the groups are ([`GroupRootsFile`]). [`KEEPER_DELAY`] after an attempt
-//! should have been killed it kills the attempt itself, leaves a note for the next supervisor and goes on until nothing of
-//! the attempt is left. What it has read once it remembers, in case the files are lost.
+//! A keeper needs no config, agent or network. It reads what the supervisor writes anyway: records and the
+//! last renewal in the spool ([`crate::spool::reader`]), and the roots of the groups ([`GroupRootsFile`]). It
+//! kills an attempt [`KEEPER_DELAY`] after the supervisor should have, leaves a note for the next supervisor,
+//! and repeats until no process is left. It remembers what it has read, in case the files are lost.
 //!
-//! Several keepers of one directory do no harm to each other. `sluice-steps.service` runs one all the time, the init system
-//! starts another every few seconds by `sluice-keeper.timer`, and a supervisor that finds neither starts its own. Each says
-//! that it lives ([`heartbeat`]). [`command`] is the command line and the loop; `server` decides what a host without a keeper
-//! does.
+//! Several keepers of one directory do not interfere. `sluice-steps.service` runs one permanently, the init
+//! system starts another every few seconds by `sluice-keeper.timer`, and a supervisor that finds neither
+//! starts its own. Each writes a [`heartbeat`]. [`command`] is the command line and the loop; `server`
+//! decides what a host without a keeper does.
 
 pub mod command;
 pub mod group_roots;
@@ -34,19 +34,19 @@ use crate::table::ATTEMPTS;
 use crate::{clock, reap};
 use group_roots::GroupRootsFile;
 
-/// What is known of an attempt of which something may run.
+/// An attempt that may have running processes.
 #[derive(Clone, Copy, Debug)]
 struct KeptAttempt {
     main: Option<Process>,
-    /// When the keeper kills it; `None` if it has no lease.
+    /// When the keeper kills the attempt; `None` if it has no lease.
     due_at: Option<BootMillis>,
-    /// Whether it was killed here and nothing of it was left.
+    /// Whether the keeper killed the attempt and no process is left.
     is_over: bool,
-    /// Whether the log says that it is killed here.
+    /// Whether the kill was logged.
     is_told: bool,
 }
 
-/// Keeps the leases of one state directory.
+/// Enforces the leases of one state directory.
 #[derive(Debug)]
 pub struct Keeper {
     boot_id: BootId,
@@ -74,7 +74,7 @@ impl Keeper {
         }
     }
 
-    /// Looks at the deadlines once, and kills what is due. Says whether the deadlines could be read.
+    /// Checks the deadlines once, and kills expired attempts. Returns whether the deadlines could be read.
     pub fn look(&mut self, now: BootMillis) -> bool {
         self.reap();
         let is_seeing = self.learn(now);
@@ -89,15 +89,17 @@ impl Keeper {
         is_seeing
     }
 
-    /// Whether it keeps anything: an attempt that has a lease, and of which something runs.
+    /// Whether some attempt has a lease and running processes.
     pub fn keeps(&self) -> bool {
         let leased = |held: &KeptAttempt| held.due_at.is_some() && !held.is_over;
         let mut held = self.held.iter().filter(|(_, held)| leased(held));
-        // Without groups a stray is found only when the whole host is looked at, which is done when its kill is due.
+        // Without groups, strays are found only by a scan of the whole host, which happens when the kill is
+        // due.
         held.any(|(id, held)| !self.groups.are_there() || self.is_left(id, held))
     }
 
-    /// Signals every attempt of which something runs, whether or not it has a lease, or only looks; how many there are.
+    /// Signals every attempt that has running processes, with or without a lease; `None` only counts. Returns
+    /// their number.
     pub fn signal_all(&mut self, signal: Option<Signal>) -> usize {
         self.reap();
         self.learn(clock::boot_now());
@@ -116,7 +118,7 @@ impl Keeper {
                 self.cannot_read = false;
                 entries
             }
-            // No supervisor has worked here yet.
+            // No supervisor has used this directory yet.
             Err(e) if e.kind() == io::ErrorKind::NotFound && self.held.is_empty() => Vec::new(),
             Err(e) => {
                 if !std::mem::replace(&mut self.cannot_read, true) {
@@ -134,7 +136,7 @@ impl Keeper {
                 self.held.insert(id, held);
             }
         }
-        // Their records are gone. If they were removed by the supervisor, nothing is left of them.
+        // If the supervisor removed these records, no process of the attempts is left.
         before.retain(|id, held| self.is_left(id, held));
         self.held.append(&mut before);
         !self.cannot_read
@@ -159,13 +161,13 @@ impl Keeper {
                     lease.renew(self.renewed.unwrap_or(BootMillis(0)));
                     clock::after(lease.kill_at(), KEEPER_DELAY)
                 });
-                // One that never began may be started again under its name.
+                // An attempt that never began may be started again under its id.
                 let known = known.filter(|known| known.main == main);
                 let seen = known.unwrap_or_else(|| fresh(main, due_at));
                 Some(KeptAttempt { due_at, ..seen })
             }
-            // The next supervisor would kill it at its start. A lease that anybody has here has not passed before the last
-            // renewal.
+            // The next supervisor would kill the attempt at its start. No lease on this host expired before
+            // the last renewal.
             SpoolEntry::Unreadable => Some(known.unwrap_or_else(|| {
                 let at = self.renewed.unwrap_or(now);
                 fresh(None, Some(clock::after(at, KEEPER_DELAY)))
@@ -192,7 +194,7 @@ impl Keeper {
         if signal == Signal::SIGKILL {
             self.groups.kill(id);
         }
-        // What has ended meanwhile needs no signal.
+        // A process that has ended meanwhile needs no signal.
         if let Some(main) = held.main.filter(is_there) {
             let _ = killpg(Pid::from_raw(main.pid.cast_signed()), signal);
         }
@@ -201,7 +203,7 @@ impl Keeper {
         }
     }
 
-    /// Before the kill: whoever sees the end finds the note.
+    /// Before the kill, so that the note exists when the end is seen.
     fn tell(&mut self, due: &[AttemptId]) {
         for id in due {
             let Some(held) = self.held.get_mut(id) else {
@@ -223,7 +225,7 @@ impl Keeper {
         self.groups.is_populated(id) || held.main.is_some_and(|main| lives(&main))
     }
 
-    /// Where no group knows the processes of an attempt, the whole host is looked at.
+    /// Scans the whole host for processes of attempts that have no group.
     fn strays(&mut self, ids: &[AttemptId]) -> BTreeMap<AttemptId, Vec<u32>> {
         if ids.is_empty() || self.groups.are_there() {
             return BTreeMap::new();
@@ -248,7 +250,7 @@ impl Keeper {
         }
     }
 
-    /// Children read the marks of processes.
+    /// Reaps the children that read marks.
     fn reap(&mut self) {
         for child in reap::ended_children().children {
             self.owners.on_child_ended(child.pid);
@@ -257,7 +259,7 @@ impl Keeper {
     }
 }
 
-/// Whether the number of a process is still its own, ended or not.
+/// Whether the pid is still the process's own, running or not.
 fn is_there(main: &Process) -> bool {
     process::stat(main.pid).is_some_and(|p| p.start_ticks == main.start_ticks)
 }

@@ -1,11 +1,11 @@
-//! How long an attempt may run with nobody asking after it. Pure: `table` brings the clock and does what is due.
+//! An attempt's lease: how long it may run without renewal. Pure: `table` supplies the time and acts.
 //!
 //! ```text
 //! Held --(until)--> Terminate --(until + grace)--> Kill
 //! ```
 //!
-//! Stages are counted from the deadline and not from when the supervisor noticed: elsewhere the same step may be
-//! started once deadline and grace are over, so a host that slept past both kills at once.
+//! Stages count from the deadline and not from when the supervisor noticed it: after deadline and grace the
+//! step may start on another host, so a host that slept past both kills at once.
 
 use serde::{Deserialize, Serialize};
 use sluice_common::supervision::BootMillis;
@@ -13,7 +13,6 @@ use sluice_common::time::Span;
 
 use crate::clock;
 
-/// One attempt's deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     until: BootMillis,
@@ -21,19 +20,19 @@ pub struct Lease {
     passed: bool,
 }
 
-/// What a lease asks for now.
+/// What a lease requires now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseStage {
-    /// Nothing.
+    /// The attempt may run.
     Held,
-    /// It has passed: SIGTERM.
+    /// The lease has expired: send SIGTERM.
     Terminate,
-    /// Its grace has passed too: SIGKILL, until nothing is left.
+    /// The grace has passed too: send SIGKILL until no process is left.
     Kill,
 }
 
 impl Lease {
-    /// A lease until `until`, and `grace` between SIGTERM and SIGKILL.
+    /// A lease until `until`, with `grace` between SIGTERM and SIGKILL.
     pub fn new(until: BootMillis, grace: Span) -> Self {
         Self {
             until,
@@ -42,14 +41,15 @@ impl Lease {
         }
     }
 
-    /// Moves the deadline forward. One that has passed stays where it is, and none moves back.
+    /// Extends the deadline. An expired lease stays expired, and no deadline moves back.
     pub fn renew(&mut self, until: BootMillis) {
         if !self.passed {
             self.until = self.until.max(until);
         }
     }
 
-    /// No later than `latest`, and with no more than `grace`: an agent that was taken over may have said otherwise.
+    /// Limits the deadline to `latest` and the grace to `grace`, because a compromised agent may have asked
+    /// for more.
     #[must_use]
     pub fn capped(self, latest: BootMillis, grace: Span) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl Lease {
         }
     }
 
-    /// Looks at the clock. A lease that is seen to have passed can no longer be renewed.
+    /// The stage at `now`. A lease that was seen to have expired can no longer be renewed.
     pub fn check(&mut self, now: BootMillis) -> LeaseStage {
         self.passed |= now >= self.until;
         if !self.passed {
@@ -71,7 +71,7 @@ impl Lease {
         }
     }
 
-    /// Whether it was seen to have passed.
+    /// Whether the lease was seen to have expired.
     pub fn has_passed(&self) -> bool {
         self.passed
     }
@@ -84,7 +84,7 @@ impl Lease {
         (now < self.kill_at()).then(|| self.kill_at())
     }
 
-    /// When its grace has passed, too.
+    /// When the grace is over.
     pub fn kill_at(&self) -> BootMillis {
         clock::after(self.until, self.grace)
     }

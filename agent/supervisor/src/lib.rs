@@ -1,41 +1,41 @@
-//! The rooms of `sluice-supervisor`, the only program of Sluice that may run as root.
+//! The supervisor, the only program of Sluice that may run as root.
 //!
-//! It starts attempts, signals them, holds their leases and sees them end; it knows nothing of pools, queues or the
-//! network. It is one thread around one `poll`, so nothing here is ever locked and the order of effects is plain:
-//! what has happened is written to the spool, then told to the agent.
+//! It starts attempts, signals them, enforces their leases and reaps them; it knows no pools, queues or network. One
+//! thread runs one `poll` loop, so no locks are needed and the order of effects is fixed: an event is written to the
+//! spool before the agent is told.
 //!
-//! | room | what lives in it |
+//! | module | contents |
 //! |---|---|
-//! | [`server`] | the loop: descriptors in, turns out |
+//! | [`server`] | the loop: one `poll`, one turn for each wakeup |
 //! | [`options`] | the command line |
 //! | [`config`] | the config file, and whether it can be trusted |
-//! | [`identity`] | who steps run as |
+//! | [`identity`] | the users that run steps |
 //! | [`state_dir`] | the directory, its lock and its socket |
-//! | [`connection`] | one agent's bytes |
-//! | [`table`] | every attempt, and what happens to it |
-//! | [`attempt`] | the phases of one attempt |
-//! | [`background`] | forks that do what may take long or hang |
-//! | [`hooks`] | the admin's programs around attempts |
+//! | [`connection`] | one agent's connection |
+//! | [`table`] | all attempts, and what happens to them |
+//! | [`attempt`] | state of one attempt |
+//! | [`background`] | forks for slow work |
+//! | [`hooks`] | the admin's prolog, epilog and health check |
 //! | [`lease`] | deadlines |
-//! | [`keeper`] | ending what a supervisor should have ended and has not |
-//! | [`oom`] | whom the kernel kills first for want of memory |
-//! | [`helper_program`] | the program that does what needs no root |
-//! | [`gpu_move`] | how an attempt stands with what it holds on GPUs |
-//! | [`spool`] | what survives the supervisor's death |
+//! | [`keeper`] | the process that enforces leases if the supervisor does not |
+//! | [`oom`] | scores for the kernel's out-of-memory killer |
+//! | [`helper_program`] | starting `sluice-helper` |
+//! | [`gpu_move`] | state of an attempt's GPU memory while it is suspended |
+//! | [`spool`] | records on disk, which survive the supervisor |
 //! | [`groups`] | the control groups of attempts |
-//! | [`uids`] | the user ids that attempts have of their own |
-//! | [`upgrade`] | becoming a newer supervisor in the same process |
-//! | [`handover`] | what is left to it |
-//! | [`spawn`] | making a process of an attempt |
-//! | [`notice`] | what a step is told of its stop |
-//! | [`process_scan`] | whose process is this |
-//! | [`output`] | what is kept of output |
+//! | [`uids`] | user ids for attempts |
+//! | [`upgrade`] | upgrade in place, by `exec` |
+//! | [`handover`] | state passed to the upgraded program |
+//! | [`spawn`] | starting the processes of an attempt |
+//! | [`notice`] | the file that tells a step of its stop |
+//! | [`process_scan`] | finding the attempt that a process belongs to |
+//! | [`output`] | output files and their removal |
 //! | [`process`] | reading `/proc` |
-//! | [`reap`] | children that have ended |
-//! | [`seal`] | whose leases count |
+//! | [`reap`] | collecting ended children |
+//! | [`seal`] | verifying signed leases |
 //! | [`clock`] | the two clocks |
-//! | [`trust`] | who else may have written what stands at a path |
-//! | [`notify`] | what the init system is told |
+//! | [`trust`] | checking who can write a file |
+//! | [`notify`] | notifying the init system |
 //! | [`sys`] | the calls that need `unsafe` |
 #![allow(
     missing_docs,

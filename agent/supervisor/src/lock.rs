@@ -1,11 +1,11 @@
-//! Locks on files, by which a process shows that it lives: they are the process's and not the open file's, so children that
-//! are not yet another program do not share them.
+//! File locks by which a process shows that it lives. They belong to the process and not to the open file, so
+//! its forks do not share them.
 
 use std::fs::File;
 
 use nix::fcntl::{FcntlArg, fcntl};
 
-/// A lock for writing on all of a file.
+/// A write lock on a whole file.
 pub(crate) fn whole() -> libc::flock {
     libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
@@ -16,8 +16,8 @@ pub(crate) fn whole() -> libc::flock {
     }
 }
 
-/// The lock of another process that one for writing would wait for; of kind `F_UNLCK` if there is none. A holder in another
-/// container has no number here.
+/// The lock of another process that conflicts with a write lock; of type `F_UNLCK` if there is none. A holder
+/// in another pid namespace has no pid here.
 ///
 /// # Errors
 /// If the file system has no locks.

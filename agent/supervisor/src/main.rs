@@ -1,5 +1,5 @@
-//! The binary `sluice-supervisor`: reads the command line, sets up the log and runs [`Server`]. Everything else is in
-//! the library of the same crate.
+//! The binary `sluice-supervisor`: parses the command line, sets up the log and runs [`Server`]. The library
+//! of the same crate has everything else.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
             (command.log_format(), Ok(command.log_filter()), Ok(command))
         }
         Err(e) if is_check => return refused(&e),
-        // Told by the log as a variable would have it, so that it is not lost.
+        // Logged in the form that the environment asks for, so that the error is not lost.
         Err(e) => (Format::default(), Filter::from_env_or(None), Err(e)),
     };
     let started = filter.map_err(LogError::from);
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The keeper starts a log of its own: nobody tells it of a config.
+/// A keeper sets up its own log and reads no config.
 fn keep() -> ExitCode {
     match keeper::run(std::env::args_os().skip(2)) {
         Ok(Some(text)) => print(text),
@@ -60,7 +60,7 @@ fn keep() -> ExitCode {
     }
 }
 
-/// For somebody who sits there and reads it.
+/// Prints an error for a person at a terminal.
 fn refused(e: &dyn std::error::Error) -> ExitCode {
     let _nobody_reads_it = writeln!(io::stderr(), "error: {}", error_chain(e));
     ExitCode::from(USAGE_ERROR)

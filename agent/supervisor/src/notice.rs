@@ -1,5 +1,5 @@
-//! The notice: a file by which a step learns that it is being stopped, why, and when it will be killed. It appears whole,
-//! before the signal is sent, and is replaced where the deadline comes nearer. `table` says when.
+//! The stop notice: a file that tells a step that it is being stopped, why, and when it will be killed. It is
+//! written atomically before the signal, and replaced if the deadline becomes earlier. `table` decides when.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use sluice_common::attempt_dir::NOTICE_FILE;
 use sluice_common::time::Time;
 use sluice_common::wire::StopReason;
 
-/// What a step is told.
+/// Content of the notice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StopNotice {
     reason: &'static str,
@@ -20,7 +20,7 @@ pub struct StopNotice {
 }
 
 impl StopNotice {
-    /// It is stopped for this reason, and killed then.
+    /// A stop for this reason, with a kill at `deadline`.
     pub fn stop(why: StopReason, deadline: Time) -> Self {
         let reason = match why {
             StopReason::Cancelled => "cancelled",
@@ -37,7 +37,7 @@ impl StopNotice {
         Self::new(reason, deadline)
     }
 
-    /// Its lease has passed.
+    /// A stop because the lease has expired.
     pub fn lease_expired(deadline: Time) -> Self {
         Self::new("lease_expired", deadline)
     }
@@ -49,10 +49,10 @@ impl StopNotice {
         }
     }
 
-    /// Puts it into an attempt's directory, in place of an earlier one.
+    /// Writes the notice to an attempt's directory, in place of an earlier one.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn write(&self, attempt_dir: &Path) -> io::Result<()> {
         let draft = attempt_dir.join(format!(".{NOTICE_FILE}"));
         match fs::remove_file(&draft) {
@@ -68,7 +68,7 @@ impl StopNotice {
         let mut text = serde_json::to_vec(self)?;
         text.push(b'\n');
         file.write_all(&text)?;
-        // The step may run as any user, and it says nothing that others may not know.
+        // The step may run as any user, and the notice is not secret.
         file.set_permissions(Permissions::from_mode(0o644))?;
         fs::rename(&draft, attempt_dir.join(NOTICE_FILE))
     }

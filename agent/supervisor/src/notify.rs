@@ -1,5 +1,5 @@
-//! What the init system is told: that this supervisor is ready, and, where a watchdog is set, that its loop turns.
-//! `server` says when; `sd_notify(3)` is the protocol. Started by hand there is nobody to tell, and nothing is told.
+//! Notifies the init system that this supervisor is ready and, if a watchdog is set, that its loop runs, by
+//! `sd_notify(3)`. Without an init system nothing is sent. `server` decides when.
 
 use sd_notify::NotifyState;
 use sluice_common::supervision::BootMillis;
@@ -8,13 +8,13 @@ use tracing::warn;
 
 use crate::clock;
 
-/// The init system that started this supervisor, if one did.
+/// The init system that started this supervisor, if there is one.
 #[derive(Debug)]
 pub struct InitSystem {
     watchdog: Option<Watchdog>,
 }
 
-/// A sign of life is due.
+/// When the next watchdog notification is due.
 #[derive(Debug)]
 struct Watchdog {
     every: Span,
@@ -22,7 +22,7 @@ struct Watchdog {
 }
 
 impl InitSystem {
-    /// Says that attempts are taken: whoever is ordered after this supervisor may start now.
+    /// Reports that the supervisor is ready: units ordered after it may start.
     pub fn notify_ready(now: BootMillis) -> Self {
         tell(NotifyState::Ready);
         let limit = sd_notify::watchdog_enabled();
@@ -30,7 +30,7 @@ impl InitSystem {
         Self::with_watchdog(limit.map(Span::from_millis), now)
     }
 
-    /// Twice within the limit, as `sd_watchdog_enabled(3)` recommends.
+    /// Notifies twice within the limit, as `sd_watchdog_enabled(3)` recommends.
     fn with_watchdog(limit: Option<Span>, now: BootMillis) -> Self {
         let every = limit.map(|limit| Span::from_millis((limit.millis() / 2).max(1)));
         Self {
@@ -38,7 +38,7 @@ impl InitSystem {
         }
     }
 
-    /// Says that the loop turns, where that is due.
+    /// Notifies the watchdog if that is due.
     pub fn notify_alive(&mut self, now: BootMillis) {
         if self.is_due(now) {
             tell(NotifyState::Watchdog);
@@ -53,13 +53,13 @@ impl InitSystem {
         true
     }
 
-    /// When the loop must turn at the latest.
+    /// When the loop must run at the latest.
     pub fn wake_at(&self) -> Option<BootMillis> {
         self.watchdog.as_ref().map(|watchdog| watchdog.next)
     }
 }
 
-/// An init system that does not listen will restart this supervisor; its steps run on.
+/// If the notification is lost, the init system restarts this supervisor; steps keep running.
 fn tell(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         warn!("the init system could not be told: {error}");

@@ -1,19 +1,19 @@
-//! Whom the kernel kills first when the host is out of memory: steps before the daemons that look after them.
-//! `oom_score_adj` of proc(5) is inherited, so each process of a step gives up what its supervisor has.
+//! Scores for the kernel's out-of-memory killer: steps are killed before the daemons. `oom_score_adj` of
+//! proc(5) is inherited, so each process of a step resets it.
 
 use std::fs;
 use std::io;
 
 use tracing::debug;
 
-/// Of a supervisor.
+/// Score of a supervisor.
 pub const DAEMON: i32 = -900;
-/// Of a keeper: the kernel never chooses it.
+/// Score of a keeper, which the kernel then never kills.
 pub const LEAST: i32 = -1000;
 
 const FILE: &str = "/proc/self/oom_score_adj";
 
-/// Has the kernel choose this process after others, if this process may ask for that.
+/// Lowers this process's score, if the process has permission.
 pub fn protect(wanted: i32) {
     let done = own().and_then(|own| match own > wanted {
         true => fs::write(FILE, wanted.to_string()),
@@ -26,10 +26,10 @@ pub fn protect(wanted: i32) {
     }
 }
 
-/// Gives up what was inherited. Raising the value needs no right.
+/// Resets the inherited score. Raising the value needs no permission.
 ///
 /// # Errors
-/// If the kernel refuses.
+/// If the kernel rejects it.
 pub fn give_up() -> io::Result<()> {
     match own()? < 0 {
         true => fs::write(FILE, "0"),

@@ -1,4 +1,4 @@
-//! The command line, and the config file that it names: what was typed, checked and made into [`Options`].
+//! The command line and the config file that it names, parsed and checked into [`Options`].
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -17,18 +17,18 @@ use crate::groups::options::{GroupOptions, ParentGroup};
 use crate::identity::{Identities, IdentityError};
 use crate::{output, upgrade};
 
-/// Names the config where `--config` does not.
+/// Environment variable with the config's path, if `--config` is not given.
 const CONFIG_VARIABLE: &str = "SLUICE_SUPERVISOR_CONFIG";
 
-/// The flag that has the config checked, and nothing started.
+/// Flag to check the config and start nothing.
 const CHECK: &str = "check-config";
 
-/// Names the driver's library, before the config does.
+/// Environment variable with the path of the driver's library; takes precedence over the config.
 const CUDA_LIBRARY_VARIABLE: &str = "SLUICE_SUPERVISOR_CUDA_LIBRARY";
-/// Names the tool `cuda-checkpoint`, before the config does.
+/// Environment variable with the path of `cuda-checkpoint`; takes precedence over the config.
 const CUDA_TOOL_VARIABLE: &str = "SLUICE_SUPERVISOR_CUDA_CHECKPOINT";
 
-/// What `--help` prints.
+/// The text of `--help`.
 pub const HELP: &str = "\
 Starts, watches and stops the steps of one host, on behalf of its agent.
 
@@ -56,50 +56,47 @@ and SLUICE_SUPERVISOR_CUDA_CHECKPOINT go before `cuda_library` and `cuda_checkpo
 `sluice-helper checkpoint probe PID...` tells whether the memory that processes hold on GPUs can be moved here.
 ";
 
-/// What the supervisor was asked to do.
+/// Options of the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Where everything is kept.
     pub state_dir: PathBuf,
-    /// Who may connect, beside root and the supervisor's own user.
+    /// A user who may connect, in addition to root and the supervisor's own user.
     pub agent_uid: Option<u32>,
-    /// How attempts are held.
+    /// Config of control groups.
     pub groups: GroupOptions,
     /// Stop everything when stdin ends.
     pub exit_with_stdin: bool,
     /// Stop everything on SIGTERM.
     pub stop_on_exit: bool,
-    /// How the log is written.
     pub log_format: Format,
-    /// Which lines of it are written.
     pub log_filter: Filter,
-    /// What steps may do on this host.
+    /// Rules for users and directories of steps.
     pub rules: StepRules,
-    /// What is kept of output.
+    /// How much output is kept, and how long.
     pub output: OutputRetention,
-    /// What moves the memory of GPUs.
+    /// Paths of NVIDIA's library and tool.
     pub cuda: Cuda,
-    /// Whose leases count, and for how long.
+    /// Rules for leases.
     pub leases: LeaseRules,
-    /// Where an earlier program of this process left what it knew.
+    /// Descriptor with the handover of an earlier program in this process.
     pub handover: Option<RawFd>,
-    /// What runs around attempts.
+    /// The admin's hooks.
     pub hooks: HostHooks,
 }
 
-/// What a command line means.
+/// A parsed command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Work.
+    /// Run the supervisor.
     Run(Options),
-    /// Say whether working would come about, with a handover of this form.
+    /// Check whether a start would succeed, with a handover of this version.
     Rehearse(Options, u32),
-    /// Print a text and leave.
+    /// Print a text and exit.
     Print(String),
 }
 
 impl Command {
-    /// How the log is to be written.
+    /// Format of the log.
     pub fn log_format(&self) -> Format {
         match self {
             Command::Run(options) | Command::Rehearse(options, _) => options.log_format,
@@ -107,7 +104,7 @@ impl Command {
         }
     }
 
-    /// Which of its lines are written.
+    /// Filter of the log.
     pub fn log_filter(&self) -> Filter {
         match self {
             Command::Run(options) | Command::Rehearse(options, _) => options.log_filter.clone(),
@@ -116,44 +113,42 @@ impl Command {
     }
 }
 
-/// Why a command line or a config means nothing.
+/// Why a command line or a config is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
-    /// The command line is wrong.
     #[error("{0}; see `sluice-supervisor --help`")]
     Usage(#[from] lexopt::Error),
-    /// The one option that must be there is not.
+    /// The option `--state-dir` is missing.
     #[error("--state-dir is missing: say where records, output and the socket are kept")]
     NoStateDir,
-    /// The flag or the variable that says how the log is written.
+    /// The log format is invalid.
     #[error("{by}: {source}")]
     LogFormat {
-        /// Which.
+        /// The flag or variable with the value.
         by: &'static str,
-        /// What it says instead.
         source: FormatError,
     },
-    /// The config.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// What it, or a variable, says of the log.
+    /// The log filter in the config or the environment is invalid.
     #[error(transparent)]
     LogFilter(#[from] FilterError),
-    /// Whom it names.
+    /// A configured user cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// What it says of output.
+    /// The rules for output are invalid.
     #[error(transparent)]
     Output(#[from] output::OutputRulesError),
 }
 
-/// Whether a command line asks for nothing but a look at the config: what is wrong is told to whoever asked, and not logged.
+/// Whether the command line asks only for a check of the config; errors then go to the terminal and not to
+/// the log.
 pub fn is_check(args: impl IntoIterator<Item = OsString>) -> bool {
     let flag = format!("--{CHECK}");
     args.into_iter().any(|arg| arg == *flag)
 }
 
-/// What was typed.
+/// The command line before any check.
 #[derive(Debug, Default)]
 struct RawOptions {
     state_dir: Option<PathBuf>,
@@ -167,10 +162,10 @@ struct RawOptions {
     rehearse: Option<u32>,
 }
 
-/// Reads a command line (without the program's name) and the config that it names.
+/// Parses a command line without the program's name, and the config that it names.
 ///
 /// # Errors
-/// Where either is not understood.
+/// If either is invalid.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, OptionsError> {
     let mut parser = lexopt::Parser::from_args(args);
     let mut typed = RawOptions::default();
@@ -185,7 +180,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
             Long(CHECK) => typed.check_config = true,
             Long("exit-with-stdin") => typed.exit_with_stdin = true,
             Long("stop-on-exit") => typed.stop_on_exit = true,
-            // These two are said by a supervisor that upgrades itself, and by nobody else.
+            // Only a supervisor that upgrades itself uses these two flags.
             Long(upgrade::HANDOVER) => typed.handover = Some(parser.value()?.parse()?),
             Long(upgrade::REHEARSE) => typed.rehearse = Some(parser.value()?.parse()?),
             Long("help") | Short('h') => return Ok(Command::Print(HELP.to_owned())),
@@ -223,7 +218,7 @@ fn options(
         .transpose()
         .map_err(wrong_format("log_format"))?;
     Ok(Options {
-        // Of no matter to whoever checks the config alone.
+        // Unused if only the config is checked.
         state_dir: match typed.check_config {
             true => typed.state_dir.unwrap_or_default(),
             false => typed.state_dir.ok_or(OptionsError::NoStateDir)?,
@@ -256,7 +251,7 @@ fn options(
     })
 }
 
-/// Looks up whom a config names, which would stop a start as well; then what it comes to.
+/// Looks up the configured users, because a failure would stop a start too; returns the effective config.
 fn check(options: &Options, config: SupervisorConfig) -> Result<String, OptionsError> {
     let identities = Identities::resolve(options.rules.clone(), options.agent_uid)?;
     identities.check_submitters()?;
@@ -277,7 +272,7 @@ fn named(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).map(PathBuf::from)
 }
 
-/// By the flag, else by the environment.
+/// The flag, else the environment variable.
 fn asked_format(flag: Option<&str>) -> Result<Option<Format>, OptionsError> {
     match flag {
         Some(text) => text.parse().map(Some).map_err(wrong_format("--log-format")),

@@ -1,8 +1,8 @@
-//! What is kept of the output of attempts, and for how long. The config says it ([`OutputRetention`]), `table` drives it; [`writer`]
-//! writes what steps give, reading is the agent's business.
+//! Output of attempts: how much is kept, and how long, by the config ([`OutputRules`]). `table` drives it;
+//! [`writer`] writes the output, and the agent reads it.
 //!
-//! Attempts' directories may belong to others, so nothing in them is trusted: a file is opened as what it is, never
-//! through a link, and only if it has no second name.
+//! An attempt's directory may belong to another user, so its content is not trusted: a file is opened only if
+//! it is a regular file without a second hard link, and never through a symbolic link.
 
 pub mod cap;
 pub mod sweep;
@@ -16,21 +16,21 @@ use std::path::Path;
 use sluice_common::amount::format_memory;
 use sluice_common::supervisor_config::OutputRetention;
 
-/// What is dropped is dropped in blocks; below this a cap would say nothing.
+/// Smallest bound: output is dropped in blocks, so a smaller bound has no effect.
 pub const MIN_MAX_BYTES: u64 = 64 * 1024;
 
-/// What is wrong with what the config says of output.
+/// Why the rules for output are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputRulesError {
-    /// It is too small.
+    /// A bound is too small.
     #[error("output_max: {found} is too little to be of use: write at least {least}", found = format_memory(*found), least = format_memory(MIN_MAX_BYTES))]
     TooSmall {
-        /// What it says, in bytes.
+        /// The configured bound, in bytes.
         found: u64,
     },
 }
 
-/// Refuses amounts that make no sense.
+/// Rejects amounts that make no sense.
 ///
 /// # Errors
 /// If one makes none.
@@ -41,12 +41,12 @@ pub fn check(rules: OutputRetention) -> Result<OutputRetention, OutputRulesError
     }
 }
 
-/// Opens a file of an attempt's directory.
+/// Opens a file in an attempt's directory.
 ///
 /// # Errors
-/// Where it is none, a link, or known by a second name.
+/// If it is no regular file, or has a second hard link.
 pub(crate) fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    // Without waiting: somebody might have put a pipe there.
+    // Without blocking: a user may have put a pipe there.
     let file = options
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)?;

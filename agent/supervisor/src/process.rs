@@ -1,6 +1,6 @@
-//! Reading `/proc`: who a process is, whose child it is, what it carries. Decides nothing.
+//! Reads `/proc`: parent, state and environment of processes. Decides nothing.
 //!
-//! Everything read here may be gone a moment later, so every reader answers `None` for a process that went away.
+//! A process may end at any moment, so every function returns `None` for one that is gone.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -8,43 +8,39 @@ use std::path::{Path, PathBuf};
 
 use sluice_common::id::{AttemptId, BootId, NameError};
 
-/// Most of an environment that is searched for the marks: twice what a step may bring. Linux lets one grow to 6 MiB.
+/// Most bytes of an environment that are searched for marks: twice what a step may set. Linux allows up to 6
+/// MiB.
 const MAX_ENVIRON_BYTES: u64 = 2 * 1024 * 1024;
 
-/// What `/proc/PID/stat` says of a process.
+/// Fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessStat {
-    /// Which.
     pub pid: u32,
     /// One letter: `R`, `S`, `Z` and so on.
     pub state: u8,
-    /// Its parent.
     pub parent: u32,
-    /// Its process group.
     pub group: u32,
-    /// Its session.
     pub session: u32,
-    /// How many threads it has.
     pub threads: u32,
-    /// When it started, in clock ticks since boot: with `pid` this names it for the whole boot.
+    /// Start time in clock ticks since boot. Together with `pid` it identifies the process within the boot.
     pub start_ticks: u64,
 }
 
 impl ProcessStat {
-    /// Whether it still does anything. A main thread may have ended before the others: then the state is that of a
-    /// zombie and the process lives.
+    /// Whether the process still runs. A main thread may end before the others; then the state is that of a
+    /// zombie, and the process lives.
     pub fn is_alive(&self) -> bool {
         !matches!(self.state, b'Z' | b'X') || self.threads > 1
     }
 }
 
-/// Reads one process; `None` where there is none.
+/// Reads one process; `None` if it does not exist.
 pub fn stat(pid: u32) -> Option<ProcessStat> {
     parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The command name stands in parentheses and may hold anything, parentheses and line ends included: what follows the
-/// last one is plain.
+/// The command name is in parentheses and may contain any byte, so the fields are taken after the last
+/// parenthesis.
 pub(crate) fn parse_stat(text: &[u8]) -> Option<ProcessStat> {
     let open = text.iter().position(|b| *b == b'(')?;
     let close = text.iter().rposition(|b| *b == b')')?;
@@ -54,7 +50,7 @@ pub(crate) fn parse_stat(text: &[u8]) -> Option<ProcessStat> {
         .split(u8::is_ascii_whitespace)
         .filter(|field| !field.is_empty())
         .collect();
-    // proc(5) counts fields from 1 and the state is the third.
+    // proc(5) counts fields from 1, and the state is the third.
     let field = |n: usize| rest.get(n - 3).copied();
     Some(ProcessStat {
         pid,
@@ -71,10 +67,10 @@ fn number<T: std::str::FromStr>(bytes: &[u8]) -> Option<T> {
     std::str::from_utf8(bytes).ok()?.trim().parse().ok()
 }
 
-/// Every process of the host that this one may see.
+/// Every visible process of the host.
 ///
 /// # Errors
-/// Where `/proc` cannot be read.
+/// If `/proc` cannot be read.
 pub fn all() -> io::Result<Vec<ProcessStat>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -87,7 +83,7 @@ pub fn all() -> io::Result<Vec<ProcessStat>> {
 /// The direct children of this process, which must have one thread.
 ///
 /// # Errors
-/// Where `/proc` cannot be read.
+/// If `/proc` cannot be read.
 pub fn own_children() -> io::Result<Vec<u32>> {
     let me = std::process::id();
     match fs::read_to_string(format!("/proc/self/task/{me}/children")) {
@@ -95,7 +91,7 @@ pub fn own_children() -> io::Result<Vec<u32>> {
             .split_whitespace()
             .filter_map(|p| p.parse().ok())
             .collect()),
-        // A kernel without CONFIG_PROC_CHILDREN lists them nowhere: look at every process.
+        // A kernel without CONFIG_PROC_CHILDREN has no such file, so all processes are searched.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(all()?
             .into_iter()
             .filter(|p| p.parent == me)
@@ -105,28 +101,28 @@ pub fn own_children() -> io::Result<Vec<u32>> {
     }
 }
 
-/// How many threads this process has.
+/// Number of threads of this process.
 ///
 /// # Errors
-/// Where `/proc` cannot be read.
+/// If `/proc` cannot be read.
 pub fn own_threads() -> io::Result<usize> {
     Ok(fs::read_dir("/proc/self/task")?.count())
 }
 
-/// What a process's environment says of the attempt that it belongs to.
+/// The attempt that a process's environment names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// It carries this attempt's marks.
+    /// The environment has the marks of this attempt.
     Of(AttemptId),
-    /// It carries none.
+    /// The environment has no marks.
     None,
-    /// There was nothing to read: it is becoming another program just now, has cleared its environment, has ended, or
-    /// is not ours to look at.
+    /// The environment is empty or unreadable: the process is executing another program just now, has cleared
+    /// it, has ended, or belongs to another user.
     Unreadable,
 }
 
-/// Reads the marks `SLUICE_STEP_ID` and `SLUICE_ATTEMPT` of a process. What it was started with counts: a program that
-/// changes its own variables later changes nothing here.
+/// Reads the marks `SLUICE_STEP_ID` and `SLUICE_ATTEMPT` from the environment that the process was started
+/// with. Later changes by the program do not count.
 pub fn mark(pid: u32) -> Mark {
     let mut environ = Vec::new();
     let read = File::open(format!("/proc/{pid}/environ"))
@@ -145,37 +141,32 @@ pub(crate) fn mark_in(environ: &[u8]) -> Option<AttemptId> {
     };
     let step = std::str::from_utf8(value(b"SLUICE_STEP_ID")?).ok()?;
     let number = std::str::from_utf8(value(b"SLUICE_ATTEMPT")?).ok()?;
-    // Any process may write its own: what is spelled otherwise than a supervisor would is no mark.
+    // Any process may set its own marks, so only the exact form that a supervisor writes counts.
     format!("{step}.{number}").parse().ok()
 }
 
-/// Whether a process works in `dir` or writes its output there. A mark may be copied by hand; this may not.
+/// Whether a process works in `dir` or writes its output there. Unlike a mark, this cannot be forged.
 pub fn is_tied_to(pid: u32, dir: &Path) -> bool {
     ["cwd", "fd/1", "fd/2"].iter().any(|link| {
         fs::read_link(format!("/proc/{pid}/{link}")).is_ok_and(|target| target.starts_with(dir))
     })
 }
 
-/// Why the boot could not be named.
+/// Why the boot id cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BootIdError {
-    /// The kernel's file could not be read.
+    /// The kernel's file cannot be read.
     #[error("cannot read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It holds something else.
+    Read { path: PathBuf, source: io::Error },
+    /// The file has other content.
     #[error("the kernel's boot id is malformed")]
     Malformed(#[from] NameError),
 }
 
-/// This boot of this host, as its kernel names it.
+/// The kernel's id of this boot.
 ///
 /// # Errors
-/// Where the kernel does not tell.
+/// If the id cannot be read.
 pub fn boot_id() -> Result<BootId, BootIdError> {
     let path = Path::new("/proc/sys/kernel/random/boot_id");
     let text = fs::read_to_string(path).map_err(|source| BootIdError::Read {

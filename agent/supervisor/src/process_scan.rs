@@ -1,21 +1,20 @@
-//! Whose process is this: which attempt a process of the host belongs to. `table` asks before it signals and before it
-//! says that nothing is left. Signals nobody itself.
+//! Finds the attempt that a process of the host belongs to. `table` asks before it signals, and before it reports that no process is left. This module sends no signals.
 //!
-//! A process belongs to an attempt when one of these holds, looked at in this order:
+//! A process belongs to an attempt if one of these holds, checked in this order:
 //! 1. it is the attempt's main process, or descends from a process that belongs to it;
-//! 2. it is in the session or group of the attempt's main process;
+//! 2. it is in the session or process group of the attempt's main process;
 //! 3. it is a child of ours, as orphans of our attempts are, and its environment carries the attempt's marks
 //!    (`SLUICE_STEP_ID`, `SLUICE_ATTEMPT`);
-//! 4. the attempt was taken over from an earlier supervisor, so its orphans are not children of ours, and the process
+//! 4. an earlier supervisor started the attempt, so its orphans are not children of ours, and the process
 //!    carries the marks *and* works or writes in the attempt's own directory. Marks alone are not enough: another
 //!    supervisor on the host may know an attempt of the same name.
 //!
-//! Marks are read only while some attempt has no group, and by a child ([`reader`]): reading them is reading the memory of
-//! somebody else's process, which may hold whoever reads. Groups know their processes without that.
+//! Marks are read only while some attempt has no control group, and by a child ([`mark_reader`]): they are in the memory
+//! of another user's process, which can block the reader. Groups list their processes without that.
 //!
-//! What this cannot catch, and the attempt's control group does where there is one: a process that left its session, lost its parent *and*
-//! cleared its environment by `exec`; one that left session and parent and whose environment this user may not read (a
-//! set-user-id program, where the supervisor is not root) or is held back; one that after a supervisor's death also left the attempt's
+//! This misses some processes that a control group finds: one that left its session, lost its parent *and* cleared its
+//! environment by `exec`; one that left session and parent and whose environment cannot be read (a set-user-id program,
+//! if the supervisor is not root, or blocked memory); one that after a supervisor's death also left the attempt's
 //! directory; and a process that outlived a supervisor which itself ran inside an attempt.
 
 mod mark_reader;
@@ -32,8 +31,8 @@ use crate::process::{self, Mark, ProcessStat};
 use crate::{clock, handover};
 use mark_reader::{MarkAnswer, MarkReaders};
 
-/// How long an orphan that shows no environment is given the benefit of the doubt. While a process becomes another
-/// program, its environment is empty for a moment, which a slow disk can stretch.
+/// How long an orphan without a readable environment counts as possibly an attempt's. The environment is
+/// empty for a moment during `exec`, which a slow disk can prolong.
 const UNDECIDED_LIMIT: Span = Span::from_secs(1);
 
 /// The attempts that processes may belong to: all that are not gone.
@@ -42,9 +41,9 @@ pub struct MainProcesses {
     by_pid: BTreeMap<u32, MainProcess>,
     children: BTreeSet<AttemptId>,
     taken_over: BTreeSet<AttemptId>,
-    /// Whether some of them has no group that knows its processes.
+    /// Whether some attempt has no control group.
     has_ungrouped: bool,
-    /// A child of this process that is no attempt's.
+    /// A child of this process that belongs to no attempt.
     helper: Option<u32>,
 }
 
@@ -56,7 +55,7 @@ struct MainProcess {
 }
 
 impl MainProcesses {
-    /// A child of this process that is no attempt's, and is no stray either.
+    /// Excludes a child of this process that belongs to no attempt.
     pub fn exclude_helper(&mut self, helper: Option<u32>) {
         self.helper = helper;
     }
@@ -67,19 +66,18 @@ impl MainProcesses {
         self.add(attempt, main, runs);
     }
 
-    /// Adds an attempt that an earlier one started.
+    /// Adds an attempt that an earlier supervisor started.
     pub fn add_taken_over(&mut self, attempt: &AttemptId, main: Option<Process>, runs: bool) {
         self.taken_over.insert(attempt.clone());
         self.add(attempt, main, runs);
     }
 
-    /// Some attempt has no group that knows its processes, so that its strays have to be told by their marks.
+    /// Records that some attempt has no control group, so strays must be found by their marks.
     pub fn has_ungrouped(&mut self) {
         self.has_ungrouped = true;
     }
 
-    /// The number of a main process that has ended may have been given to another since, but not while its group or
-    /// session lives: then the number stays taken.
+    /// The pid of a main process that has ended is reused only after its process group and session are gone.
     fn add(&mut self, attempt: &AttemptId, main: Option<Process>, runs: bool) {
         let Some(main) = main else { return };
         let reused = || process::stat(main.pid).is_some_and(|p| p.start_ticks != main.start_ticks);
@@ -107,36 +105,35 @@ impl MainProcesses {
     }
 }
 
-/// What is left of the attempts that this supervisor started, beside their main processes.
+/// Orphans of the attempts that this supervisor started.
 #[derive(Debug, Default)]
 pub struct Orphans {
-    /// Attempts with an orphan that runs.
+    /// Attempts with a running orphan.
     pub of: BTreeSet<AttemptId>,
-    /// Whether some orphan cannot be told yet.
+    /// Whether some orphan is not identified yet.
     pub undecided: bool,
 }
 
-/// Every process that runs, by what it belongs to.
+/// Every running process of the host, by attempt.
 #[derive(Debug, Default)]
 pub struct ProcessScan {
-    /// By attempt.
     pub members: BTreeMap<AttemptId, Vec<ProcessStat>>,
-    /// Those that descend from this supervisor, whether or not they belong to an attempt.
+    /// Descendants of this supervisor, whether or not they belong to an attempt.
     pub descendants: Vec<ProcessStat>,
 }
 
-/// What was read of a process once. Its marks are those of the program that it was first seen as: one that clears its
-/// environment later does not get away.
+/// What was read of a process. The marks are those of the program that was seen first, so a process that
+/// clears its environment later is still found.
 #[derive(Debug)]
 struct SeenMark {
     mark: Mark,
     is_tied: bool,
     since: BootMillis,
-    /// It was tried for long enough to read it.
+    /// Whether reading has failed for long enough to stop.
     given_up: bool,
 }
 
-/// Remembers what was read of the processes that had to be asked.
+/// Finds the attempts of processes, and remembers what was read.
 #[derive(Debug)]
 pub struct ProcessScanner {
     me: u32,
@@ -146,7 +143,7 @@ pub struct ProcessScanner {
 }
 
 impl ProcessScanner {
-    /// For the supervisor that keeps attempts' directories in `attempts_dir`.
+    /// For the supervisor with the attempts' directories in `attempts_dir`.
     pub fn new(attempts_dir: PathBuf) -> Self {
         Self {
             me: std::process::id(),
@@ -156,22 +153,22 @@ impl ProcessScanner {
         }
     }
 
-    /// A child has ended: whether it was one that read marks, which says nothing of any attempt.
+    /// Handles the end of a child; returns whether it was a mark reader.
     pub fn on_child_ended(&mut self, pid: u32) -> bool {
         self.readers.on_child_ended(pid)
     }
 
-    /// Whether marks are waited for that are late.
+    /// Whether an answer about marks is late.
     pub fn is_waiting(&self) -> bool {
         self.readers.is_waiting()
     }
 
-    /// Gives up marks that are late and that nobody asks for any more.
+    /// Gives up late answers that are not needed any more.
     pub fn on_tick(&mut self) {
         self.readers.end();
     }
 
-    /// What was seen of processes that carry marks, for the next program in this process.
+    /// Processes with marks, for the next program in this process.
     pub fn hand_over(&self) -> Vec<handover::KnownProcess> {
         let marked = self.seen.iter().filter_map(|((pid, start_ticks), seen)| {
             let Mark::Of(attempt) = &seen.mark else {
@@ -187,7 +184,7 @@ impl ProcessScanner {
         marked.collect()
     }
 
-    /// Takes up what was seen before.
+    /// Restores processes with marks after an upgrade.
     pub fn take_over(&mut self, left: Vec<handover::KnownProcess>) {
         for seen in left {
             let known = SeenMark {
@@ -200,14 +197,15 @@ impl ProcessScanner {
         }
     }
 
-    /// Looks at the children of this process that lead no attempt. Cheap: with none, one small file is read.
+    /// Identifies the children of this process that are no main processes. Cheap: without any, one small file
+    /// is read.
     ///
-    /// That is enough to know what is left of an attempt that this supervisor started. The supervisor is a subreaper,
-    /// so whatever lives descends from one of its children; an attempt whose main process has ended lives in orphans
-    /// or not at all.
+    /// That finds everything that is left of attempts that this supervisor started: the supervisor is a
+    /// subreaper, so an attempt whose main process has ended lives in orphans of the supervisor or not at
+    /// all.
     ///
     /// # Errors
-    /// Where `/proc` cannot be read.
+    /// If `/proc` cannot be read.
     pub fn orphans(&mut self, leaders: &MainProcesses) -> io::Result<Orphans> {
         let mut orphans = Orphans::default();
         let mut kept = BTreeSet::new();
@@ -245,10 +243,10 @@ impl ProcessScanner {
         }
     }
 
-    /// Looks at every process of the host.
+    /// Scans every process of the host.
     ///
     /// # Errors
-    /// Where `/proc` cannot be read.
+    /// If `/proc` cannot be read.
     pub fn scan(&mut self, leaders: &MainProcesses) -> io::Result<ProcessScan> {
         let all: BTreeMap<u32, ProcessStat> =
             process::all()?.into_iter().map(|p| (p.pid, p)).collect();
@@ -273,7 +271,8 @@ impl ProcessScanner {
         Ok(scan)
     }
 
-    /// Places `p` after its ancestors. A loop and not a recursion: a step decides how deep its processes nest.
+    /// Identifies `p` after its ancestors. A loop and no recursion, because a step decides how deep its
+    /// processes nest.
     fn place(
         &mut self,
         p: &ProcessStat,
@@ -284,7 +283,7 @@ impl ProcessScanner {
         let mut line = Vec::new();
         let mut next = Some(p);
         while let Some(p) = next.filter(|p| !known.contains_key(&p.pid)) {
-            // Numbers given anew during the listing could draw a circle.
+            // Pids that were reused during the listing could form a cycle.
             if line.len() > all.len() {
                 break;
             }
@@ -374,7 +373,7 @@ mod tests {
     use super::*;
     use std::process::{Child, Command};
 
-    /// A child of this process that carries the marks of `a.1`, in a group of its own.
+    /// A child of this process with the marks of `a.1`, in a process group of its own.
     fn marked_child() -> Child {
         use std::os::unix::process::CommandExt;
         let marks = [("SLUICE_STEP_ID", "a"), ("SLUICE_ATTEMPT", "1")];
@@ -384,7 +383,7 @@ mod tests {
     }
 
     fn stat_of(child: &Child) -> ProcessStat {
-        // Until it has become the other program its marks are nobody's.
+        // Before its `exec`, the child has no marks.
         let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
         while process::mark(child.id()) != Mark::Of("a.1".parse().unwrap()) {
             assert!(std::time::Instant::now() < until, "it carries no marks");
@@ -393,7 +392,7 @@ mod tests {
         process::stat(child.id()).unwrap()
     }
 
-    /// On a busy machine the first look may end before the child that reads has answered, and perhaps it is given up.
+    /// On a busy machine the first look may end before the reader's answer, which may even be given up.
     fn place_of(
         stray: &ProcessStat,
         leaders: &MainProcesses,

@@ -1,5 +1,5 @@
-//! Children that have ended: attempts' main processes and, because the supervisor is a subreaper, whatever they left
-//! behind. Which is which is the table's business.
+//! Collects children that have ended: attempts' main processes and, because the supervisor is a subreaper,
+//! orphans of attempts. The table tells them apart.
 
 use sluice_common::supervision::Exit;
 use sluice_common::usage::Usage;
@@ -9,28 +9,25 @@ use crate::sys::{self, ChildExit};
 /// A child that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct EndedChild {
-    /// Which.
     pub pid: u32,
-    /// How.
     pub ending: ChildExit,
-    /// What it and those that it waited for have used.
+    /// Resource usage of the child and of the children that it reaped.
     pub usage: Usage,
 }
 
-/// Most children that are collected in one turn. A step can make orphans that end at once faster than they are collected:
-/// deadlines and the agent have their turn all the same.
+/// Most children collected in one turn. A step can create short-lived orphans faster than they are collected,
+/// which must not delay deadlines and the agent.
 const MAX_COLLECTED: usize = 1_024;
 
-/// Some of those that have ended.
+/// The children collected in one turn.
 #[derive(Debug, Default)]
 pub struct CollectedChildren {
-    /// Each of them.
     pub children: Vec<EndedChild>,
-    /// Whether others may wait: no signal tells of them any more.
+    /// Whether more may wait, about which no further signal arrives.
     pub is_cut: bool,
 }
 
-/// Collects the children that have ended since the last call, up to a bound. Never blocks; cheap when there is none.
+/// Collects the children that have ended since the last call, up to a bound, without blocking.
 pub fn ended_children() -> CollectedChildren {
     collect(sys::wait_any)
 }
@@ -42,7 +39,7 @@ fn collect(next: impl FnMut() -> Option<EndedChild>) -> CollectedChildren {
 }
 
 impl EndedChild {
-    /// How, as the agent is told.
+    /// The exit for the agent.
     pub fn exit(&self) -> Exit {
         match self.ending {
             ChildExit::Code(code) => Exit::Code(code),

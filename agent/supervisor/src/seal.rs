@@ -1,10 +1,10 @@
-//! Whose leases count. The supervisor draws challenges; the cluster signs a lease for one of them; what is verified here
-//! runs from the moment when the challenge was drawn. So the agent, which carries both, can delay a lease and never
-//! extend it, and what was signed for another host, boot or supervisor is worth nothing.
+//! Verifies signed leases. The supervisor draws challenges; the cluster signs a lease for a challenge; the
+//! lease runs from the moment when the challenge was drawn. So the agent, which carries both, can delay a
+//! lease but never extend it, and a signature for another host, boot or supervisor is rejected.
 //!
-//! The cluster's key is the one in the config, or the first that signs a lease for this host: it is kept in the state
-//! directory, with the name of the node that it was for, and no other counts from then on. Before that the agent is
-//! believed, up to the longest lease that the host allows.
+//! The cluster's key is the one in the config, or the first that signs a lease for this host. That key and
+//! the node's name are stored in the state directory, and no other key is accepted afterwards. Until then the
+//! agent is trusted, up to the longest lease that the host allows.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -25,63 +25,63 @@ use sluice_common::time::Span;
 use crate::atomic_file::{self, FileError};
 use crate::clock;
 
-/// The file with the first key that was seen.
+/// The file with the pinned key.
 const FILE: &str = "lease_key.json";
 const NEW: &str = ".lease_key.new";
 
-/// Challenges that may be under way: one for each heartbeat, and more heartbeats than a link bears unanswered are of no
-/// use. The oldest is forgotten first.
+/// Most open challenges: one for each heartbeat, and more unanswered heartbeats mean that the link is dead.
+/// The oldest is forgotten first.
 const MAX_ISSUED: usize = 256;
 
-/// Why a signed lease does not count.
+/// Why a signed lease is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseRejection {
-    /// It answers no challenge that is open: it comes late, twice, or from elsewhere.
+    /// The lease answers no open challenge: it is late, repeated, or from elsewhere.
     #[error("it answers no challenge of this supervisor that is still open")]
     Unknown,
-    /// Another cluster's.
+    /// Another cluster signed the lease.
     #[error(
         "it is signed with key {found}, and this host takes leases of key {expected} only: {way_out}"
     )]
     OtherKey {
-        /// Which signed.
+        /// The key that signed.
         found: LeaseKey,
-        /// Which counts.
+        /// The key that is accepted.
         expected: LeaseKey,
         /// What to do if the cluster has another key now.
         way_out: String,
     },
-    /// Another host's.
+    /// The lease is for another node.
     #[error(
         "it is for node `{found}`, and this host is node `{expected}`: if it was renamed, remove {} while nothing runs \
          on it, and restart the supervisor", file.display()
     )]
     OtherNode {
-        /// For whom it is.
+        /// The node in the lease.
         found: NodeName,
-        /// Who this is.
+        /// This host's node.
         expected: NodeName,
-        /// Where that is kept.
+        /// The file that stores the node's name.
         file: PathBuf,
     },
-    /// Nobody's.
+    /// The signature is invalid.
     #[error("its signature is not that of key {0}")]
     Forged(LeaseKey),
-    /// What was learned cannot be kept.
+    /// The key cannot be stored.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// Why nobody is believed to have submitted a step.
+/// Why the submitter of a step is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitterRejection {
-    /// There is no key yet by which to know the coordinator's word.
+    /// No key is pinned yet, so no signature can be verified.
     #[error(
         "user `{0}` is said to have submitted the step, and this host has had no lease of its cluster yet by whose key it \
          could tell whether that is so: submit it again"
     )]
     Early(UserName),
-    /// The coordinator has not said so.
+    /// The coordinator's signature is missing or invalid.
     #[error(
         "user `{0}` is said to have submitted the step, and the coordinator's signature for this attempt and node is not \
          under it: if the cluster was restored or the node renamed, submit it again; else look at this host's agent, \
@@ -90,7 +90,7 @@ pub enum SubmitterRejection {
     Forged(UserName),
 }
 
-/// What is kept between starts.
+/// The stored key and name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct PinnedKey {
     key: String,
@@ -98,21 +98,18 @@ struct PinnedKey {
     stop_limit: Span,
 }
 
-/// Why the supervisor cannot tell whose leases count.
+/// Why the pinned key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
     /// The file cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// It holds something else.
+    /// The file has other content.
     #[error("{} is no key of leases: remove it, and the next cluster that this host's agent joins sets it anew", path.display())]
-    Damaged {
-        /// Which.
-        path: PathBuf,
-    },
+    Damaged { path: PathBuf },
 }
 
-/// Draws challenges and verifies what comes of them.
+/// Draws challenges and verifies signed leases.
 #[derive(Debug)]
 pub struct LeaseVerifier {
     dir: PathBuf,
@@ -123,10 +120,10 @@ pub struct LeaseVerifier {
 }
 
 impl LeaseVerifier {
-    /// As an earlier supervisor left them in `state_dir`.
+    /// Loads the pinned key from `state_dir`.
     ///
     /// # Errors
-    /// If the file is there and cannot be used: nobody is believed instead.
+    /// If the file exists and cannot be used; no key is trusted instead.
     pub fn open(state_dir: &Path, terms: LeaseRules) -> Result<Self, SealError> {
         let path = state_dir.join(FILE);
         let pinned = match fs::read(&path) {
@@ -134,7 +131,7 @@ impl LeaseVerifier {
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(FileError::new("read", &path, e).into()),
         };
-        // A key that was set by hand goes before one that was learned, and so does the host's name under it.
+        // A key in the config replaces a pinned key, and the node's name that was pinned with it.
         let pinned = pinned.filter(|(key, _)| terms.key.is_none_or(|set| set == *key));
         Ok(Self {
             dir: state_dir.to_owned(),
@@ -145,7 +142,7 @@ impl LeaseVerifier {
         })
     }
 
-    /// Whether only signed leases count.
+    /// Whether only signed leases are accepted.
     pub fn is_settled(&self) -> bool {
         self.terms.key.is_some() || self.pinned.is_some()
     }
@@ -155,15 +152,15 @@ impl LeaseVerifier {
         clock::after(now, self.terms.longest)
     }
 
-    /// The longest time between SIGTERM and SIGKILL of an attempt whose lease has passed: the cluster counts on the stop
-    /// limit that it has signed, of which a sixth is for dying.
+    /// The longest time between SIGTERM and SIGKILL of an attempt with an expired lease. The cluster relies
+    /// on the stop limit that it has signed, of which a sixth is reserved for dying.
     pub fn longest_grace(&self) -> Span {
         let stop_limit = self.pinned.as_ref().map(|(_, pinned)| pinned.stop_limit);
         let grace = |limit: Span| limit - Span::from_millis(limit.millis().div_ceil(6));
         stop_limit.map_or(MAX_GRACE, grace)
     }
 
-    /// A new challenge; `None` if the kernel gives no random bytes.
+    /// A new challenge; `None` if the kernel returns no random bytes.
     pub fn draw(&mut self, now: BootMillis) -> Option<Challenge> {
         let mut bytes = [0; 16];
         self.random.fill(&mut bytes).ok()?;
@@ -175,10 +172,10 @@ impl LeaseVerifier {
         Some(challenge)
     }
 
-    /// Until when attempts may run by a lease that somebody has signed.
+    /// The deadline by a signed lease.
     ///
     /// # Errors
-    /// If it does not count.
+    /// If the lease is rejected.
     pub fn verify(&mut self, lease: &SealedLease) -> Result<BootMillis, LeaseRejection> {
         let open = self.issued.iter();
         let (place, drawn_at) = open
@@ -191,16 +188,16 @@ impl LeaseVerifier {
             .verify(&lease.grant.signed_bytes(), lease.signature.as_flattened())
             .map_err(|_| LeaseRejection::Forged(lease.key))?;
         self.pin(lease)?;
-        // Nor do those that were drawn before it extend anything.
+        // Challenges that were drawn before this one are not valid any more either.
         self.issued.drain(..=place);
         let lasts = lease.grant.lease.min(self.terms.longest);
         Ok(clock::after(drawn_at, lasts))
     }
 
-    /// Whether the coordinator has signed that this user submitted an attempt of this host.
+    /// Verifies the coordinator's signature that this user submitted an attempt of this host.
     ///
     /// # Errors
-    /// If it has not, or that cannot be told.
+    /// If the signature is missing or invalid, or cannot be verified.
     pub fn verify_submitter(
         &self,
         attempt: &AttemptId,
@@ -255,7 +252,7 @@ impl LeaseVerifier {
         }
     }
 
-    /// Keeps what a lease that counts says of the cluster, if that is new.
+    /// Pins the key and the node's name of an accepted lease, if they are new.
     fn pin(&mut self, lease: &SealedLease) -> Result<(), FileError> {
         let found = PinnedKey {
             key: lease.key.to_string(),
@@ -413,7 +410,7 @@ mod tests {
         let challenge = there.draw(BootMillis(0)).unwrap();
         let lease = sign(&by, "n", challenge, LEASE);
         assert!(matches!(here.verify(&lease), Err(LeaseRejection::Unknown)));
-        // Nor after a restart of its own.
+        // The restarted supervisor does not accept its own earlier challenges.
         let mut restarted = open(two.path());
         assert!(matches!(
             restarted.verify(&lease),

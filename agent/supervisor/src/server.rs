@@ -1,9 +1,9 @@
-//! The loop: one `poll` over the socket, the agent's connection, signals, the clock, stdin and what attempts are
-//! watched by. Each turn has one order: children that have ended, then leases, then what attempts report, then what
-//! the agent says, then [`Table::finish_turn`]. So a step that ended by itself is never said to have lost its lease, and a
-//! deadline that has passed is seen before the renewal that came too late.
+//! The main loop: one `poll` over the socket, the agent's connection, signals, the clock, stdin and the
+//! attempts' descriptors. Each turn has a fixed order: ended children, expired leases, events of attempts,
+//! messages of the agent, [`Table::finish_turn`]. So a step that ended by itself is never reported as having
+//! lost its lease, and an expired deadline is noticed before a renewal that came too late.
 //!
-//! Decides nothing about attempts: that is `table`'s.
+//! `table` makes all decisions about attempts.
 
 mod connections;
 mod health_report;
@@ -43,42 +43,37 @@ use crate::{clock, oom, reap, sys};
 use keeper_monitor::KeeperMonitor;
 use startup::{StartState, reader_uid};
 
-/// Why the supervisor could not work.
+/// Why the supervisor cannot work.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// Its directory.
+    /// The state directory cannot be used.
     #[error(transparent)]
     StateDir(#[from] StateDirError),
-    /// Who steps shall run as.
+    /// The users of steps cannot be used.
     #[error("the config cannot be obeyed on this host")]
     Identity(#[from] IdentityError),
-    /// Its own program.
+    /// The supervisor's own program cannot be found.
     #[error("cannot tell where this program is")]
     Program(#[source] io::Error),
-    /// Its attempts.
+    /// The table cannot be opened.
     #[error("cannot take up the attempts")]
     Table(#[from] TableError),
-    /// What an earlier program of this process left.
+    /// The handover of an earlier program cannot be read.
     #[error("cannot take over from the supervisor before this one")]
     Handover(#[from] HandoverError),
-    /// A descriptor of it.
+    /// A descriptor in the handover cannot be used.
     #[error("cannot take over what the supervisor before this one left open")]
     Inherited(#[source] io::Error),
-    /// The kernel.
+    /// A system call failed.
     #[error("cannot {action}")]
-    Kernel {
-        /// What was tried.
-        action: &'static str,
-        /// Why not.
-        source: Errno,
-    },
+    Kernel { action: &'static str, source: Errno },
 }
 
 fn kernel<T>(action: &'static str, result: nix::Result<T>) -> Result<T, ServerError> {
     result.map_err(|source| ServerError::Kernel { action, source })
 }
 
-/// What a descriptor is for.
+/// The purpose of a polled descriptor.
 #[derive(Clone, Debug)]
 enum EventSource {
     Signals,
@@ -92,7 +87,7 @@ enum EventSource {
     Writer,
 }
 
-/// The supervisor at work.
+/// A running supervisor.
 #[derive(Debug)]
 pub struct Server {
     options: Options,
@@ -105,22 +100,22 @@ pub struct Server {
     listener: Option<UnixListener>,
     accept_at: Option<BootMillis>,
     agent: Option<Connection>,
-    /// Set while everything is stopped: when to kill next.
+    /// When to kill again, while everything is being stopped.
     stop: Option<BootMillis>,
     upgrade: Upgrade,
     health: HealthChecker,
-    /// What the agent was told of the host's health.
+    /// The health that was last reported to the agent.
     reported_health: Option<HostHealth>,
     keeper_monitor: KeeperMonitor,
-    /// Whether children have ended that were not collected yet, of whom no signal tells.
+    /// Whether ended children may be left that no signal reports.
     reap_again: bool,
 }
 
 impl Server {
-    /// Takes up the work in a state directory. When this returns, the socket is there.
+    /// Opens a state directory and adopts its attempts. The socket exists on return.
     ///
     /// # Errors
-    /// Where the directory is taken, or the host refuses something that cannot be done without.
+    /// If another supervisor uses the directory, or the host lacks something essential.
     pub fn open(options: Options) -> Result<Self, ServerError> {
         let handover = options.handover.map(Handover::read).transpose()?;
         let begin = StartState::of(&options, handover)?;
@@ -155,10 +150,10 @@ impl Server {
             keeper_monitor.renew();
         }
         table.has_keeper = keeper_monitor.look(clock::boot_now());
-        // Whoever ended before the signals were watched raises none any more.
+        // No signal reports children that ended before signals were watched.
         let before = reap::ended_children();
         table.on_children_ended(&before.children);
-        // No agent is there yet: the first one is told everything.
+        // No agent is connected yet; the first one gets a full list.
         drop(table.finish_turn(clock::boot_now()));
         let listener = match begin.listener {
             Some(listener) => listener,
@@ -189,10 +184,10 @@ impl Server {
         })
     }
 
-    /// Works until it is told to leave.
+    /// Runs until a signal or the end of stdin stops the supervisor.
     ///
     /// # Errors
-    /// Where the kernel refuses to wait.
+    /// If the kernel refuses to wait.
     pub fn run(mut self) -> Result<(), ServerError> {
         loop {
             self.init.notify_alive(clock::boot_now());
@@ -222,7 +217,7 @@ impl Server {
         let set = match wake_at {
             None => self.clock.unset(),
             Some(at) => {
-                // Zero would switch the clock off.
+                // Zero would disarm the timer.
                 let at = std::time::Duration::from_millis(at.0.clamp(1, i64::MAX as u64 / 1000));
                 let once = Expiration::OneShot(TimeSpec::from_duration(at));
                 self.clock.set(once, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
@@ -290,8 +285,8 @@ impl Server {
         let signalled = ready
             .iter()
             .any(|source| matches!(source, EventSource::Signals));
-        // Signals first: a child that ends after this reading raises a new SIGCHLD. Read after the reaping, the signal
-        // of a child that ended in between would be swallowed, and its end seen when something else next happens.
+        // Signals first: a child that ends after this read raises a new SIGCHLD. In the other order, the
+        // signal of a child that ended in between would be lost, and its end noticed only at the next event.
         let leaving = if signalled {
             self.on_signals(now)
         } else {
@@ -302,7 +297,8 @@ impl Server {
             is_cut,
         } = reap::ended_children();
         self.reap_again = is_cut;
-        // Only now: whoever has killed what is known to have ended by now had become what it is before.
+        // After the reaping: systemd, which kills processes at a shutdown, had its shutdown name before their
+        // ends were seen.
         if shutdown::may_tell_of_an_end(ready, &ended)
             && shutdown::host_goes_down(shutdown::INIT_NAME_FILE.as_ref())
         {
@@ -362,12 +358,12 @@ impl Server {
         while let Ok(Some(signal)) = self.signals.read_signal() {
             let number = i32::try_from(signal.ssi_signo).unwrap_or_default();
             match Signal::try_from(number) {
-                // A terminal sends these to parent and child alike: the parent decides, and closes stdin.
+                // A terminal sends these to parent and child: the parent decides, and closes stdin.
                 Ok(Signal::SIGINT) if self.options.exit_with_stdin => {}
                 Ok(Signal::SIGTERM | Signal::SIGINT) => self.on_leave(now)?,
-                // A terminal that goes away sends it as well: harmless, because stdin stays what it is.
+                // A terminal that closes sends it as well, which is harmless because stdin is unaffected.
                 Ok(Signal::SIGHUP) if self.stop.is_none() => self.upgrade.begin(now),
-                // SIGCHLD: children are reaped in each turn. SIGQUIT means that somebody leaned on a terminal.
+                // SIGCHLD: children are reaped in each turn. SIGQUIT comes from a key press at a terminal.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -383,7 +379,7 @@ impl Server {
         }
     }
 
-    /// Nobody finds this supervisor any more; whoever is connected stays so.
+    /// Removes the socket; open connections stay.
     fn stop_listening(&mut self) {
         if self.listener.take().is_some()
             && let Err(e) = self.state_dir.unlisten()
@@ -408,7 +404,7 @@ impl Server {
 
     fn on_message(&mut self, message: ToSupervisor, now: BootMillis) {
         if self.stop.is_some() && matches!(message, ToSupervisor::Spawn(_)) {
-            // The agent asks the next supervisor again.
+            // The agent repeats the request to the next supervisor.
             return;
         }
         if matches!(&message, ToSupervisor::Spawn(spec) if self.table.needs_keeper(spec)) {
@@ -442,8 +438,8 @@ impl Server {
     }
 }
 
-/// Takes these signals out of the kernel's hands; children get them back. Those of a terminal that goes away are
-/// taken too: they would end the supervisor in the middle of its work.
+/// Blocks these signals and reads them from a descriptor; children unblock them. Includes those of a closing
+/// terminal, which would interrupt the supervisor's work.
 fn watch_signals() -> nix::Result<SignalFd> {
     let mut mask = SigSet::empty();
     for signal in [

@@ -1,14 +1,14 @@
-//! Making a process of an attempt: the parent's half. The child's is in [`child`], the search for the program in
-//! [`lookup`]; a program that runs beside a step is made in [`beside`].
+//! Starts the processes of attempts: the parent's half. The child's half is [`child`], the search for the
+//! program [`lookup`]; [`exec`] starts a program beside a step.
 //!
-//! Who the step runs as is decided by `identity`; [`confine`] becomes it.
+//! `identity` decides the user of a step; [`confine`] switches to it.
 //!
-//! A fork and a gate: the child waits at the gate until its record is on disk, and exits if the supervisor dies before.
-//! So no program ever runs unrecorded. Everything that touches the step's own files (its working directory, its
-//! program, the directories of its PATH) is done by the child, because a network file system that hangs must hang the
-//! step and not the supervisor. The child reports what went wrong over a pipe that `exec` closes.
+//! The child waits at a gate until its record is on disk, and exits if the supervisor dies before. So no
+//! program runs without a record. The child does everything that touches the step's own files (its working
+//! directory, its program, the directories of its PATH), because a network file system that hangs must block
+//! the step and not the supervisor. The child reports errors over a pipe that `exec` closes.
 //!
-//! It forks rather than `posix_spawn`s because of the gate; the supervisor's heap is small, so a fork is cheap.
+//! `posix_spawn` has no such gate, hence `fork`, which is cheap because the supervisor's memory is small.
 
 pub mod after_hooks;
 mod child;
@@ -48,66 +48,49 @@ use crate::seal::SubmitterRejection;
 use crate::{clock, handover, process, sys};
 use environment::environment;
 
-/// Why no process was made. What the child finds is not here: it arrives as a [`StartReport`].
+/// Why no process was started. Errors of the child arrive by a [`StartReport`] instead.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// There is nothing to run.
+    /// The command is empty.
     #[error("the command is empty: name a program")]
     EmptyCommand,
-    /// The kernel's strings end at a NUL.
+    /// A string contains a NUL byte.
     #[error("{field} holds a NUL byte, which no program can be given")]
-    Nul {
-        /// Where.
-        field: String,
-    },
-    /// No variable can be called that.
+    Nul { field: String },
+    /// The name of an environment variable is invalid.
     #[error("`{name}` cannot be the name of an environment variable: it is empty or holds `=`")]
-    VariableName {
-        /// What it was called.
-        name: String,
-    },
-    /// The wrapper's file of variables has one a line.
+    VariableName { name: String },
+    /// A value has a line break, which the wrapper's file of variables cannot express.
     #[error(
         "environment variable `{name}` holds a line break, which the pool's wrapper cannot hand on by its file of variables: \
          put the value into a file that the step reads"
     )]
-    LineBreak {
-        /// What it was called.
-        name: String,
-    },
-    /// The working directory depends on where the supervisor stands.
+    LineBreak { name: String },
+    /// The working directory is not absolute.
     #[error("working directory `{workdir}` is not an absolute path: begin it with `/`")]
-    RelativeWorkdir {
-        /// What was written.
-        workdir: String,
-    },
-    /// Nobody on this host may run it.
+    RelativeWorkdir { workdir: String },
+    /// No user on this host may run the step.
     #[error(transparent)]
     NoUser(#[from] NoUser),
-    /// Nobody on this host may run a program beside or after it.
+    /// No user on this host may run a program beside or after the step.
     #[error("{}", .0.of_program())]
     NoProgram(NoUser),
-    /// Nobody vouches for the user who is said to have submitted it.
+    /// The submitter of the step is not accepted.
     #[error(transparent)]
     Submitter(#[from] SubmitterRejection),
-    /// It is to have processors of its own, and this host keeps nobody to any, or it names none.
+    /// The step requires processors of its own, and this host cannot pin, or the order names no processors.
     #[error(
         "it is to have processors of its own (`cpu_mode: pinned`), which this host cannot give: it has no cpuset that the \
          supervisor may use; take a pool that requires `cpuset` of its hosts"
     )]
     NotPinned,
-    /// The host did not give what a process needs.
+    /// A resource of the host is missing.
     #[error("the host could not {action}: {why}")]
-    Host {
-        /// What was tried.
-        action: String,
-        /// Why not.
-        why: io::Error,
-    },
+    Host { action: String, why: io::Error },
 }
 
 impl SpawnError {
-    /// How the attempt ended by it: whether the step asks for what cannot be, or the host lacks what it should have.
+    /// The attempt's exit because of this error: whether the step or the host is at fault.
     pub fn into_exit(self) -> Exit {
         let sentence = self.to_string();
         match self {
@@ -115,7 +98,8 @@ impl SpawnError {
             | SpawnError::Nul { .. }
             | SpawnError::VariableName { .. }
             | SpawnError::LineBreak { .. }
-            // The host serves others as it should: not to be closed for the sake of one whom it does not know.
+            // The host works for other steps, so it must not be closed because of a user that it does not
+            // have.
             | SpawnError::NoUser(_)
             | SpawnError::NoProgram(_)
             | SpawnError::Submitter(_)
@@ -133,32 +117,32 @@ fn host<T>(action: impl FnOnce() -> String, result: io::Result<T>) -> Result<T, 
     })
 }
 
-/// The child's word on how it went. Its other end closes when the child becomes the program.
+/// The child's report of its start. The pipe closes when the child becomes the program.
 #[derive(Debug)]
 pub struct StartReport {
     pipe: PipeReader,
     failure: Option<Exit>,
 }
 
-/// What a [`StartReport`] says.
+/// Content of a [`StartReport`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StartStatus {
-    /// Nothing yet.
+    /// The child has not finished.
     Pending,
-    /// The child is the program now, or has died on the way without a word.
+    /// The child has become the program, or has died without a report.
     Started,
-    /// It could not become the program and is about to exit: for this it did.
+    /// The child could not become the program and exits for this reason.
     Failed(Exit),
 }
 
 impl StartReport {
-    /// Reads it, without waiting.
+    /// Reads the report without waiting.
     pub fn read(&mut self) -> StartStatus {
         if let Some(failure) = &self.failure {
             return StartStatus::Failed(failure.clone());
         }
         let mut told = [0; 1 + MAX_SENTENCE_BYTES];
-        // The child writes whose fault it is and its sentence at once, and a pipe keeps so few bytes together.
+        // The child writes the fault and the message in one call, which a pipe keeps together at this length.
         let failure = match self.pipe.read(&mut told) {
             Ok(0) => return StartStatus::Started,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return StartStatus::Pending,
@@ -176,7 +160,7 @@ impl StartReport {
         StartStatus::Failed(failure)
     }
 
-    /// As it is left to the next program in this process.
+    /// The form for the next program in this process.
     pub fn hand_over(&self) -> handover::HandedReport {
         handover::HandedReport {
             pipe: handover::number(&self.pipe),
@@ -184,10 +168,10 @@ impl StartReport {
         }
     }
 
-    /// As it was left.
+    /// Restores a report after an upgrade.
     ///
     /// # Errors
-    /// Where its pipe is not open.
+    /// If its pipe is not open.
     pub fn take_over(left: handover::HandedReport) -> io::Result<Self> {
         Ok(Self {
             pipe: PipeReader::from(sys::adopt(left.pipe)?),
@@ -195,7 +179,7 @@ impl StartReport {
         })
     }
 
-    /// Whether there is anything left to wait for.
+    /// Whether the report is still open.
     pub fn is_awaited(&self) -> bool {
         self.failure.is_none()
     }
@@ -207,15 +191,15 @@ impl AsFd for StartReport {
     }
 }
 
-/// What the child waits at. Dropped unopened, the child exits.
+/// The gate at which the child waits. If it is dropped unopened, the child exits.
 #[derive(Debug)]
 #[must_use = "a child whose gate is dropped exits"]
 pub struct StartGate(PipeWriter);
 
 impl StartGate {
-    /// Lets the child go on.
+    /// Lets the child continue.
     pub fn open(mut self) {
-        // A child that was killed at the gate is seen when it is reaped.
+        // Fails if the child was killed at the gate, which is noticed when it is reaped.
         let _ = self.0.write_all(b"!");
     }
 }
@@ -223,17 +207,13 @@ impl StartGate {
 /// A child that waits at its gate.
 #[derive(Debug)]
 pub struct WaitingChild {
-    /// Who it is.
     pub process: Process,
-    /// What it waits at.
     pub gate: StartGate,
-    /// How it will go.
     pub report: StartReport,
-    /// What it gives.
     pub streams: AttemptStreams,
 }
 
-/// What every spawn needs.
+/// State that every spawn needs.
 #[derive(Debug)]
 pub struct Spawner {
     attempts_dir: PathBuf,
@@ -242,21 +222,22 @@ pub struct Spawner {
     identities: Identities,
     hooks: HostHooks,
     open_files: (rlim_t, rlim_t),
-    /// Where this program is, to be run behind wrappers.
+    /// Path of this program, which runs behind wrappers.
     own_program: PathBuf,
     helper_program: HelperProgram,
 }
 
-/// Whose an attempt's directory is beside its own: everybody may pass through where its user is not the supervisor's.
+/// Mode of a directory of an attempt: other users may pass through if the attempt's user is not the
+/// supervisor's.
 const TRAVERSABLE: u32 = 0o711;
 const PRIVATE: u32 = 0o700;
 
 impl Spawner {
-    /// Attempts get their directories below `attempts_dir`; where `reader_uid` is given, their output is that user's
-    /// to read. Raises this process's own limit of open files as far as it goes.
+    /// Makes attempts' directories below `attempts_dir`. Output is readable by `reader_uid`. Raises this
+    /// process's own limit of open files to its maximum.
     ///
     /// # Errors
-    /// Where `/dev/null` cannot be opened or the limits cannot be read.
+    /// If `/dev/null` cannot be opened or the limits cannot be read.
     pub fn new(
         attempts_dir: PathBuf,
         reader_uid: Option<u32>,
@@ -265,8 +246,8 @@ impl Spawner {
         helper_program: HelperProgram,
     ) -> io::Result<Self> {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-        // Each attempt that is being started or was taken over takes a descriptor. Where this is refused, the old
-        // limit holds.
+        // Each attempt that is starting or was taken over needs a descriptor. If this fails, the old limit
+        // remains.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
         Ok(Self {
             attempts_dir,
@@ -280,11 +261,11 @@ impl Spawner {
         })
     }
 
-    /// Puts this process's own limit of open files back, or up again. An `exec` hands it on, and the next program would
-    /// give its steps what this one raised for itself.
+    /// Restores this process's own limit of open files, or raises it again. An `exec` inherits it, and the
+    /// next program would give its steps the raised limit.
     pub fn lower_own_limit(&self, lower: bool) {
         let (soft, hard) = self.open_files;
-        // What is open stays open. Where it is refused, the old limit holds.
+        // Open files stay open. If this fails, the old limit remains.
         let _ = setrlimit(
             Resource::RLIMIT_NOFILE,
             if lower { soft } else { hard },
@@ -292,10 +273,10 @@ impl Spawner {
         );
     }
 
-    /// Makes a child for an attempt, in its groups; it waits at its gate.
+    /// Forks a child for an attempt, in its groups; the child waits at its gate.
     ///
     /// # Errors
-    /// Where the specification is impossible or the host has no room.
+    /// If the specification is invalid or the host lacks resources.
     pub fn fork(
         &self,
         spec: &SpawnSpec,
@@ -310,9 +291,9 @@ impl Spawner {
         let limits = step_hooks::rlimits(&spec.hooks.limits);
         let workdir = workdir(spec.workdir.as_deref(), &dir)?;
         self.make_own(&dir, identity)?;
-        // The agent looks at the time of a file in it, and at nothing else.
+        // The agent reads only the time of a file in this directory.
         make_dir(&dir.join(STEP_DIR), TRAVERSABLE, Some(identity))?;
-        // It is also the home of whoever has none in the user database.
+        // Also the home of a user without one in the user database.
         if spec.workdir.is_none() || own.is_some() {
             make_dir(&dir.join(OWN_WORKDIR), PRIVATE, Some(identity))?;
         }
@@ -355,7 +336,7 @@ impl Spawner {
         Ok(WaitingChild {
             process: Process {
                 pid,
-                // It cannot be gone: it waits, and as our child it keeps its number until it is reaped.
+                // The child waits at its gate and is not reaped yet, so the pid is its own.
                 start_ticks: process::stat(pid).map_or(0, |p| p.start_ticks),
                 started_at,
             },
@@ -368,12 +349,12 @@ impl Spawner {
         })
     }
 
-    /// Where an attempt has its files.
+    /// Directory of an attempt.
     pub fn attempt_dir(&self, attempt: &AttemptId) -> PathBuf {
         self.attempts_dir.join(attempt.to_string())
     }
 
-    /// The ends of an attempt's streams that its processes have, and the writer's.
+    /// The ends of an attempt's streams for its processes, and for the writer.
     fn streams(
         &self,
         dir: &Path,
@@ -384,7 +365,7 @@ impl Spawner {
     }
 }
 
-/// Makes a directory, and gives it away where `owner` says to whom.
+/// Makes a directory, and changes its owner if `owner` is given.
 fn make_dir(dir: &Path, mode: u32, owner: Option<&Identity>) -> Result<(), SpawnError> {
     let made = fs::DirBuilder::new().mode(PRIVATE).create(dir);
     let made = made.and_then(|()| {
@@ -395,37 +376,37 @@ fn make_dir(dir: &Path, mode: u32, owner: Option<&Identity>) -> Result<(), Spawn
         if let Some(owner) = owner.filter(|owner| !owner.is_own()) {
             fchown(&made, Some(owner.uid.as_raw()), Some(owner.gid.as_raw()))?;
         }
-        // Said once more, because the umask has had its say.
+        // The mode is set again because of the umask.
         made.set_permissions(Permissions::from_mode(mode))
     });
     host(|| format!("make directory {}", dir.display()), made)
 }
 
-/// Kills a child that was not reaped, with the group that it leads: so both numbers are its own. It may not have made
-/// its group yet, and then has nobody with it.
+/// Kills a child that is not reaped yet, with the process group that it leads, so both numbers are its own. A
+/// child that has no process group yet has no processes.
 pub fn kill_child(pid: u32) {
     let pid = Pid::from_raw(pid.cast_signed());
     let _not_made_yet = killpg(pid, Signal::SIGKILL);
     let _has_ended = kill(pid, Signal::SIGKILL);
 }
 
-/// The sign that an attempt's child has passed its gate. Where a recorded attempt has none and its child is gone, its
-/// program never ran.
+/// The marker file that an attempt's child makes after its gate. If a recorded attempt has none and its child
+/// is gone, its program never ran.
 pub fn started_marker(attempts_dir: &Path, attempt: &AttemptId) -> PathBuf {
     attempts_dir.join(attempt.to_string()).join("begun")
 }
 
-/// In its group from birth, where the kernel and whatever confines this program allow that. One that has a prolog to run
-/// is born outside: the admin's program is not the step's, neither its limits nor its fence are for it.
+/// Forks directly into the control group if the kernel allows it. A child with a prolog is forked outside of
+/// it, because the step's limits and device filter must not apply to the admin's program.
 fn fork(group_entry: &GroupEntry, child: &child::StepChild<'_>) -> io::Result<u32> {
-    // A prolog is the host's, and runs outside.
+    // A prolog runs outside of the step's groups.
     let clone_target = group_entry
         .clone_target()
         .filter(|_| child.prolog.is_none());
     fork_by(clone_target, |inside| child.run(inside))
 }
 
-/// The same of any child, which is told whether it was born in its group.
+/// Forks any child; `run` is told whether the child was forked into its group.
 fn fork_with(group_entry: &GroupEntry, run: impl Fn(bool)) -> io::Result<u32> {
     fork_by(group_entry.clone_target(), run)
 }
@@ -434,8 +415,8 @@ fn fork_by(clone_target: Option<BorrowedFd<'_>>, child: impl Fn(bool)) -> io::Re
     let cloned_inside = clone_target.map(|group| sys::fork_in_group(group, || child(true)));
     match cloned_inside {
         Some(Ok(pid)) => Ok(pid),
-        // A kernel before 5.7, or a filter of calls. One that knows the call and has no room for a process says so to
-        // the plain fork as well.
+        // A kernel before 5.7, or a seccomp filter. If the kernel lacks resources, the plain fork fails as
+        // well.
         Some(Err(_)) | None => sys::fork_into(|| child(false)),
     }
 }

@@ -1,12 +1,13 @@
-//! What survives the supervisor's death: one small file for each attempt, and the last renewal of the leases.
+//! Records on disk, which survive the supervisor: one small file for each attempt, and the last renewal of
+//! leases.
 //!
-//! A record is written when the attempt has a process, *before* that process may become the step's program, and again
-//! when it ends. So there is no moment at which a step runs and no file says so, and an attempt without a file never
-//! ran. Files are written beside their place and renamed into it. Nothing is synced: the host's crash ends every step
-//! and gives the boot a new name, and a supervisor's crash loses no page that was written.
+//! A record is written when the attempt has a process, *before* that process may become the step's program,
+//! and again when it ends. So no step ever runs without a record, and an attempt without a record never ran.
+//! Files are replaced atomically by a rename. They are not synced: a crash of the host ends every step and
+//! changes the boot id, and a crash of the supervisor loses no written page.
 //!
-//! Environment and command are not kept: they may hold secrets and nobody needs them again, but for what runs after a
-//! step, which is kept apart ([`after`]).
+//! Environment and command are not stored, because they may contain secrets and are not needed again; hooks
+//! after the step have a file of their own ([`after_hooks`]).
 
 pub mod after_hooks;
 pub mod reader;
@@ -31,55 +32,53 @@ use crate::lease::Lease;
 
 const DIRECTORY: &str = "spool";
 const SUFFIX: &str = ".json";
-/// No attempt's file: ids do not begin with a dot.
+/// Cannot be an attempt's file, because ids do not begin with a dot.
 const NEW: &str = ".new";
-/// No attempt's file: their names hold a number before the suffix.
+/// Cannot be an attempt's file, because their names have a number before the suffix.
 const RENEWAL: &str = "renewal.json";
-/// Ends the name of a note that a keeper has ended the attempt.
+/// Suffix of the note that a keeper has killed the attempt.
 const KEPT_SUFFIX: &str = ".kept";
 
-/// No attempt's file either. Where it is not there, the form is the first.
+/// Cannot be an attempt's file. If it is missing, the version is 1.
 const FORM_FILE: &str = "form";
-/// The form of everything here, one higher with each change that an earlier supervisor could not read or would read
-/// wrongly. Adding an optional field is none.
+/// Version of all files here, incremented with each change that an earlier supervisor could not read or would
+/// misread. A new optional field is no such change.
 const FORM: u32 = 1;
 
-/// What is kept of an attempt.
+/// The stored state of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Which; also the file's name.
+    /// Also the file's name.
     pub attempt: AttemptId,
-    /// The boot that its process belongs to.
+    /// The boot that the process belongs to.
     pub boot_id: BootId,
-    /// From its spawn.
+    /// Details from the spawn order.
     pub memo: LaunchRecord,
-    /// Its deadline.
     pub lease: Option<Lease>,
-    /// Where it stands.
     pub phase: HostPhase,
-    /// What hooks are told of it.
+    /// Variables that the admin's hooks get.
     #[serde(
         rename = "hook_words",
         default,
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub hook_variables: BTreeMap<String, String>,
-    /// The user id that it has, or had, of its own, if no user was named for it.
+    /// The attempt's own user id, if no user was configured for it; kept after its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
-    /// The user who submitted its step, if this host's config asks for one.
+    /// The user who submitted the step, if this host's config requires one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitter: Option<UserName>,
-    /// What of it is moved from its GPUs, or is on its way.
+    /// GPU memory that is in host memory, or on its way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub away: Option<StoredMove>,
-    /// How long it was frozen.
+    /// How long the attempt was frozen.
     #[serde(default)]
     pub frozen: FrozenTime,
-    /// What it may take of the disk, and whether it took more.
+    /// Storage grant, and whether it was exceeded.
     #[serde(default)]
     pub storage: StorageUse,
-    /// Whether the agent may have been told that its main process has ended.
+    /// Whether the agent may know that the main process has ended.
     #[serde(
         rename = "end_told",
         default,
@@ -88,55 +87,54 @@ pub struct Record {
     pub end_reported: bool,
 }
 
-/// How an attempt stands with what it may take of the disk.
+/// Storage grant of an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorageUse {
-    /// What it was granted, in bytes.
+    /// Granted bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<u64>,
-    /// How many files come with it.
+    /// Number of files that come with the grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_files: Option<u64>,
-    /// The project that its directories are, where the file system keeps projects to their limits.
+    /// Project id of the attempt's directories, if the file system has project quotas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<u32>,
-    /// What it was killed for.
+    /// The bound that the attempt was killed for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exceeded: Option<StorageExceeded>,
 }
 
-/// Until when the leases were last renewed. One file for the host: with one for each attempt, a heartbeat would
-/// rewrite them all.
+/// The deadline of all leases by the last renewal. One file for the host, because otherwise each heartbeat
+/// would rewrite every record.
 #[derive(Serialize, Deserialize)]
 struct Renewal {
     boot_id: BootId,
     until: BootMillis,
 }
 
-/// What was found on disk.
+/// Records found on disk.
 #[derive(Debug, Default)]
 pub struct LoadedRecords {
-    /// Those that could be read.
+    /// Readable records.
     pub records: Vec<Record>,
-    /// Those that could not. Their files were set aside.
+    /// Attempts with unreadable records, whose files were set aside.
     pub damaged: Vec<AttemptId>,
 }
 
-/// Why the spool could not be used.
+/// Why the spool cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolError {
-    /// A file or the directory.
+    /// A file or the directory cannot be used.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A newer supervisor wrote it.
+    /// A newer supervisor wrote the spool.
     #[error(
         "{} is of form {found:?} and this supervisor knows {FORM}: install the release that wrote it, or empty the \
          directory once no step of it runs any more", dir.display()
     )]
     Form {
-        /// Where.
         dir: PathBuf,
-        /// What it says.
+        /// The version in the spool.
         found: String,
     },
 }
@@ -148,10 +146,10 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Opens it below `state_dir`, or makes it.
+    /// Opens the directory below `state_dir`, and makes it if it is missing.
     ///
     /// # Errors
-    /// Where it cannot be made.
+    /// If it cannot be made.
     pub fn open(state_dir: &Path) -> Result<Self, SpoolError> {
         let dir = state_dir.join(DIRECTORY);
         fs::DirBuilder::new()
@@ -164,12 +162,12 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Refuses what another form was written in, before anything of it is taken for damaged.
+    /// Rejects another version before any file is considered damaged.
     fn check_form(&self) -> Result<(), SpoolError> {
         let path = self.dir.join(FORM_FILE);
         match fs::read_to_string(&path) {
             Ok(found) if found.trim() == FORM.to_string() => Ok(()),
-            // What a host's crash may leave of a file that was not synced.
+            // A crash of the host may leave a file that was not synced empty.
             Ok(found) if found.is_empty() => self.write_json(&path, &FORM),
             Ok(found) => Err(SpoolError::Form {
                 dir: self.dir.clone(),
@@ -180,10 +178,10 @@ impl Spool {
         }
     }
 
-    /// Reads every record. One that is damaged is named in the log and set aside.
+    /// Reads every record. A damaged one is logged and set aside.
     ///
     /// # Errors
-    /// Where the directory cannot be listed.
+    /// If the directory cannot be listed.
     pub fn load(&self) -> Result<LoadedRecords, SpoolError> {
         let listing = |e| failed("list", &self.dir, e);
         let mut loaded = LoadedRecords::default();
@@ -209,25 +207,25 @@ impl Spool {
         loaded.damaged.push(id);
     }
 
-    /// Writes an attempt's record, in place of an earlier one.
+    /// Writes an attempt's record in place of an earlier one.
     ///
     /// # Errors
-    /// Where it cannot be written; then the earlier one is untouched.
+    /// If it cannot be written; the earlier one is unchanged then.
     pub fn save(&self, record: &Record) -> Result<(), SpoolError> {
         self.write_json(&self.path_of(&record.attempt), record)
     }
 
-    /// Drops an attempt's record, if there is one.
+    /// Removes an attempt's record, if there is one.
     ///
     /// # Errors
-    /// Where it cannot be removed.
+    /// If it cannot be removed.
     pub fn remove(&self, attempt: &AttemptId) -> Result<(), SpoolError> {
         self.delete_after_hooks(attempt)?;
         remove_file(&self.dir.join(format!("{attempt}{KEPT_SUFFIX}")))?;
         remove_file(&self.path_of(attempt))
     }
 
-    /// Whether a keeper has ended an attempt because its lease had passed, while no supervisor did.
+    /// Whether a keeper has killed an attempt because its lease had expired.
     pub fn was_ended_by_keeper(&self, attempt: &AttemptId) -> bool {
         self.dir.join(format!("{attempt}{KEPT_SUFFIX}")).exists()
     }
@@ -235,7 +233,7 @@ impl Spool {
     /// Writes the last renewal.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn save_renewal(&self, boot_id: &BootId, until: BootMillis) -> Result<(), SpoolError> {
         let renewal = Renewal {
             boot_id: boot_id.clone(),
@@ -246,8 +244,8 @@ impl Spool {
             .or_else(|e| self.overwrite(&path, &renewal).map_err(|_| e))
     }
 
-    /// Writes over what is there, which takes no block of a disk that is full: a keeper that did not learn of the renewal
-    /// would end every step that was renewed.
+    /// Overwrites the file in place, which needs no new block on a full disk: a keeper that missed the
+    /// renewal would kill every renewed step.
     fn overwrite<T: Serialize>(&self, path: &Path, value: &T) -> io::Result<()> {
         let bytes = serde_json::to_vec(value).expect("records have string keys only");
         let file = fs::OpenOptions::new().write(true).open(path)?;
@@ -255,7 +253,7 @@ impl Spool {
         file.set_len(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
     }
 
-    /// Reads the last renewal of this boot. Where it is damaged, leases end when they would have without it.
+    /// Reads the last renewal of this boot. If it is damaged, leases end as without it.
     pub fn load_renewal(&self, boot_id: &BootId) -> Option<BootMillis> {
         let path = self.dir.join(RENEWAL);
         if !path.exists() {
@@ -295,8 +293,8 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
     Ok(serde_json::from_slice(&fs::read(path)?)?)
 }
 
-/// What no supervisor would have written. Signals go to what a record names, and to a number below 2 they would go to
-/// everybody.
+/// Why no supervisor can have written this record. Signals are sent to the pid in a record, and a number
+/// below 2 would reach every process.
 fn implausible(record: &Record, id: &AttemptId) -> Option<String> {
     let process = match &record.phase {
         HostPhase::Running(process) => Some(process),
@@ -310,7 +308,7 @@ fn implausible(record: &Record, id: &AttemptId) -> Option<String> {
     (!is_pid).then(|| format!("{pid} is no process id of a step"))
 }
 
-/// Keeps a damaged file for people, out of the way of the next start.
+/// Renames a damaged file, so that it is kept for inspection.
 fn set_aside(path: &Path, why: &str) {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".damaged");
@@ -411,7 +409,7 @@ mod tests {
         assert!(spool.load().unwrap().damaged.is_empty());
     }
 
-    /// A record as supervisors have written it since the first. Steps outlive the supervisor that wrote theirs.
+    /// A record as the first release wrote it. Steps may outlive the supervisor that wrote theirs.
     const WRITTEN: &str = r#"{"attempt":"a.1","boot_id":"boot","memo":{"timeout":9000,"grace":1000},"lease":{"until":18446744073709551615,"grace":2000,"passed":false},"phase":{"Ended":{"process":{"pid":5,"start_ticks":18446744073709551615,"started_at":1},"exit":{"code":3},"ended_at":2}}}"#;
 
     #[test]
@@ -421,7 +419,7 @@ mod tests {
         let path = dir.path().join("spool/a.1.json");
         fs::write(&path, WRITTEN).unwrap();
         let loaded = Spool::open(dir.path()).unwrap().load().unwrap();
-        // It held no attempt's GPUs, and nothing for hooks.
+        // That release stored no GPUs, and no variables for hooks.
         let mut wanted = record("a.1", Exit::Code(3));
         wanted.memo.gpus.clear();
         wanted.hook_variables.clear();
@@ -455,7 +453,8 @@ mod tests {
         spool.save_renewal(&boot, BootMillis(7)).unwrap();
         let whole = serde_json::to_vec(&after).unwrap();
         for cut in 0..=whole.len() {
-            // A record is written beside its place: whoever dies while writing leaves this, and the old one.
+            // A record is written to another file and renamed; a supervisor that dies while writing leaves
+            // this file, and the old record.
             fs::write(spool.dir.join(NEW), &whole[..cut]).unwrap();
             let spool = Spool::open(dir.path()).unwrap();
             let loaded = spool.load().unwrap();
@@ -473,7 +472,7 @@ mod tests {
         let spool = Spool::open(dir.path()).unwrap();
         let whole = serde_json::to_vec(&record("a.1", Exit::Code(3))).unwrap();
         let id: AttemptId = "a.1".parse().unwrap();
-        // A disk that lies may do it; this process does not.
+        // Faulty storage may truncate a file; this process does not.
         for cut in 0..whole.len() {
             fs::write(spool.path_of(&id), &whole[..cut]).unwrap();
             let loaded = spool.load().unwrap();

@@ -1,4 +1,5 @@
-//! The supervisor's directory: one supervisor at a time holds its lock, and whoever holds it owns the socket in it.
+//! The supervisor's state directory. One supervisor at a time holds its lock, and the holder owns the socket
+//! in it.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -14,57 +15,45 @@ use crate::atomic_file::open_in_place;
 use crate::lock;
 use crate::trust::untrusted_reason;
 
-/// The socket's name in the directory.
+/// Name of the socket in the directory.
 pub const SOCKET: &str = "supervisor.sock";
 
 const NEW_SOCKET: &str = "supervisor.sock.new";
 const LOCK: &str = "supervisor.lock";
 
-/// Why the directory could not be used.
+/// Why the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateDirError {
-    /// Somebody else works there.
+    /// Another supervisor uses it.
     #[error(
         "another supervisor (pid {pid}) works in {}: stop it first, or give this one a directory of its own",
         dir.display()
     )]
     Taken {
-        /// Where.
         dir: PathBuf,
-        /// Who, as far as it is known.
+        /// The pid of the other supervisor, if it is known.
         pid: String,
     },
-    /// Somebody else may have put something there.
+    /// Another user may have placed files there.
     #[error("cannot work in {}: {reason}, and could lead this supervisor astray: {way_out}", dir.display())]
     Untrusted {
-        /// Where.
         dir: PathBuf,
-        /// What gives others a hand in it.
         reason: String,
-        /// What to do.
         way_out: String,
     },
-    /// The socket cannot be bound at so long a path.
+    /// The path is too long for a socket.
     #[error("cannot make socket {}: choose a shorter --state-dir if its path is longer than 107 bytes", path.display())]
-    Socket {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Something else failed.
+    Socket { path: PathBuf, source: io::Error },
+    /// A file operation failed.
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// What was tried.
         action: &'static str,
-        /// With what.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
 }
 
-/// The directory, locked for as long as this lives.
+/// The directory, locked as long as this value lives.
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
@@ -72,21 +61,21 @@ pub struct StateDir {
 }
 
 impl StateDir {
-    /// Makes the directory if need be, and locks it.
+    /// Makes the directory if it is missing, and locks it.
     ///
     /// # Errors
-    /// Where another supervisor holds it or it cannot be made.
+    /// If another supervisor holds the lock, or the directory cannot be made.
     pub fn open(path: &Path) -> Result<Self, StateDirError> {
         let path = prepare(path)?;
         let lock = open_lock(&path)?;
         Self::locked(path, lock)
     }
 
-    /// Takes over the lock that this process held before it became this program: opened once more and closed, it would
-    /// be lost.
+    /// Adopts the lock that this process held before an upgrade. Opening and closing the file again would
+    /// release it.
     ///
     /// # Errors
-    /// Where it is not the lock, or another supervisor holds it.
+    /// If the descriptor is not the lock, or another supervisor holds it.
     pub fn take_over(path: &Path, lock: OwnedFd) -> Result<Self, StateDirError> {
         let path = prepare(path)?;
         Self::locked(path, lock.into())
@@ -97,47 +86,48 @@ impl StateDir {
         Ok(Self { path, lock: file })
     }
 
-    /// Whether one could be opened there now, but for its lock.
+    /// Whether [`StateDir::open`] would succeed, apart from the lock.
     ///
     /// # Errors
-    /// Where it could not.
+    /// The reason why not.
     pub fn check(path: &Path) -> Result<(), StateDirError> {
         prepare(path).map(drop)
     }
 
-    /// What [`StateDir::take_over`] needs.
+    /// Descriptor of the lock, for [`StateDir::take_over`].
     pub fn lock(&self) -> BorrowedFd<'_> {
         self.lock.as_fd()
     }
 }
 
-/// Makes the directory if need be; its absolute path.
+/// Makes the directory if it is missing; returns its absolute path.
 fn prepare(path: &Path) -> Result<PathBuf, StateDirError> {
-    // Others may pass through: an agent of another user has business with the socket and with output.
+    // Other users may pass through, because the agent needs the socket and the output.
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o711)
         .create(path)
         .map_err(|e| failed("make directory", path, e))?;
-    // Attempts get absolute paths from it, and have other working directories.
+    // Attempts get absolute paths, because they have other working directories.
     let path = fs::canonicalize(path).map_err(|e| failed("resolve", path, e))?;
     check_trust(&path)?;
     Ok(path)
 }
 
 impl StateDir {
-    /// Where it is; absolute.
+    /// Absolute path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Binds the socket. It takes its name last, so whoever sees that name finds a supervisor that listens.
+    /// Binds the socket. It is renamed to its name last, so a client that finds the name finds a listening
+    /// supervisor.
     ///
     /// # Errors
-    /// Where it cannot be bound.
+    /// If it cannot be bound.
     pub fn listen(&self, agent_uid: Option<u32>) -> Result<UnixListener, StateDirError> {
         let (new, path) = (self.path.join(NEW_SOCKET), self.path.join(SOCKET));
-        // Whoever left it is dead: the lock is ours.
+        // The supervisor that left it is dead, because the lock is ours.
         remove(&new)?;
         let listener = UnixListener::bind(&new).map_err(|source| StateDirError::Socket {
             path: new.clone(),
@@ -153,17 +143,17 @@ impl StateDir {
         Ok(listener)
     }
 
-    /// Takes the socket's name away, so that nobody waits on a supervisor that leaves.
+    /// Removes the socket's name, so that no client waits for a supervisor that exits.
     ///
     /// # Errors
-    /// Where it cannot be removed.
+    /// If it cannot be removed.
     pub fn unlisten(&self) -> Result<(), StateDirError> {
         remove(&self.path.join(SOCKET))
     }
 }
 
-/// Who may write in the directory, or in one that an earlier supervisor made there, could put a link in the place of a
-/// file that this one is about to make.
+/// A user who can write in the directory, or in one that an earlier supervisor made there, could place links
+/// that the supervisor follows.
 fn check_trust(dir: &Path) -> Result<(), StateDirError> {
     let own = nix::unistd::geteuid().as_raw();
     let made = ["attempts", "spool", "keeper"].map(|name| dir.join(name));
@@ -191,14 +181,14 @@ fn check_trust(dir: &Path) -> Result<(), StateDirError> {
     Ok(())
 }
 
-/// Whether a supervisor works there, one that is stopped included.
+/// Whether a supervisor uses the directory, running or stopped.
 pub fn is_taken(dir: &Path) -> bool {
     let file = File::open(dir.join(LOCK)).ok();
     let found = file.and_then(|file| lock::found(&file).ok());
     found.is_some_and(|it| it.l_type != libc::F_UNLCK as libc::c_short)
 }
 
-/// It ends with the supervisor even while a child of it lives on.
+/// The lock ends with the supervisor even if a child of it lives on.
 fn take_lock(dir: &Path, file: &File) -> Result<(), StateDirError> {
     match fcntl(file, FcntlArg::F_SETLK(&lock::whole())) {
         Ok(_) => Ok(()),
@@ -215,7 +205,8 @@ fn open_lock(dir: &Path) -> Result<File, StateDirError> {
     open_in_place(&path).map_err(|e| failed("open", &path, e))
 }
 
-/// Who holds the lock; unknown where it was let go just now, or is held from another container.
+/// The pid of the lock's holder; `None` if the lock was just released, or the holder is in another pid
+/// namespace.
 fn holder(file: &File) -> Option<i32> {
     let lock = lock::found(file).ok()?;
     (lock.l_pid > 0).then_some(lock.l_pid)

@@ -1,17 +1,15 @@
-//! How much of the disk attempts take, and how much is left. A child of the supervisor counts the files of attempts
-//! ([`count`]), one round at a time, and rests nine times as long as it worked; this room starts it, takes in what it
-//! found, and says who has passed a bound. Who is stopped for it, and how, is `table`'s.
+//! Disk usage of attempts, and free space. A child of the supervisor counts the files of attempts ([`count`]) in rounds, with pauses nine times as long as the round; this module starts the child, collects the results, and reports attempts that exceed a bound. `table` stops them.
 //!
 //! ```text
-//! idle --(time; somebody has a bound, or the disk is short)--> a child counts, a line an attempt --(its end)--> idle
+//! idle --(time; an attempt has a bound, or the disk is short)--> a child counts, a line an attempt --(its end)--> idle
 //! ```
 //!
-//! Two bounds: an attempt's own grant, with its part of the files that the disk can have, and what the host keeps free for
-//! its daemons (`min_free`). While less than that is free the disk is *short*: nothing new begins, and those attempts
-//! without a grant that take most are stopped, as many as cure the shortage and none if all of them would not.
+//! Two bounds: an attempt's own grant, with a proportional number of files, and the space that the host keeps free for
+//! its daemons (`min_free`). While less than that is free there is a *shortage*: nothing new starts, and the largest
+//! attempts without a grant are stopped, as many as end the shortage, or none if stopping all would not be enough.
 //!
-//! Where the file system can, it refuses an attempt what goes further beyond its grant ([`projects`]), and what it says that
-//! an attempt takes is judged as a count is.
+//! If the file system has project quotas, it enforces the grant itself ([`projects`]), and its usage numbers are treated
+//! like a count.
 
 pub mod count;
 mod count_round;
@@ -35,25 +33,26 @@ use count_round::CountRound;
 use projects::ProjectQuotas;
 use reserve::{Reserve, Shortage};
 
-/// Between two looks at what the disk has left while attempts live.
+/// Time between two checks of the free space while attempts run.
 const CHECK_INTERVAL: Span = Span::from_secs(1);
 
-/// The same while none does.
+/// Time between two checks of the free space while none run.
 const IDLE_CHECK_INTERVAL: Span = Span::from_secs(10);
 
-/// Between two counts at the least.
+/// Shortest time between two counts.
 const COUNT_INTERVAL: Span = Span::from_secs(1);
 
-/// A count rests so many times as long as it took: at most a tenth of one processor and of the disk is spent on it.
+/// Length of the pause after a count, relative to the count: it uses at most a tenth of a processor and of
+/// the disk.
 const REST_FACTOR: u64 = 9;
 
-/// A child that says nothing for longer hangs on a file system, with the attempt that it was counting.
+/// A child without output for longer is blocked by a file system, at the attempt that it was counting.
 const SILENCE_LIMIT: Span = Span::from_secs(60);
 
-/// An attempt whose count takes longer is counted after all that are quicker, so that its many files delay nobody else.
+/// An attempt with a slower count is counted after all faster ones, so that its many files do not delay them.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Watches the disk that attempts write to.
+/// Monitors the disk that attempts write to.
 #[derive(Debug)]
 pub struct Storage {
     attempts_dir: PathBuf,
@@ -61,10 +60,10 @@ pub struct Storage {
     count_at: BootMillis,
     counting: Option<CountRound>,
     found: BTreeMap<AttemptId, CountResult>,
-    /// Attempts whose count has hung.
+    /// Attempts whose count has blocked.
     stuck: BTreeSet<AttemptId>,
     reserve: Reserve,
-    /// Where the file system keeps attempts to their grants as well.
+    /// Set if the file system has project quotas.
     projects: Option<ProjectQuotas>,
     trouble_logged: bool,
 }
@@ -72,9 +71,8 @@ pub struct Storage {
 /// An attempt whose files may be counted.
 #[derive(Clone, Debug)]
 pub struct CountCandidate {
-    /// Which.
     pub id: AttemptId,
-    /// Its processes, which may hold files that have no name any more.
+    /// Processes of the attempt, which may hold deleted files open.
     pub pids: Vec<u32>,
 }
 
@@ -86,7 +84,7 @@ struct CountResult {
 }
 
 impl Storage {
-    /// For the attempts below `attempts_dir`; `min_free` is what their file system keeps free, if not as by default.
+    /// For the attempts below `attempts_dir`; `min_free` overrides the default reserve, in bytes.
     pub fn new(attempts_dir: PathBuf, min_free: Option<u64>) -> Self {
         Self {
             reserve: Reserve::new(attempts_dir.clone(), min_free),
@@ -106,22 +104,22 @@ impl Storage {
         self.look_at
     }
 
-    /// An attempt has begun: the disk is looked at more often from now on.
+    /// Checks the disk more often from now on, because an attempt has started.
     pub fn on_begun(&mut self, now: BootMillis) {
         self.look_at = self.look_at.min(clock::after(now, CHECK_INTERVAL));
     }
 
-    /// Becomes readable when a count has something to tell: then call [`Storage::on_ready`].
+    /// Readable when a count has results: call [`Storage::on_ready`].
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.counting.as_ref().map(CountRound::fd)
     }
 
-    /// Whether the disk has less free than is kept.
+    /// The shortage, if there is one.
     pub fn shortage(&self) -> Option<&Shortage> {
         self.reserve.short()
     }
 
-    /// Looks at what the disk has left, if it is time; says whether a count may begin.
+    /// Checks the free space if that is due; returns whether a count may begin.
     pub fn check_disk(&mut self, now: BootMillis, is_idle: bool) -> bool {
         if now < self.look_at {
             return false;
@@ -140,12 +138,12 @@ impl Storage {
         self.counting.is_none() && now >= self.count_at
     }
 
-    /// Looks at what the disk has left now.
+    /// Checks the free space now.
     pub fn look_at_once(&mut self, now: BootMillis) {
         self.reserve.check(now);
     }
 
-    /// Has the files of attempts counted. Whoever was quick is first.
+    /// Starts a count of the attempts' files, the fastest ones first.
     pub fn begin(&mut self, mut candidates: Vec<CountCandidate>, now: BootMillis) {
         candidates.retain(|candidate| !self.stuck.contains(&candidate.id));
         if candidates.is_empty() {
@@ -169,7 +167,7 @@ impl Storage {
         }
     }
 
-    /// The child has something to tell.
+    /// Collects results from the child.
     pub fn on_ready(&mut self, now: BootMillis) {
         let Some(counting) = &mut self.counting else {
             return;
@@ -181,7 +179,7 @@ impl Storage {
         }
     }
 
-    /// A child has ended: says whether it was this one's.
+    /// Handles the end of a child; returns whether it was this one's.
     pub fn on_child_ended(&mut self, pid: u32, now: BootMillis) -> bool {
         if self
             .counting
@@ -203,7 +201,8 @@ impl Storage {
         self.count_at = clock::after(now, rest);
     }
 
-    /// What hangs in the kernel cannot be killed and is left behind; the attempt is not counted again.
+    /// A process that is blocked in the kernel cannot be killed and is left behind; the attempt is not
+    /// counted again.
     fn give_up(&mut self, hung: &CountRound, now: BootMillis) {
         spawn::kill_child(hung.pid);
         if let Some(id) = hung.next() {
@@ -213,13 +212,13 @@ impl Storage {
         self.rest(hung, now);
     }
 
-    /// Whether steps must be kept from changing which project a file is counted to.
+    /// Whether steps must be prevented from changing the project of a file.
     pub fn has_projects(&self) -> bool {
         self.projects.is_some()
     }
 
-    /// What an attempt may take that was granted so many bytes and waits at its gate: of files its part as of bytes. From
-    /// now on the file system keeps it to that, where it can.
+    /// The storage bounds of an attempt that waits at its gate, with a proportional number of files. Sets a
+    /// project quota if the file system has them.
     pub fn hold(&mut self, id: &AttemptId, granted: Option<u64>) -> StorageUse {
         let mut held = StorageUse {
             granted,
@@ -233,7 +232,7 @@ impl Storage {
         held
     }
 
-    /// An attempt that was held is not begun, or has come to nothing.
+    /// Releases an attempt's quota, because it does not start or is gone.
     pub fn release(&self, held: &mut StorageUse) {
         let project = held.project.take();
         if let (Some(project), Some(projects)) = (project, &self.projects) {
@@ -241,13 +240,13 @@ impl Storage {
         }
     }
 
-    /// Nothing of an attempt is left.
+    /// Forgets an attempt of which no process is left.
     pub fn on_gone(&mut self, id: &AttemptId) {
         self.found.remove(id);
         self.stuck.remove(id);
     }
 
-    /// Whether an attempt has passed a bound of its own, by the last count or by the quota of its project.
+    /// The bound that an attempt exceeds, by the last count or by its project quota.
     pub fn exceeded(&self, id: &AttemptId, held: &StorageUse) -> Option<StorageExceeded> {
         let count = self.found.get(id).map(|found| found.count);
         count
@@ -255,7 +254,7 @@ impl Storage {
             .or_else(|| self.exceeded_quota(held))
     }
 
-    /// The same by the quota of its project alone, as it is now.
+    /// The bound that an attempt exceeds by its project quota now.
     pub fn exceeded_quota(&self, held: &StorageUse) -> Option<StorageExceeded> {
         let used = self.projects.as_ref()?.used(held.project?).ok()?;
         let count = DiskUsage {
@@ -266,8 +265,8 @@ impl Storage {
         passed(count, held)
     }
 
-    /// Those who are to be stopped for the disk is short: of `candidates`, the ones that take most, as many as cure the
-    /// shortage. Nobody before all of them were counted since it began.
+    /// The attempts to stop because of a shortage: the largest of `candidates`, as many as end it. Empty
+    /// until all of them were counted since it began.
     pub fn over_reserve<'a>(
         &self,
         candidates: impl Iterator<Item = &'a AttemptId>,
@@ -290,7 +289,7 @@ impl Storage {
     }
 }
 
-/// Which of its own bounds an attempt has passed that takes so much.
+/// The bound of its own that an attempt with this usage exceeds.
 fn passed(count: DiskUsage, held: &StorageUse) -> Option<StorageExceeded> {
     let granted = held.granted?;
     let bytes = (count.bytes > granted).then_some(StorageBound::Granted(granted));

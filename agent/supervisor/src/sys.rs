@@ -1,5 +1,5 @@
-//! The few calls that need `unsafe`, each as small as it can be, so that they are read in one place. What they mean
-//! together is the business of `spawn`, `reap` and `table`.
+//! System calls that need `unsafe`, in functions as small as possible, so that they can be reviewed in one
+//! place. `spawn`, `reap` and `table` use them.
 
 pub mod project;
 pub mod xattr;
@@ -14,27 +14,26 @@ use sluice_common::usage::Usage;
 
 use crate::reap::EndedChild;
 
-/// A child that has ended, as the kernel tells it.
+/// How a child has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildExit {
-    /// It called `exit` with this code.
+    /// The child called `exit` with this code.
     Code(i32),
-    /// This signal killed it.
+    /// This signal killed the child.
     Signal(i32),
 }
 
-/// Makes a copy of this process. In the copy `child` runs, and it never comes back from there: should it return or
-/// panic, the copy exits with 127 and nothing of the parent's code runs twice.
+/// Forks this process. `child` runs in the copy and never returns there: if it returns or panics, the copy
+/// exits with 127, so that none of the parent's code runs twice.
 ///
 /// # Errors
-/// Where the kernel has no room for one more process.
-///
+/// If the kernel cannot create a process.
 /// # Panics
 /// Never in the parent; a panic in the child ends the child.
 #[expect(unsafe_code, reason = "fork has no safe form")]
 pub fn fork_into(child: impl FnOnce()) -> io::Result<u32> {
-    // SAFETY: the supervisor has one thread (`server` checks it before the first attempt), so no lock can be held by
-    // a thread that does not exist in the child, and the child may allocate and open files like any program.
+    // SAFETY: the supervisor has one thread (`server` checks that before the first attempt), so no other
+    // thread can hold a lock, and the child may allocate and open files like any program.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(child.as_raw().cast_unsigned()),
         ForkResult::Child => {
@@ -44,7 +43,7 @@ pub fn fork_into(child: impl FnOnce()) -> io::Result<u32> {
     }
 }
 
-/// What `clone3` takes, as its first version with a group has it: see clone(2).
+/// First version of the argument of `clone3` that has a cgroup: see clone(2).
 #[repr(C)]
 #[derive(Default)]
 struct CloneArguments {
@@ -61,13 +60,13 @@ struct CloneArguments {
     cgroup: u64,
 }
 
-/// `CLONE_INTO_CGROUP`, which does not fit into the integer that the C library has for such flags.
+/// `CLONE_INTO_CGROUP`, which does not fit into the C library's integer for such flags.
 const INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// As [`fork_into`], with the copy in a control group of version 2 from its first instruction.
+/// Like [`fork_into`], with the copy in a control group of version 2 from its first instruction.
 ///
 /// # Errors
-/// Where the kernel has no room for one more process, or does not know how.
+/// If the kernel cannot create a process, or lacks this call.
 #[expect(unsafe_code, reason = "clone3 has no wrapper")]
 pub fn fork_in_group(group: BorrowedFd<'_>, child: impl FnOnce()) -> io::Result<u32> {
     let arguments = CloneArguments {
@@ -76,9 +75,9 @@ pub fn fork_in_group(group: BorrowedFd<'_>, child: impl FnOnce()) -> io::Result<
         cgroup: u64::from(group.as_raw_fd().cast_unsigned()),
         ..CloneArguments::default()
     };
-    // SAFETY: without CLONE_VM this is a fork, and `fork_into` says why that is sound here. What the C library's own
-    // fork would do beside it concerns other threads, of which there are none, and the number of the copy's thread that
-    // the library remembers, which only signals to oneself use: the copy sends none. `arguments` is valid for the call.
+    // SAFETY: without CLONE_VM this is a fork, which is sound for the reason given in `fork_into`. The C
+    // library's fork additionally handles other threads, of which there are none, and the cached thread id,
+    // which only signals to oneself use: the copy sends none. `arguments` is valid for the call.
     let pid = unsafe {
         libc::syscall(
             libc::SYS_clone3,
@@ -96,34 +95,35 @@ pub fn fork_in_group(group: BorrowedFd<'_>, child: impl FnOnce()) -> io::Result<
     }
 }
 
-/// Ends the process without running anything of its parent's: no destructors, no buffers, no hooks.
+/// Exits without running destructors, buffers or exit hooks of the parent.
 #[expect(unsafe_code, reason = "_exit has no safe form")]
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: `_exit` takes any number, touches no memory and does not return.
     unsafe { libc::_exit(code) }
 }
 
-/// Gives every signal its default effect. A new program inherits what is ignored, and this one ignores SIGPIPE.
+/// Resets all signals to their default. A new program inherits ignored signals, and this one ignores SIGPIPE.
 #[expect(unsafe_code, reason = "setting a disposition has no safe form")]
 pub fn default_signals() {
     for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: SIG_DFL installs no handler of ours. Numbers that cannot be changed (SIGKILL, SIGSTOP, those that
-        // the C library keeps for itself) are refused and stay at their default.
+        // SAFETY: SIG_DFL installs no handler. Signals that cannot be changed (SIGKILL, SIGSTOP, those
+        // reserved by the C library) are rejected and stay at their default.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
 
-/// Has the kernel keep ended children for us and tell of them. Where SIGCHLD is ignored it does neither, and a process
-/// that was started by one that ignores it ignores it as well.
+/// Resets SIGCHLD, so that the kernel keeps ended children for us and signals their end. A process inherits
+/// an ignored SIGCHLD, under which neither happens.
 #[expect(unsafe_code, reason = "setting a disposition has no safe form")]
 pub fn enable_child_signals() {
-    // SAFETY: SIG_DFL installs no handler of ours, and SIGCHLD's default effect is none.
+    // SAFETY: SIG_DFL installs no handler, and SIGCHLD's default effect is none.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
-/// Takes one child that has ended off the kernel's hands; `None` where no child has.
+/// Reaps one ended child; `None` if there is none.
 ///
-/// Not `nix::waitpid`: it fails on a real-time signal, after the child is gone, and does not tell what was used.
+/// Not `nix::waitpid`: it fails on a real-time signal after the child is reaped, and does not return the
+/// usage.
 #[expect(
     unsafe_code,
     reason = "waitpid of nix loses children that a real-time signal killed"
@@ -131,7 +131,7 @@ pub fn enable_child_signals() {
 pub fn wait_any() -> Option<EndedChild> {
     let mut status: libc::c_int = 0;
     let mut used = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: both are valid places for what the call writes, for its length.
+    // SAFETY: both pointers are valid for what the call writes.
     let pid = unsafe { libc::wait4(-1, &raw mut status, libc::WNOHANG, used.as_mut_ptr()) };
     if pid <= 0 {
         return None;
@@ -141,14 +141,14 @@ pub fn wait_any() -> Option<EndedChild> {
     } else {
         ChildExit::Code(libc::WEXITSTATUS(status))
     };
-    // SAFETY: all zeros are a valid `rusage`, and the call has written over them or not.
+    // SAFETY: all zeros are a valid `rusage`, and the call may have overwritten them.
     let used = unsafe { used.assume_init() };
     let usage = usage_of(&used);
     let pid = pid.cast_unsigned();
     Some(EndedChild { pid, ending, usage })
 }
 
-/// The kernel counts memory in units of 1,024 bytes, and of storage blocks of 512.
+/// The kernel counts memory in units of 1,024 bytes, and storage blocks in units of 512.
 fn usage_of(used: &libc::rusage) -> Usage {
     let amount = |n: libc::c_long, unit: u64| u64::try_from(n).unwrap_or(0).saturating_mul(unit);
     let micros = |t: libc::timeval| amount(t.tv_sec, 1_000_000) + amount(t.tv_usec, 1);
@@ -160,42 +160,44 @@ fn usage_of(used: &libc::rusage) -> Usage {
     }
 }
 
-/// A descriptor that becomes readable when the process ends. It must not be a child's that this process reaps.
+/// A descriptor that becomes readable when the process ends. The process must not be a child that this
+/// process reaps.
 ///
 /// # Errors
-/// `ESRCH` where there is no such process, `ENOSYS` before Linux 5.3.
+/// `ESRCH` if the process does not exist, `ENOSYS` before Linux 5.3.
 #[expect(unsafe_code, reason = "pidfd_open has no wrapper")]
 pub fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: two integers go in, and a new descriptor or -1 comes out; the kernel sets close-on-exec.
+    // SAFETY: the call takes two integers and returns a new descriptor or -1; the kernel sets close-on-exec.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.cast_signed(), 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
     let fd = RawFd::try_from(fd).expect("the kernel's descriptors are ints");
-    // SAFETY: the descriptor is new, so nobody else owns it.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Takes over a descriptor that this process was left by the program that it was before. Children do not inherit it.
+/// Adopts a descriptor that the previous program in this process left open, and makes it close-on-exec.
 ///
 /// # Errors
-/// Where none of that number is open.
+/// If the descriptor is not open.
 #[expect(unsafe_code, reason = "a number becomes a descriptor")]
 pub fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
     if fd <= 2 {
         return Err(io::Error::other("it is a standard stream"));
     }
-    // SAFETY: two integers go in. Where the number is not open, the kernel says so.
+    // SAFETY: the call takes two integers, and fails if the descriptor is not open.
     Errno::result(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) })?;
-    // SAFETY: it is open, and what is named on the command line of an upgrade was opened by no object of this program.
+    // SAFETY: the descriptor is open, and no object of this program owns a descriptor that is named on the
+    // command line of an upgrade.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Closes every descriptor above the standard three but `keep`. Only for a child that is about to become another
-/// program: whatever object owned the descriptors must never be used again.
+/// Closes every descriptor above the standard three except `keep`. Only for a child that is about to execute
+/// another program: objects that own the descriptors must not be used again.
 ///
 /// # Errors
-/// Where the kernel cannot, and `/proc` cannot be read.
+/// If the kernel lacks the call and `/proc` cannot be read.
 pub fn close_all_but(keep: &[RawFd]) -> io::Result<()> {
     let mut keep = keep.to_vec();
     keep.sort_unstable();
@@ -211,13 +213,14 @@ pub fn close_all_but(keep: &[RawFd]) -> io::Result<()> {
 
 #[expect(unsafe_code, reason = "close_range has no wrapper")]
 fn close_between(first: RawFd, last: RawFd) -> io::Result<()> {
-    // SAFETY: three integers go in, and the caller has promised that nothing uses these descriptors any more.
+    // SAFETY: the call takes three integers, and the caller has promised that the descriptors are not used
+    // any more.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     if done == 0 {
         return Ok(());
     }
     match io::Error::last_os_error() {
-        // Before Linux 5.9, and where a filter does not know the call.
+        // Before Linux 5.9, or under a seccomp filter without the call.
         e if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
             close_one_by_one(first, last)
         }
@@ -236,16 +239,16 @@ fn close_one_by_one(first: RawFd, last: RawFd) -> io::Result<()> {
         );
     }
     for fd in open.into_iter().filter(|fd| (first..=last).contains(fd)) {
-        // The directory that was just read is in its own list and already closed: that one fails, harmlessly.
+        // Fails for the directory that was just read, which is in its own list and already closed.
         let _ = nix::unistd::close(fd);
     }
     Ok(())
 }
 
-/// Takes every capability out of what this process and its children can ever get again, as far as it may.
+/// Removes every capability from this process's bounding set, as far as permitted.
 ///
 /// # Errors
-/// Where the kernel knows of no bounding set.
+/// If the kernel has no bounding set.
 #[expect(unsafe_code, reason = "the bounding set has no safe form")]
 pub fn drop_bounding_set() -> nix::Result<()> {
     for capability in 0..=libc::c_ulong::from(u8::MAX) {
@@ -253,10 +256,9 @@ pub fn drop_bounding_set() -> nix::Result<()> {
         let done = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
         match Errno::result(done) {
             Ok(_) => {}
-            // One past the last that this kernel knows.
+            // The number after the last capability of this kernel.
             Err(Errno::EINVAL) if capability > 0 => break,
-            // Where this process may not (CAP_SETPCAP), nothing is lost by it: the step has no capabilities and may
-            // gain none by what it runs.
+            // Without CAP_SETPCAP this is harmless: the step has no capabilities and can gain none by `exec`.
             Err(Errno::EPERM) => break,
             Err(e) => return Err(e),
         }
@@ -264,10 +266,10 @@ pub fn drop_bounding_set() -> nix::Result<()> {
     Ok(())
 }
 
-/// Becomes a user that is given out by number and has the group of the same number alone. Root only.
+/// Switches to a user id for attempts, and the group with the same number. Root only.
 ///
 /// # Errors
-/// Where the kernel refuses.
+/// If the kernel rejects it.
 pub fn become_user(uid: Uid) -> nix::Result<()> {
     let gid = Gid::from_raw(uid.as_raw());
     setgroups(&[gid])?;
@@ -275,13 +277,13 @@ pub fn become_user(uid: Uid) -> nix::Result<()> {
     setresuid(uid, uid, uid)
 }
 
-/// The version of the kernel's structures for capabilities: two halves of 32 bits each.
+/// Version of the kernel's capability structures: two halves of 32 bits each.
 const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
 
-/// Lets go of all capabilities that this process has, or could hand on to another program.
+/// Drops all capabilities, including those that another program could inherit.
 ///
 /// # Errors
-/// Where the kernel refuses, which it has no reason to.
+/// If the kernel rejects it.
 #[expect(unsafe_code, reason = "capset has no wrapper")]
 pub fn drop_capabilities() -> nix::Result<()> {
     #[repr(C)]
@@ -293,9 +295,11 @@ pub fn drop_capabilities() -> nix::Result<()> {
         version: CAPABILITY_VERSION_3,
         pid: 0,
     };
-    // Effective, permitted and inheritable, of both halves: none. What is not permitted cannot be ambient either.
+    // Effective, permitted and inheritable sets of both halves: empty. An ambient capability must be
+    // permitted, so that set is empty too.
     let none = [0_u32; 6];
-    // SAFETY: both point to what capset(2) asks for in this version, and live through the call, which writes nothing.
+    // SAFETY: both pointers are what capset(2) requires in this version, and valid for the call, which writes
+    // nothing.
     let done = unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) };
     Errno::result(done).map(drop)
 }

@@ -1,13 +1,12 @@
-//! Every attempt of the host, and what happens to it. `server` feeds it what the kernel and the agent say, then calls
-//! [`Table::finish_turn`], which does what follows: signals, looks for what is left, writes the spool, and only then hands
-//! out the views that have changed.
+//! All attempts of the host, and what happens to them. `server` feeds events of the kernel and the agent,
+//! then calls [`Table::finish_turn`], which sends signals, checks for ends, writes the spool, and only then
+//! returns the changed views.
 //!
-//! [`restore`] is its start, [`turn_end`] its end of turn; [`starting`] is what makes processes, [`freezing`] is what freezes and thaws, [`gpu_move`] what is done
-//! before and after where GPUs are held, [`handing_over`] what goes over to a newer supervisor, [`hook_runs`] what runs around
-//! attempts, [`exec`] what runs beside them, [`ending`] how their programs have ended, [`leasing`] what keeps their leases,
-//! [`pinning`] what keeps them to processors of their own, [`storage_limits`] what keeps them to their part of the disk,
-//! [`users`] what gives them users of their own, [`output_wait`] what waits for their output, [`after_hooks`] what runs when their
-//! programs have ended.
+//! [`restore`] opens the table and [`turn_end`] ends a turn. The other modules each handle one concern:
+//! [`starting`] processes, [`freezing`] freeze and thaw, [`gpu_move`] GPU memory around a freeze,
+//! [`handing_over`] upgrades, [`hook_runs`] the admin's hooks, [`exec`] programs beside a step, [`ending`]
+//! exits, [`leasing`] leases, [`pinning`] processors, [`storage_limits`] disk usage, [`users`] user ids,
+//! [`output_wait`] the completion of output, [`after_hooks`] templates' hooks after a step.
 
 mod after_hooks;
 mod ending;
@@ -63,7 +62,7 @@ pub use error::TableError;
 pub use handing_over::InheritedState;
 use hook_runs::HookRunner;
 
-/// Every attempt of the host that was not forgotten.
+/// All attempts of the host that were not forgotten.
 #[derive(Debug)]
 pub struct Table {
     boot_id: BootId,
@@ -72,60 +71,60 @@ pub struct Table {
     owners: ProcessScanner,
     groups: Groups,
     attempts: BTreeMap<AttemptId, Attempt>,
-    /// Main processes that are children of ours and were not reaped.
+    /// Main processes that are children of ours and not reaped.
     by_pid: BTreeMap<u32, AttemptId>,
     renewed: Option<BootMillis>,
-    /// Whether somebody ends attempts whose lease has passed if this supervisor does not: without, none with a lease begins.
+    /// Whether a keeper works on this host; without one no attempt with a lease starts.
     pub has_keeper: bool,
     /// Whether the last renewal could not be written.
     renewal_unsaved: bool,
-    /// Whose leases count.
+    /// Verifies signed leases.
     seals: LeaseVerifier,
-    /// Why the last signed lease did not count, if it did not.
+    /// Why the last signed lease was rejected, if it was.
     lease_rejection: Option<String>,
-    /// Attempts whose view has changed in this turn.
+    /// Attempts whose view changed in this turn.
     changed: BTreeSet<AttemptId>,
-    /// Signals to be sent at the end of this turn; at the end of a later one where the host cannot be looked at.
+    /// Signals to send at the end of this turn, or of a later one if the host cannot be scanned.
     wanted: Vec<(AttemptId, StopSignal)>,
-    /// One that everything is to be sent and could not be yet.
+    /// A signal for all processes that could not be sent yet.
     wanted_of_all: Option<StopSignal>,
-    /// Whether something may have left nothing behind.
+    /// Whether an attempt may have lost its last process.
     look_due: bool,
-    /// When to look again at what tells nobody of its end.
+    /// When to poll again for ends that cause no event.
     tick_at: Option<BootMillis>,
-    /// Writes their output.
+    /// Writes the output.
     writer: Writer,
-    /// Those that did not become their program, and why, while what was said before that is written.
+    /// Attempts that failed to start, with the reason, while their output is being written.
     failed: BTreeMap<AttemptId, Exit>,
-    /// Those whose program has ended, while what it gave is written.
+    /// Attempts whose program has ended, while its output is being written.
     flushing: BTreeSet<AttemptId>,
-    /// Removes what is kept no longer.
+    /// Removes directories of forgotten attempts.
     sweep: OutputSweep,
-    /// Gives attempts user ids of their own.
+    /// Assigns user ids to attempts.
     uids: UidAllocator,
-    /// How much of the disk they take.
+    /// Disk usage and free space.
     pub storage: Storage,
     hooking: HookRunner,
     afters: after_hooks::AfterHookRuns,
-    /// What moves the memory of GPUs.
+    /// Paths of NVIDIA's library and tool.
     cuda: Cuda,
     execs: exec::Execs,
 }
 
 impl Table {
-    /// The boot that its attempts belong to.
+    /// The boot that the attempts belong to.
     pub fn boot_id(&self) -> BootId {
         self.boot_id.clone()
     }
 
-    /// Everything that an agent needs to know.
+    /// The full list for an agent.
     pub fn hello(&self) -> FromSupervisor {
         let attempts = self.attempts.iter();
         let shown = attempts.map(|(id, a)| self.shown(id, a.listed(id)));
         self.hello_with(shown.collect())
     }
 
-    /// The same for somebody who only asks whether this supervisor answers.
+    /// The hello for a probe, which has no attempts.
     pub fn hello_to_probe(&self) -> FromSupervisor {
         self.hello_with(Vec::new())
     }
@@ -139,7 +138,7 @@ impl Table {
         }
     }
 
-    /// The agent has spoken. What comes back is an answer to it alone; changes follow from [`Table::finish_turn`].
+    /// Handles a message of the agent. Returns a direct answer; changes follow from [`Table::finish_turn`].
     pub fn on_message(&mut self, message: ToSupervisor, now: BootMillis) -> Option<FromSupervisor> {
         match message {
             ToSupervisor::Spawn(spec) => self.on_spawn(&spec, now).map(FromSupervisor::Attempt),
@@ -218,7 +217,7 @@ impl Table {
     }
 
     fn on_signal(&mut self, id: AttemptId, signal: StopSignal) {
-        // What runs after the step has its own time, which the agent does not count.
+        // Hooks after the step have a time limit of their own, which the agent does not know.
         let hears = |a: &&mut Attempt| !a.is_gone() && a.after != AfterHooksState::Running;
         let Some(attempt) = self.attempts.get_mut(&id).filter(hears) else {
             return;
@@ -227,7 +226,7 @@ impl Table {
         self.want(id, signal);
     }
 
-    /// Once is enough: an agent that asks again and again, of a host that cannot be looked at, must not pile up anything.
+    /// Adds a signal once: repeated requests must not accumulate while the host cannot be scanned.
     fn want(&mut self, id: AttemptId, signal: StopSignal) {
         let wanted = (id, signal);
         if !self.wanted.contains(&wanted) {
@@ -253,12 +252,12 @@ impl Table {
         self.attempts.remove(id);
         self.sweep.on_forgotten(id);
         if let Err(e) = self.spool.remove(id) {
-            // The next supervisor tells the agent of it once more, and is told to forget it once more.
+            // The next supervisor reports the attempt again, and the agent forgets it again.
             error!(step = %id.step, attempt = id.number, "{}", error_chain(&e));
         }
     }
 
-    /// Children have ended, orphans among them.
+    /// Handles ended children, including orphans.
     pub fn on_children_ended(&mut self, ended: &[EndedChild]) {
         for child in ended {
             if self.owners.on_child_ended(child.pid) || self.on_count_ended(child.pid) {
@@ -269,7 +268,7 @@ impl Table {
                 self.on_main_ended(&id, child.exit(), child.usage);
                 continue;
             }
-            // Else it may be anybody's that this program has sent, or an orphan.
+            // Otherwise the child is a helper of this program, or an orphan.
             let known = |id: &AttemptId| self.attempts.contains_key(id);
             if self.sweep.on_child_ended(child.pid, known) {
                 continue;
@@ -287,13 +286,13 @@ impl Table {
         }
     }
 
-    /// A descriptor of [`Table::watched`] has become readable.
+    /// A descriptor of [`Table::watched`] is readable.
     pub fn on_ready(&mut self, id: &AttemptId) {
         let Some(attempt) = self.attempts.get_mut(id) else {
             return;
         };
         match attempt.phase() {
-            // A failed start is dealt with when the child is reaped: until then it is there.
+            // A failed start is handled when the child is reaped; the child exists until then.
             Phase::Starting(..) => {
                 if attempt.report_mut().map(|report| report.read()) == Some(StartStatus::Started) {
                     attempt.on_started();
@@ -307,7 +306,7 @@ impl Table {
         }
     }
 
-    /// Time has passed.
+    /// Handles due timers.
     pub fn on_time(&mut self, now: BootMillis) {
         self.check_helper_timeouts(now);
         self.sweep.on_time(now, self.attempts.keys());
@@ -316,7 +315,7 @@ impl Table {
         self.stop_expired(now);
     }
 
-    /// What is to be waited for, beside the agent and the clock: [`Table::on_ready`] when it becomes readable.
+    /// Descriptors of attempts to poll; call [`Table::on_ready`] when one is readable.
     pub fn watched(&self) -> impl Iterator<Item = (&AttemptId, BorrowedFd<'_>)> {
         self.attempts.iter().filter_map(|(id, attempt)| {
             let fd = match attempt.phase() {

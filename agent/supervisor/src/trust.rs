@@ -1,14 +1,14 @@
-//! Whether what stands at a path can be trusted: whether anybody but root and the supervisor's own user may have had a
-//! hand in it. Decides nothing; `config` and `state_dir` refuse what is not.
+//! Checks whether users other than root and the supervisor's own could have written a file. `config` and
+//! `state_dir` reject such files.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// May write: the group and everybody.
+/// Write permission for the group or for all.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// What is wrong with the owner or the mode of what stands at `path`, and the way out.
+/// The problem with the owner or mode of the file at `path`, and what to do; `None` if there is none.
 pub fn untrusted_reason(found: &Metadata, own: u32, path: &Path) -> Option<(String, String)> {
     let path = path.display();
     if found.uid() != 0 && found.uid() != own {

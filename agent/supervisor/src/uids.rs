@@ -1,17 +1,16 @@
-//! User ids of attempts that no user is named for: each is given to one attempt of this host at a time, whichever supervisor
-//! runs it, and is given again only when nothing of that attempt can be reached by it any more.
+//! User ids for attempts without a configured user. Each id belongs to one attempt of this host at a time, across all supervisors, and is reused only when nothing that the attempt left can be accessed with it.
 //!
 //! ```text
-//! free --(claim)--> held --(nothing of the attempt is left)--> unclean --(looked at, cleaned)--> free
+//! free --(claim)--> held --(no process of the attempt is left)--> unclean --(checked, cleaned)--> free
 //! ```
 //!
-//! An id that is not free stands as a link in [`REGISTRY`]: its name is the id, its text says which attempt of which state
-//! directory has it. The kernel makes a link whole or not at all, and refuses a second one of the name. So an id is
-//! recorded before there is a process of it, and several supervisors of a host never give out the same. The links go with
-//! the boot, as all processes do. What an attempt keeps of its id is in its own record.
+//! An id in use is a symbolic link in [`REGISTRY`]: its name is the id, its target names the attempt and the state
+//! directory. The kernel creates links atomically and rejects a duplicate. So an id is recorded before any process has
+//! it, and several supervisors of a host never assign the same. The links disappear at a reboot, as all processes do.
+//! The attempt's record has its id too.
 //!
-//! `uid_range` of `sluice-common` says which ids there are, [`clean`] is the look at what an attempt may have left outside of its own directory.
-//! `table` drives it.
+//! `uid_range` of `sluice-common` defines the range, [`clean`] removes what an attempt has left outside of its own
+//! directory. `table` drives it.
 
 mod clean;
 mod ipc;
@@ -37,58 +36,52 @@ use crate::helper_program::HelperProgram;
 use crate::trust::untrusted_reason;
 use crate::{background, clock};
 
-/// Where the ids that are not free stand, for all supervisors of the host.
+/// Directory of the ids in use, for all supervisors of the host.
 pub const REGISTRY: &str = "/run/sluice/uids";
 
-/// Between two cleanings: those that have ended meanwhile are looked at together.
+/// Time between two cleanings, so that several ids are cleaned together.
 const CLEAN_INTERVAL: Span = Span::from_secs(1);
 
-/// The same where something cannot be cleaned.
+/// Time between two cleanings if something cannot be cleaned.
 const RETRY_INTERVAL: Span = Span::from_secs(30);
 
-/// Ids that are looked at in one cleaning.
+/// Most ids in one cleaning.
 const MAX_CLEANED: usize = 1_024;
 
-/// Most ids that are tried for one attempt. Nearly all of a range that others have taken must not keep a deadline waiting.
+/// Most ids that are tried for one attempt, so that a range taken by others does not delay deadlines.
 const MAX_TRIES: u32 = 8_192;
 
-/// Who writes the output of steps: the last of a range, which no attempt is given.
+/// The user of the output writer: the last id of a range, which no attempt gets.
 pub fn writer_uid(range: Option<UidRange>) -> Option<Uid> {
     range.map(|range| Uid::from_raw(range.last))
 }
 
-/// Why no id can be given.
+/// Why no id can be assigned.
 #[derive(Debug, thiserror::Error)]
 pub enum UidError {
     /// The registry cannot be used.
     #[error("cannot {action} {}", path.display())]
     Registry {
-        /// What was tried.
         action: &'static str,
-        /// With what.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
-    /// Others could have put something there.
+    /// Other users could have written to the registry.
     #[error("cannot use {}: {reason}: {way_out}", path.display())]
     Untrusted {
-        /// Where.
         path: PathBuf,
-        /// What gives others a hand in it.
         reason: String,
-        /// What to do.
         way_out: String,
     },
-    /// There is none, or none that is free.
+    /// No id is free, or there is no range.
     #[error("no user id of uid_range is free, of {count}: let steps end, or write a longer range")]
     NoneFree {
-        /// How many there are.
+        /// Number of ids in the range.
         count: u32,
     },
 }
 
-/// Gives out user ids, and takes them back.
+/// Assigns and releases user ids.
 #[derive(Debug)]
 pub struct UidAllocator {
     helper: HelperProgram,
@@ -96,12 +89,12 @@ pub struct UidAllocator {
     state_dir: PathBuf,
     attempts_dir: PathBuf,
     range: Option<UidRange>,
-    /// Which is tried next, counted from the first: in turn, so that an id comes again late.
+    /// The id to try next, as an offset from the first. Increases, so that an id is reused late.
     next: u32,
     unclean: BTreeSet<u32>,
     cleaning: Option<Cleaning>,
     clean_at: BootMillis,
-    /// Whether the last cleaning has left some, of which the log has spoken.
+    /// Whether the last cleaning left some ids, which was logged.
     is_stuck: bool,
 }
 
@@ -112,11 +105,11 @@ struct Cleaning {
 }
 
 impl UidAllocator {
-    /// For the attempts of a state directory. Of ids that it has had and no living attempt has any more, each is cleaned.
-    /// `held` are the ids that attempts are known by; whether they live is said with them.
+    /// For the attempts of a state directory. Ids of this directory that no living attempt has are cleaned.
+    /// `held` are the ids in records, each with whether the attempt lives.
     ///
     /// # Errors
-    /// Where the registry cannot be used. A supervisor that is not root needs none.
+    /// If the registry cannot be used. A supervisor that is not root needs none.
     pub fn open<'a>(
         helper: HelperProgram,
         registry: &Path,
@@ -141,7 +134,7 @@ impl UidAllocator {
             return Ok(allocator);
         }
         allocator.prepare()?;
-        // Not where the supervisor before it began, whose ids were used last.
+        // Differs from the start of the previous supervisor, whose ids were used last.
         let now = u32::try_from(clock::boot_now().0 % u64::from(u32::MAX)).unwrap_or(0);
         allocator.next = range.map_or(0, |range| now % range.count());
         allocator.take_over(held)?;
@@ -174,7 +167,7 @@ impl UidAllocator {
         for (uid, attempt, lives) in held {
             if lives {
                 living.insert(uid);
-                // After a loss of the registry, which nobody else may use for another meanwhile.
+                // The registry was lost; the link prevents others from assigning the id.
                 match symlink(self.text(attempt), self.path_of(uid)) {
                     Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
                         return Err(failed("make", &self.path_of(uid), e));
@@ -206,23 +199,23 @@ impl UidAllocator {
         format!("{attempt} {}", self.state_dir.display())
     }
 
-    /// Which attempt of this state directory has an id.
+    /// The attempt of this state directory that has an id.
     fn holder(&self, uid: u32) -> Option<AttemptId> {
         let text = fs::read_link(self.path_of(uid)).ok()?;
         let (attempt, dir) = text.to_str()?.split_once(' ')?;
         (dir == self.state_dir.display().to_string()).then(|| attempt.parse().ok())?
     }
 
-    /// An id for an attempt, which is its alone from now on.
+    /// Claims an id for an attempt.
     ///
     /// # Errors
-    /// Where none is free.
+    /// If none is free.
     pub fn claim(&mut self, attempt: &AttemptId) -> Result<Uid, UidError> {
         let Some(range) = self.range else {
             return Err(UidError::NoneFree { count: 0 });
         };
         let text = self.text(attempt);
-        // The last is the writer's.
+        // The last id is the writer's.
         let count = range.count() - 1;
         for _ in 0..count.min(MAX_TRIES) {
             let uid = range.first + self.next % count;
@@ -237,7 +230,8 @@ impl UidAllocator {
         Err(UidError::NoneFree { count })
     }
 
-    /// Nothing of an attempt is left: its own directory is root's from now on, and its id is free once it is clean.
+    /// Releases the id of an attempt without processes: root takes over its directory, and the id is free
+    /// after it is cleaned.
     pub fn on_gone(&mut self, uid: Uid, attempt: &AttemptId) {
         self.hand_over(uid.as_raw(), attempt);
         if self.unclean.is_empty() {
@@ -248,8 +242,8 @@ impl UidAllocator {
         self.unclean.insert(uid.as_raw());
     }
 
-    /// Whoever has the id later must not enter what an earlier attempt has left. What is below these directories needs no
-    /// look: nobody but root can come there.
+    /// Gives the attempt's directories to root, so that a later attempt with the id cannot enter them. Their
+    /// content needs no change, because only root can reach it.
     fn hand_over(&self, uid: u32, attempt: &AttemptId) {
         let dir = self.attempts_dir.join(attempt.to_string());
         for (name, mode) in [(OWN_WORKDIR, 0o700), (STEP_DIR, 0o711)] {
@@ -268,12 +262,12 @@ impl UidAllocator {
         (self.cleaning.is_none() && !self.unclean.is_empty()).then_some(self.clean_at)
     }
 
-    /// Whether all that can be cleaned is.
+    /// Whether everything that can be cleaned is clean.
     pub fn is_settled(&self) -> bool {
         self.cleaning.is_none() && (self.unclean.is_empty() || self.is_stuck)
     }
 
-    /// Cleans, if it is time.
+    /// Starts a cleaning if one is due.
     pub fn on_time(&mut self, now: BootMillis) {
         if self.wake_at().is_none_or(|at| now < at) {
             return;
@@ -288,7 +282,7 @@ impl UidAllocator {
     fn clean(&self) -> io::Result<Cleaning> {
         let (cleaned, mut told) = io::pipe()?;
         let uids: BTreeSet<u32> = self.unclean.iter().copied().take(MAX_CLEANED).collect();
-        // It must not live on beside the next supervisor, which may give an id to another attempt.
+        // The child must not run beside the next supervisor, which may assign an id to another attempt.
         let keep = [told.as_raw_fd(), self.helper.as_raw_fd()];
         let pid = background::start(&keep, || {
             let clean = clean::clean(&self.helper, &uids, &clean::SHARED_DIRS.map(Path::new));
@@ -298,13 +292,13 @@ impl UidAllocator {
         Ok(Cleaning { pid, cleaned })
     }
 
-    /// A child has ended: whether it was the one that cleans.
+    /// Handles the end of a child; returns whether it was the one that cleans.
     pub fn on_child_ended(&mut self, pid: u32, now: BootMillis) -> bool {
         let Some(mut cleaning) = self.cleaning.take_if(|cleaning| cleaning.pid == pid) else {
             return false;
         };
         let mut text = String::new();
-        // What a child that was killed has said last may be half a number.
+        // A killed child may have written a partial number at the end.
         let _what_was_read_counts = cleaning.cleaned.read_to_string(&mut text);
         let whole = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
         let cleaned: Vec<u32> = whole.lines().filter_map(|line| line.parse().ok()).collect();
@@ -320,7 +314,7 @@ impl UidAllocator {
     }
 
     fn on_stuck(&mut self, now: BootMillis, why: &str) {
-        // What was just killed may need a moment.
+        // A killed process may need a moment to die.
         let again = if self.is_stuck {
             RETRY_INTERVAL
         } else {
@@ -336,7 +330,7 @@ impl UidAllocator {
         if !self.unclean.remove(&uid) {
             return;
         }
-        // Its record may have been lost, and then nothing else has said that it is gone.
+        // Without its record, nothing else has released the attempt's directory.
         if let Some(attempt) = self.holder(uid) {
             self.hand_over(uid, &attempt);
         }
@@ -347,7 +341,8 @@ impl UidAllocator {
     }
 }
 
-/// Makes a directory of a user root's own. One of somebody else is of a later attempt of the same name.
+/// Gives a directory to root if `uid` owns it; with another owner it belongs to a later attempt of the same
+/// id.
 fn give_to_root(path: &Path, uid: u32, mode: u32) -> io::Result<()> {
     let dir = OpenOptions::new()
         .read(true)

@@ -1,14 +1,13 @@
-//! How a supervisor becomes a newer one without losing its children: the program is run anew in the same process by
-//! `exec`, so whoever was a child stays one, and what ends meanwhile is kept by the kernel until it is asked for.
+//! Upgrades a supervisor without losing its children: the installed program is executed in the same process, so children
+//! stay children, and the kernel keeps their exits until they are reaped.
 //!
 //! ```text
 //! (SIGHUP) -> rehearsal -(ends well)-> due -(everything is on disk)-> exec
-//!                 \-(ends badly, or not in time)-> nothing has happened
+//!                 \-(ends badly, or not in time)-> no change
 //! ```
 //!
-//! The rehearsal is the new program, run beside this one with the same command line: it reads the config, looks up the
-//! users and says whether it knows the form of the handover. An `exec` cannot be taken back, so what can go wrong
-//! should go wrong before. `server` drives it.
+//! The rehearsal runs the new program beside this one with the same command line: it reads the config, looks up the users
+//! and checks the version of the handover. An `exec` cannot be undone, so errors must be found before. `server` drives it.
 
 use std::ffi::{CString, OsString};
 use std::io;
@@ -26,15 +25,15 @@ use tracing::{error, info, warn};
 use crate::clock;
 use crate::handover::{FORMAT, Handover, keep_open};
 
-/// How long the new program may take to rehearse. It reads two files; a database of users may be far away.
+/// Time limit of a rehearsal. It reads two files, and a user database may be slow.
 const REHEARSAL_LIMIT: Span = Span::from_secs(20);
 
-/// The flag with which a supervisor rehearses.
+/// Flag of a rehearsal.
 pub const REHEARSE: &str = "rehearse";
-/// The flag with which one takes over.
+/// Flag of a program that takes over.
 pub const HANDOVER: &str = "handover";
 
-/// Where an upgrade stands.
+/// Stage of an upgrade.
 #[derive(Debug)]
 enum UpgradeStage {
     None,
@@ -42,29 +41,29 @@ enum UpgradeStage {
     Due,
 }
 
-/// The program, how it was started, and where an upgrade stands.
+/// The program, its arguments, and the stage of an upgrade.
 #[derive(Debug)]
 pub struct Upgrade {
     program: PathBuf,
-    /// With the program's name, without what an upgrade adds.
+    /// Arguments with the program's name, without those that an upgrade adds.
     args: Vec<OsString>,
     stage: UpgradeStage,
 }
 
 impl Upgrade {
-    /// For this process as it was started.
+    /// For this process.
     ///
     /// # Errors
-    /// Where the program's own path cannot be told.
+    /// If the path of the program cannot be read.
     pub fn new(args: impl IntoIterator<Item = OsString>) -> io::Result<Self> {
         let mut args: Vec<OsString> = args.into_iter().collect();
         let flag = format!("--{HANDOVER}");
-        // Added last, by an upgrade before this one.
+        // An earlier upgrade appended these.
         if args.len() >= 2 && args[args.len() - 2] == *flag {
             args.truncate(args.len() - 2);
         }
-        // By its path and not by its file: a package puts the new file in the place of the old. Where it was found by
-        // its name alone, the kernel knows the path.
+        // By path and not by file, because a package replaces the file. If the program was started by name
+        // alone, the kernel knows the path.
         let typed = args.first().filter(|name| name.as_bytes().contains(&b'/'));
         let program = match typed {
             Some(path) => std::path::absolute(path)?,
@@ -77,7 +76,7 @@ impl Upgrade {
         })
     }
 
-    /// Asks for it: the new program rehearses.
+    /// Starts the rehearsal.
     pub fn begin(&mut self, now: BootMillis) {
         if !matches!(self.stage, UpgradeStage::None) {
             return info!("an upgrade is under way already");
@@ -100,7 +99,7 @@ impl Upgrade {
         }
     }
 
-    /// A child has ended; whether it was the rehearsal.
+    /// Handles the end of a child; returns whether it was the rehearsal.
     pub fn on_child_ended(&mut self, ended: u32, exit: &Exit) -> bool {
         match self.stage {
             UpgradeStage::Rehearsal { pid, .. } if pid == ended => {}
@@ -115,13 +114,13 @@ impl Upgrade {
         true
     }
 
-    /// Time has passed.
+    /// Handles the time limit.
     pub fn on_time(&mut self, now: BootMillis) {
         if let UpgradeStage::Rehearsal { pid, until } = self.stage
             && now >= until
         {
             self.give_up("its rehearsal takes too long");
-            // Not reaped, so its number is its own still.
+            // The child is not reaped yet, so the pid is its own.
             let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
         }
     }
@@ -134,7 +133,7 @@ impl Upgrade {
         }
     }
 
-    /// Whether the new program is to be put in the place of this one.
+    /// Whether the rehearsal has succeeded.
     pub fn is_due(&self) -> bool {
         matches!(self.stage, UpgradeStage::Due)
     }
@@ -144,12 +143,12 @@ impl Upgrade {
         warn!(program = %self.program.display(), "not upgraded, this one goes on: {why}");
     }
 
-    /// Becomes the new program, which finds `kept` open. Comes back only where that could not be done, and then nothing
-    /// has changed.
+    /// Executes the new program, with the descriptors in `kept` open. Returns only on failure, without any
+    /// change.
     pub fn exec(&mut self, handover: &Handover, kept: &[BorrowedFd<'_>]) {
         let failed = self.try_exec(handover, kept);
         for fd in kept {
-            // Where this fails, children close it all the same.
+            // If this fails, children still close the descriptor.
             let _ = keep_open(*fd, false);
         }
         error!(program = %self.program.display(), "the new program could not be run: {failed}");
@@ -182,7 +181,7 @@ impl Upgrade {
         all.map(|arg| c_string(arg.as_bytes())).collect()
     }
 
-    /// The program that would be run.
+    /// Path of the program.
     pub fn program(&self) -> &Path {
         &self.program
     }
@@ -239,7 +238,7 @@ mod tests {
     #[test]
     fn a_rehearsal_that_does_not_end_is_given_up() {
         let mut upgrade = upgrade(&["/bin/true"]);
-        // What counts here is that nobody has looked at its end yet.
+        // The upgrade must not have seen the child's end yet.
         upgrade.begin(BootMillis(0));
         upgrade.on_time(BootMillis(19_999));
         assert!(upgrade.wake_at().is_some());

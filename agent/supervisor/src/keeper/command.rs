@@ -28,10 +28,10 @@ use crate::process::{self, BootIdError};
 use crate::state_dir::{self, StateDir, StateDirError};
 use crate::{clock, oom, sys};
 
-/// What follows the program's name if it is a keeper.
+/// First argument of the program if it is a keeper.
 pub const MODE: &str = "keep";
 
-/// The flag of a keeper that a supervisor has started: nobody else would end it.
+/// Flag of a keeper that a supervisor has started: it exits by itself when it has nothing to do.
 pub const LEAVE: &str = "leave";
 
 const HELP: &str = "\
@@ -50,63 +50,51 @@ Without --once and --end it looks every second. SIGTERM has it leave as soon as 
 become the program that is installed now.
 ";
 
-/// Between SIGTERM and SIGKILL of `--end`. Whoever ends all steps of a host has a host to stop or a package to remove.
+/// Time between SIGTERM and SIGKILL of `--end`, which an admin runs to stop a host or remove a package.
 const END_GRACE: Duration = Duration::from_secs(10);
-/// How long `--end` goes on after SIGKILL: what a device or a disk holds cannot be waited for.
+/// How long `--end` continues after SIGKILL: processes blocked by a device or a disk cannot be waited for.
 const END_LIMIT: Duration = Duration::from_secs(20);
-/// Between two looks while something is about to end.
+/// Time between two checks while processes are about to end.
 const SOON: Duration = Duration::from_millis(100);
 
-/// Why a keeper does not keep.
+/// Why a keeper cannot work.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
-    /// The command line is wrong.
+    /// The command line is invalid.
     #[error("{0}; see `sluice-supervisor keep --help`")]
     Usage(#[from] lexopt::Error),
-    /// The one option that must be there is not.
+    /// The option `--state-dir` is missing.
     #[error("--state-dir is missing: name the directory of the supervisor")]
     NoStateDir,
-    /// What a variable says of the log.
+    /// The variable for the log filter is invalid.
     #[error(transparent)]
     Filter(#[from] FilterError),
-    /// What a variable says of the log's form.
+    /// The variable for the log format is invalid.
     #[error(transparent)]
     Format(#[from] FormatError),
     /// The log cannot be written.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The kernel does not name the boot.
+    /// The boot id cannot be read.
     #[error("cannot tell one boot of this host from another")]
     BootId(#[from] BootIdError),
-    /// The state directory.
+    /// The state directory cannot be used.
     #[error(transparent)]
     StateDir(#[from] StateDirError),
-    /// Its own directory.
+    /// The keeper's own directory cannot be used.
     #[error(transparent)]
     Directory(#[from] FileError),
-    /// The deadlines.
+    /// The deadlines cannot be read.
     #[error("the deadlines in {} cannot be read", dir.display())]
-    Blind {
-        /// The state directory.
-        dir: PathBuf,
-    },
-    /// Steps are left.
+    Blind { dir: PathBuf },
+    /// Steps still run.
     #[error("{left} steps have not ended within {} s: look for processes in state D", END_LIMIT.as_secs())]
-    Left {
-        /// How many.
-        left: usize,
-    },
-    /// The kernel.
+    Left { left: usize },
+    /// A system call failed.
     #[error("cannot {action}")]
-    Kernel {
-        /// What was tried.
-        action: &'static str,
-        /// Why not.
-        source: Errno,
-    },
+    Kernel { action: &'static str, source: Errno },
 }
 
-/// How it keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeeperMode {
     KeeperLoop { leaves: bool },
@@ -114,10 +102,11 @@ enum KeeperMode {
     End,
 }
 
-/// Does what the command line says (without the program's name and the mode); what is to be printed instead.
+/// Runs the command line, which lacks the program's name and the mode. Returns a text to print, if that was
+/// asked for.
 ///
 /// # Errors
-/// If it is not understood, or the deadlines cannot be read, or steps do not end.
+/// If the command line is invalid, the deadlines cannot be read, or steps do not end.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Option<&'static str>, KeeperError> {
     let Some((state_dir, how)) = parse(args)? else {
         return Ok(Some(HELP));
@@ -126,7 +115,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Option<&'static s
     sluice_log::start(format, &Filter::from_env_or(None)?)?;
     oom::protect(oom::LEAST);
     let boot_id = process::boot_id()?;
-    // Who may write a record says whom the keeper signals.
+    // The records decide which processes the keeper signals.
     if state_dir.exists() {
         StateDir::check(&state_dir)?;
     }
@@ -136,8 +125,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Option<&'static s
         KeeperMode::End => end(keeper).map(|()| None),
         KeeperMode::Once => once(keeper, &state_dir, &boot_id).map(|()| None),
         KeeperMode::KeeperLoop { leaves } => {
-            // A keeper that a supervisor has started must not share the fate of its terminal. The leader of a session is
-            // alone already.
+            // Detaches from the terminal of the supervisor that started this keeper. Fails for a session
+            // leader, which is detached already.
             let _ = setsid();
             KeeperLoop::new(keeper, state_dir, boot_id, leaves)?
                 .run()
@@ -165,7 +154,7 @@ fn parse(
     Ok(Some((state_dir, how)))
 }
 
-/// A host on which no supervisor has worked yet has nothing to keep, and no directory.
+/// A host on which no supervisor has run yet has no directory and no attempts.
 fn once(mut keeper: Keeper, state_dir: &Path, boot_id: &BootId) -> Result<(), KeeperError> {
     let now = clock::boot_now();
     let is_seeing = keeper.look(now);
@@ -201,7 +190,7 @@ fn end(mut keeper: Keeper) -> Result<(), KeeperError> {
     }
 }
 
-/// One whose sign of life cannot be written keeps all the same.
+/// A keeper whose heartbeat cannot be written still enforces leases.
 fn leave_heartbeat(state_dir: &Path, kind: KeeperKind, boot_id: &BootId, is_seeing: bool) {
     let now = clock::boot_now();
     if is_seeing && let Err(e) = Heartbeat::leave(state_dir, kind, boot_id, now) {
@@ -209,14 +198,14 @@ fn leave_heartbeat(state_dir: &Path, kind: KeeperKind, boot_id: &BootId, is_seei
     }
 }
 
-/// A keeper that runs all the time.
+/// The loop of a permanent keeper.
 struct KeeperLoop {
     keeper: Keeper,
     state_dir: PathBuf,
     boot_id: BootId,
-    /// Whether it leaves when there is no supervisor and nothing to keep.
+    /// Whether to exit if no supervisor runs and no lease is left.
     leaves: bool,
-    /// Whether it was told to leave when there is nothing to keep.
+    /// Whether a signal asked the keeper to exit if no lease is left.
     is_told: bool,
     signals: SignalFd,
 }
@@ -299,14 +288,14 @@ impl KeeperLoop {
             match Signal::try_from(number) {
                 Ok(Signal::SIGTERM | Signal::SIGINT) => self.is_told = true,
                 Ok(Signal::SIGHUP) => become_newer(),
-                // Children that read are reaped at the next look.
+                // Children that read marks are reaped at the next check.
                 Ok(_) | Err(_) => {}
             }
         }
     }
 }
 
-/// Runs the program that is installed now in this process. Comes back only if that cannot be done.
+/// Executes the program that is installed now in this process. Returns only on failure.
 fn become_newer() {
     let mut args = std::env::args_os();
     let Some(program) = args.next() else { return };

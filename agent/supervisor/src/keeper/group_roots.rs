@@ -1,4 +1,4 @@
-//! Where the groups of a supervisor's attempts are, as it writes that down for keepers.
+//! The file by which a supervisor tells keepers the roots of its attempts' groups.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use sluice_common::id::BootId;
 use crate::atomic_file::{self, FileError};
 use crate::groups::existing::GroupRoots;
 
-/// The directory of keepers in a state directory.
+/// Directory of keepers in a state directory.
 pub const DIRECTORY: &str = "keeper";
 
 const FILE: &str = "groups.json";
@@ -19,12 +19,12 @@ const NEW: &str = ".new";
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct StoredRoots {
-    /// A group lives as long as its boot.
+    /// Groups exist only within one boot.
     boot_id: BootId,
     roots: GroupRoots,
 }
 
-/// The file, read anew when it has changed.
+/// The file, read again when it changes.
 #[derive(Debug)]
 pub struct GroupRootsFile {
     path: PathBuf,
@@ -32,7 +32,6 @@ pub struct GroupRootsFile {
 }
 
 impl GroupRootsFile {
-    /// Of a state directory.
     pub fn new(state_dir: &Path) -> Self {
         Self {
             path: state_dir.join(DIRECTORY).join(FILE),
@@ -40,7 +39,7 @@ impl GroupRootsFile {
         }
     }
 
-    /// The roots, if they are others than they were. What cannot be read changes nothing.
+    /// The roots, if they have changed. An unreadable file changes nothing.
     pub fn changed(&mut self, boot_id: &BootId) -> Option<GroupRoots> {
         let bytes = fs::read(&self.path).ok()?;
         if bytes == self.read {
@@ -52,7 +51,7 @@ impl GroupRootsFile {
     }
 }
 
-/// Makes the directory of keepers, if it is not there.
+/// Makes the directory of keepers if it is missing.
 ///
 /// # Errors
 /// If it cannot be made.
@@ -65,10 +64,10 @@ pub fn make_directory(state_dir: &Path) -> Result<PathBuf, FileError> {
     }
 }
 
-/// Writes the roots down. A file that says the same already is left alone: a full disk does not matter then.
+/// Writes the roots. An unchanged file is not written again, so that a full disk does not matter.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If the file cannot be written.
 pub fn write(state_dir: &Path, boot_id: &BootId, roots: GroupRoots) -> Result<(), FileError> {
     let dir = make_directory(state_dir)?;
     let boot_id = boot_id.clone();

@@ -1,5 +1,5 @@
-//! The signs of life of keepers: each look at the deadlines leaves one, in a file for each kind of keeper. Written over what
-//! is there, in a fixed length: a disk that is full silences no keeper.
+//! Heartbeats of keepers: each check of the deadlines writes one, to a file for each kind of keeper. The file
+//! is overwritten in a fixed length, so a full disk does not prevent it.
 
 use std::fs;
 use std::io;
@@ -15,16 +15,16 @@ use crate::atomic_file::open_in_place;
 use crate::clock;
 use crate::process::{self, ProcessStat};
 
-/// How a keeper runs.
+/// How a keeper is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeeperKind {
-    /// All the time.
+    /// Permanently.
     KeeperLoop,
-    /// Started from time to time by the init system.
+    /// Periodically, by the init system's timer.
     Timer,
 }
 
-/// A sign of life.
+/// A keeper's heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
     boot_id: String,
@@ -34,7 +34,7 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Leaves one for this process.
+    /// Writes one for this process.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -53,7 +53,7 @@ impl Heartbeat {
         file.write_all_at(line.as_bytes(), 0)
     }
 
-    /// The last one of this kind.
+    /// The last heartbeat of a keeper of this kind.
     pub fn last(state_dir: &Path, kind: KeeperKind) -> Option<Self> {
         let text = fs::read_to_string(path(state_dir, kind)).ok()?;
         let mut words = text.lines().next()?.split(' ');
@@ -66,21 +66,21 @@ impl Heartbeat {
         })
     }
 
-    /// Whether it says that a keeper is at work: a sign of life counts for [`KEEPER_LIMIT`], in its own boot.
+    /// Whether the heartbeat is fresh: it is valid for [`KEEPER_LIMIT`], in its own boot.
     pub fn counts(&self, boot_id: &BootId, now: BootMillis) -> bool {
         let fresh = self.at <= now && now <= clock::after(self.at, KEEPER_LIMIT);
         fresh && self.boot_id == boot_id.as_str()
     }
 
-    /// The process that left it, if that lives.
+    /// The process that wrote the heartbeat, if it lives.
     pub fn process(&self, boot_id: &BootId) -> Option<ProcessStat> {
         let found = process::stat(self.pid).filter(|p| p.start_ticks == self.start_ticks)?;
         (found.is_alive() && self.boot_id == boot_id.as_str()).then_some(found)
     }
 }
 
-/// Whether any keeper of a state directory is at work. One that runs all the time must live as well: its last sign of life
-/// may be a moment old.
+/// Whether any keeper of a state directory works. A permanent keeper must also be alive, because its last
+/// heartbeat may be recent.
 pub fn is_kept(state_dir: &Path, boot_id: &BootId, now: BootMillis) -> bool {
     let counts =
         |kind| Heartbeat::last(state_dir, kind).filter(|heartbeat| heartbeat.counts(boot_id, now));

@@ -1,5 +1,5 @@
-//! The bound of each stream's output: whether this host can keep it, and the file of marks of an attempt. The writer of output
-//! drops what is over it.
+//! The bound of each stream's output: whether this host supports it, and an attempt's file of marks. The
+//! writer drops the excess.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -13,11 +13,11 @@ use tracing::warn;
 
 use super::open_own;
 
-/// No attempt's directory: ids do not begin with a dot.
+/// Cannot be an attempt's directory, because ids do not begin with a dot.
 const PROBE: &str = ".probe";
 
-/// How many bytes of each stream the writer is to keep: `max_bytes` if the file system below `attempts_dir` can drop what is
-/// old, and all of them if not. Half of an answer would be to stop the step or to lose its newest words.
+/// The bound for each stream: `max_bytes` if the file system below `attempts_dir` can punch holes, else none.
+/// The alternatives without holes would be to stop the step or to lose its newest output.
 pub fn most_bytes(attempts_dir: &Path, max_bytes: u64) -> u64 {
     match probe(&attempts_dir.join(PROBE)) {
         Ok(()) => max_bytes,
@@ -31,10 +31,10 @@ pub fn most_bytes(attempts_dir: &Path, max_bytes: u64) -> u64 {
     }
 }
 
-/// Opens the file of marks in an attempt's directory, made if it is not there.
+/// Opens the file of marks in an attempt's directory, and makes it if it is missing.
 ///
 /// # Errors
-/// If it cannot be opened, or is not the file that was made there.
+/// If it cannot be opened, or is not a file of the supervisor.
 pub(super) fn open_marks(dir: &Path) -> io::Result<File> {
     let path = dir.join(MARKS_FILE);
     match open_own(&path, OpenOptions::new().read(true).write(true)) {
@@ -43,7 +43,7 @@ pub(super) fn open_marks(dir: &Path) -> io::Result<File> {
     }
 }
 
-/// Makes the file of marks, with room for all that will ever be written to it.
+/// Makes the file of marks in its final size.
 ///
 /// # Errors
 /// If it cannot be made.
@@ -56,13 +56,13 @@ pub fn make_marks(dir: &Path, reader_uid: Option<u32>) -> io::Result<File> {
         .open(dir.join(MARKS_FILE))?;
     let nothing = [mark(0); MARKS_BYTES / MARK_BYTES].concat();
     file.write_all_at(&nothing, 0)?;
-    // Whoever may look at output may see how much of it there is.
+    // Users who may read output may see how much of it there is.
     file.set_permissions(Permissions::from_mode(0o644))?;
     reader_uid.map_or(Ok(()), |uid| fchown(&file, Some(uid), None))?;
     Ok(file)
 }
 
-/// A file without a byte is enough to be refused.
+/// An empty file is enough to see whether the file system rejects the call.
 fn probe(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new()
         .write(true)

@@ -1,14 +1,12 @@
-//! Removes what is left of attempts that were forgotten: after `output_retention`, and the oldest first where all
-//! directories together take more than `output_total_max`. Their output may be read as long; what they wrote to their
-//! working directories goes at their end, or after `keep_work`. `table` drives it.
+//! Removes the directories of forgotten attempts: after `output_retention`, and the oldest first if all directories together exceed `output_total_max`. Their output can be read until then; working directories are removed at the attempt's end, or after `keep_work`. `table` drives it.
 //!
 //! ```text
-//! idle --(time)--> a child looks, and empties the bin --(names)--> they go into the bin --> idle
+//! idle --(time)--> a child lists overdue directories, and empties the trash --(names)--> they are moved to the trash --> idle
 //! ```
 //!
-//! Looking at many files and removing them takes as long as it takes, so a child of the supervisor does both. It
-//! decides nothing: it names what it found, and the supervisor, which knows what has begun meanwhile, moves it out of
-//! the way by a rename. What lies in the bin goes with the next look.
+//! Listing and removing many files is slow, so a child of the supervisor does both. The child only reports names; the
+//! supervisor, which knows which attempts have started meanwhile, moves the directories to the trash by a rename.
+//! The next child empties the trash.
 
 mod trash;
 
@@ -33,32 +31,33 @@ use tracing::{info, warn};
 use crate::storage::count::DiskUsageCounter;
 use crate::{background, clock};
 
-/// No attempt's directory: ids do not begin with a dot.
+/// Cannot be an attempt's directory, because ids do not begin with a dot.
 const TRASH: &str = ".removed";
 
-/// After the name of an attempt: only what it wrote to its working directories goes.
+/// Follows an attempt's name if only its working directories are removed.
 const WORK_SUFFIX: &str = "/work";
 
-/// Between two looks where nothing asks for haste.
+/// Time between two sweeps if nothing is urgent.
 const CHECK_INTERVAL: Span = Span::from_secs(600);
 
-/// Between two looks at the least, however short the retention.
+/// Shortest time between two sweeps, however short the retention.
 const MIN_PAUSE: Span = Span::from_secs(1);
 
-/// Bytes of names that one look may give: what a pipe holds, so that the child never waits. There is a next look.
+/// Most bytes of names in one sweep. They fit into a pipe, so the child never blocks; the next sweep does the
+/// rest.
 const MAX_NAMES_BYTES: usize = 60 * 1024;
 
-/// Removes what is no longer kept.
+/// Removes the directories of forgotten attempts.
 #[derive(Debug)]
 pub struct OutputSweep {
     attempts_dir: PathBuf,
     rules: OutputRetention,
     next_at: BootMillis,
     looking: Option<SweepChild>,
-    /// When this began and how many went into the bin since: names there do not repeat, though a supervisor that upgrades
-    /// itself keeps its process number.
+    /// Start time and number of moves to the trash. Names there never repeat, even if a supervisor keeps its
+    /// pid in an upgrade.
     binned: (BootMillis, u64),
-    /// Whether the log says that it cannot be done.
+    /// Whether a failure was logged.
     trouble_logged: bool,
 }
 
@@ -69,7 +68,7 @@ struct SweepChild {
 }
 
 impl OutputSweep {
-    /// For the attempts below `attempts_dir`; looks as soon as it may.
+    /// The first sweep is due at once.
     pub fn new(attempts_dir: PathBuf, rules: OutputRetention) -> Self {
         Self {
             attempts_dir,
@@ -86,7 +85,7 @@ impl OutputSweep {
         self.looking.is_none().then_some(self.next_at)
     }
 
-    /// Looks, if it is time. What is `known` stays.
+    /// Starts a sweep if one is due. Attempts that are `known` stay.
     pub fn on_time<'a>(&mut self, now: BootMillis, known: impl Iterator<Item = &'a AttemptId>) {
         if self.looking.is_some() || now < self.next_at {
             return;
@@ -108,7 +107,7 @@ impl OutputSweep {
         Ok(SweepChild { pid, names })
     }
 
-    /// In the child.
+    /// Runs in the child.
     fn tell_names(&self, known: &BTreeSet<String>, told: &mut impl Write) -> io::Result<()> {
         trash::empty(&self.attempts_dir.join(TRASH));
         let mut text = String::new();
@@ -122,13 +121,13 @@ impl OutputSweep {
         told.write_all(text.as_bytes())
     }
 
-    /// A child has ended: says whether it was this one's.
+    /// Handles the end of a child; returns whether it was this one's.
     pub fn on_child_ended(&mut self, pid: u32, is_known: impl Fn(&AttemptId) -> bool) -> bool {
         let Some(mut looking) = self.looking.take_if(|looking| looking.pid == pid) else {
             return false;
         };
         let mut text = String::new();
-        // What a child that was killed said of a name may be half of it, and then is no directory.
+        // A killed child may have written a partial name, which is no directory.
         let read = looking.names.read_to_string(&mut text);
         let moved = read.and_then(|_| self.move_away(&text, is_known));
         match moved {
@@ -161,7 +160,7 @@ impl OutputSweep {
         Ok(moved)
     }
 
-    /// The age of the rest stays what it is.
+    /// The directory keeps its age.
     fn bin_work(&mut self, dir: &Path) -> io::Result<bool> {
         let since = fs::symlink_metadata(dir)?.modified()?;
         let moved = self.bin(&dir.join(OWN_WORKDIR))? | self.bin(&dir.join(STEP_DIR))?;
@@ -173,21 +172,21 @@ impl OutputSweep {
         self.attempts_dir.join(id.to_string())
     }
 
-    /// Whether room is coming free.
+    /// Whether disk space is being freed.
     pub fn is_removing(&self) -> bool {
         self.looking.is_some() || self.next_at == BootMillis(0)
     }
 
-    /// Nothing of an attempt is left that could use its working directory.
+    /// No process of an attempt is left that could use its working directory.
     pub fn on_gone(&mut self, id: &AttemptId) {
-        // It may hold secrets, and nobody needs it again.
+        // The file may contain secrets.
         self.remove_part(id, ENV_FILE);
         if self.rules.keep_work == Span::ZERO {
             self.remove_part(id, OWN_WORKDIR);
         }
     }
 
-    /// What cannot be moved now goes when the attempt was forgotten.
+    /// A part that cannot be moved is removed when the attempt is forgotten.
     fn remove_part(&mut self, id: &AttemptId, part: &str) {
         match self.bin(&self.dir(id).join(part)) {
             Ok(true) => self.next_at = BootMillis(0),
@@ -196,11 +195,11 @@ impl OutputSweep {
         }
     }
 
-    /// What lies in the place of an attempt that is about to begin is of one that was forgotten. It goes into the bin,
-    /// for how much of it there is was up to that one: removing it here could keep the supervisor from its deadlines.
+    /// Moves the directory of a forgotten attempt with the same id to the trash, before a new attempt starts.
+    /// Removing it here could delay deadlines, because the step decided how large it is.
     ///
     /// # Errors
-    /// Where it cannot be moved.
+    /// If it cannot be moved.
     pub fn clear_old_directory(&mut self, id: &AttemptId) -> io::Result<()> {
         if self.bin(&self.dir(id))? {
             self.next_at = BootMillis(0);
@@ -208,7 +207,7 @@ impl OutputSweep {
         Ok(())
     }
 
-    /// Moves the directory of an attempt, or a part of it, into the bin; says whether there was one.
+    /// Moves the directory of an attempt, or a part of it, to the trash; returns whether there was one.
     fn bin(&mut self, dir: &Path) -> io::Result<bool> {
         if let Err(e) = fs::symlink_metadata(dir) {
             return if e.kind() == io::ErrorKind::NotFound {
@@ -234,15 +233,15 @@ impl OutputSweep {
         }
     }
 
-    /// An attempt was forgotten: its output is kept from now on for as long as the config says.
+    /// The retention of a forgotten attempt's output begins now.
     pub fn on_forgotten(&mut self, id: &AttemptId) {
         if self.rules.keep_work == Span::ZERO {
-            // The agent has read the time of the checkpoint in it by now.
+            // The agent has read the checkpoint's time from it by now.
             self.remove_part(id, STEP_DIR);
         }
         let dir = self.dir(id);
         let flags = UtimensatFlags::NoFollowSymlink;
-        // It may never have had one; else its age is counted from what changed last.
+        // Fails if the attempt never had a directory; otherwise its age would count from the last change.
         let _ = utimensat(
             AT_FDCWD,
             &dir,
@@ -253,7 +252,7 @@ impl OutputSweep {
     }
 }
 
-/// The directories that are kept no longer, the oldest first; and of those that are, the working directories that are not.
+/// The directories that are overdue, oldest first; and of the others, the working directories that are.
 fn overdue(
     attempts_dir: &Path,
     known: &BTreeSet<String>,
@@ -273,7 +272,7 @@ fn overdue(
         let room = room_of(&entry.path());
         taken += room;
         if !known.contains(&name) && name.parse::<AttemptId>().is_ok() {
-            // One that is gone by now needs nothing.
+            // A directory that is gone by now needs nothing.
             let since = entry.metadata().and_then(|found| found.modified());
             forgotten.extend(since.map(|since| (since, name, room)));
         }
@@ -301,10 +300,10 @@ fn has_work(dir: &Path) -> bool {
         .any(|part| fs::symlink_metadata(dir.join(part)).is_ok())
 }
 
-/// How long the room of one tree is counted; what was found until then counts.
+/// Most time to count one tree; a partial count is used then.
 const COUNT_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a tree takes on the disk, as far as it can be seen.
+/// Disk usage of a tree, as far as it can be read.
 fn room_of(top: &Path) -> u64 {
     let mut counter = DiskUsageCounter::until(Instant::now() + COUNT_LIMIT);
     let _gone_by_now = counter.add_tree(top);

@@ -1,20 +1,18 @@
-//! Who writes the output of steps: one process for all of them, which is no step's. A step has a pipe for each stream and
-//! can give bytes to it; what has come out of it the step can neither change nor take back.
+//! Runs the process that writes the output of all steps. A step has a pipe for each stream; bytes that it has written cannot be changed or taken back by the step.
 //!
 //! ```text
 //! step --(pipe with a name in the attempt's directory)--> writer --(splice)--> file
 //! ```
 //!
-//! The pipe has a name, and its step holds it open in both directions. So no step dies because nobody reads, and whoever
-//! writes next opens the pipe anew. The writer is a child of the supervisor that outlives it: as long as a step runs it
-//! goes on, and leaves when the last pipe is closed. The next supervisor opens the pipes of all attempts that are not gone,
-//! kills that writer, which a lock on a file names, and starts its own. The kernel moves bytes from a pipe to a file whole
-//! or not at all, so whoever is killed in between loses none. While a writer is replaced, the supervisor holds the pipes
-//! open, so that a step that ends just then loses nothing either. The process itself is `sluice-helper`; [`streams`] are the
-//! pipes and files.
+//! The pipe has a name, and its step holds it open in both directions. So a step does not die if there is no reader, and
+//! a new writer can open the pipe again. The writer outlives the supervisor: it runs as long as a step does, and exits
+//! when the last pipe is closed. The next supervisor opens the pipes of all attempts that are not gone, kills the old
+//! writer, which it finds by a lock on a file, and starts its own. The kernel moves bytes from a pipe to a file
+//! atomically, so a killed writer loses none. While a writer is replaced, the supervisor holds the pipes open, so that
+//! a step that ends meanwhile loses nothing. The process itself is `sluice-helper`; [`streams`] has the pipes and files.
 //!
-//! The end of an attempt is told only when the writer has said that all that it gave is written. A writer that does not
-//! answer is replaced. `table` drives it.
+//! The end of an attempt is reported only after the writer has confirmed that all of its output is written. A writer
+//! that does not answer is replaced. `table` drives it.
 
 mod streams;
 
@@ -48,33 +46,34 @@ use crate::{clock, lock, sys};
 pub use streams::AttemptStreams;
 use streams::{ReaderPipes, WriterStreams};
 
-/// The file whose lock names the writer.
+/// The file whose lock identifies the writer.
 const LOCK: &str = "writer.lock";
 
-/// Between two starts of a writer at the least.
+/// Shortest time between two starts of a writer.
 const RESTART_INTERVAL: Span = Span::from_secs(1);
 
-/// How long a writer may take to answer, on a disk that is slow and with many steps that give much.
+/// How long a writer may take to answer, on a slow disk and with much output.
 const ANSWER_LIMIT: Span = Span::from_secs(10);
 
-/// Descriptors of a writer beside those of its jobs.
+/// Descriptors of a writer in addition to those of its jobs.
 const OWN_FDS: u64 = 64;
 
-/// The writer, as the supervisor has it.
+/// The supervisor's handle of the writer.
 #[derive(Debug)]
 pub struct Writer {
     lock: PathBuf,
     attempts_dir: PathBuf,
     program: HelperProgram,
-    /// How many bytes of each stream it keeps.
+    /// Bound of each stream, in bytes.
     max_bytes: u64,
-    /// Who it runs as, where that is not the supervisor's own user.
+    /// The writer's user, if it is not the supervisor's own.
     uid: Option<Uid>,
     child: Option<WriterProcess>,
     start_at: BootMillis,
-    /// When it must have answered something, if it was asked.
+    /// Deadline of the writer's answer, if one is expected.
     answer_by: Option<BootMillis>,
-    /// Counted up, so that what is said of an earlier one of an attempt is not taken for a later one's.
+    /// Increases, so that an answer about an earlier attempt with the same id is not mistaken for a later
+    /// one.
     last_job: u64,
     jobs: BTreeMap<AttemptId, WriterJob>,
     unsent: VecDeque<WriterRequest>,
@@ -93,7 +92,7 @@ struct WriterJob {
     asked: PendingRequest,
 }
 
-/// What the writer has been asked about a job and has not answered.
+/// The unanswered request about a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PendingRequest {
     Nothing,
@@ -109,7 +108,7 @@ enum WriterRequest {
 }
 
 impl Writer {
-    /// For the attempts below `attempts_dir` of a state directory. Nothing is started before there is something to write.
+    /// Starts no process before there is something to write.
     pub fn new(
         state_dir: &Path,
         attempts_dir: &Path,
@@ -132,10 +131,10 @@ impl Writer {
         }
     }
 
-    /// Whether the writer may have as many open files as one attempt more needs.
+    /// Whether the writer may open enough files for one more attempt.
     ///
     /// # Errors
-    /// How many attempts it can serve.
+    /// The number of attempts that it can serve.
     pub fn has_room(&self) -> Result<(), u64> {
         let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((u64::MAX, 0));
         let most = soft.saturating_sub(OWN_FDS) / JOB_FDS as u64;
@@ -145,7 +144,7 @@ impl Writer {
         }
     }
 
-    /// What an attempt gives from now on is to be written.
+    /// Starts to write the output of an attempt.
     pub fn begin(&mut self, attempt: &AttemptId, streams: AttemptStreams) {
         self.last_job += 1;
         let job = WriterJob {
@@ -158,22 +157,22 @@ impl Writer {
         self.jobs.insert(attempt.clone(), job);
     }
 
-    /// What an attempt that an earlier supervisor has begun gives is to be written.
+    /// Starts to write the output of an attempt that an earlier supervisor started.
     pub fn take_over(&mut self, attempt: &AttemptId) {
         match AttemptStreams::reopen(&self.dir(attempt)) {
             Ok(Some(streams)) => self.begin(attempt, streams),
-            // An earlier supervisor gave it the files themselves.
+            // An earlier release gave the attempt the files themselves.
             Ok(None) => {}
             Err(e) => log_unwritten(attempt, &e),
         }
     }
 
-    /// The program of an attempt has ended: what it has given is to be written before that is told.
+    /// Requests that the output so far is written, because the attempt's program has ended.
     pub fn flush(&mut self, attempt: &AttemptId) {
         self.ask(attempt, PendingRequest::Flush);
     }
 
-    /// Nothing of an attempt runs any more, so all that it will ever give is in its pipes.
+    /// Requests the rest of the output, because no process of the attempt is left.
     pub fn end(&mut self, attempt: &AttemptId) {
         self.ask(attempt, PendingRequest::WriterStream);
     }
@@ -191,18 +190,18 @@ impl Writer {
             .get_or_insert(clock::after(clock::boot_now(), ANSWER_LIMIT));
     }
 
-    /// Whether all that an attempt had given when its program ended is written, or it never had anybody who would.
+    /// Whether the output until the program's end is written, or the attempt has no writer.
     pub fn is_flushed(&self, attempt: &AttemptId) -> bool {
         let job = self.jobs.get(attempt);
         job.is_none_or(|job| job.asked == PendingRequest::Nothing)
     }
 
-    /// Whether all that an attempt has given is written, or it never had anybody who would.
+    /// Whether all output is written, or the attempt has no writer.
     pub fn is_done(&self, attempt: &AttemptId) -> bool {
         !self.jobs.contains_key(attempt)
     }
 
-    /// Its pipes are of no more use.
+    /// Removes the attempt's pipes.
     pub fn remove(&self, attempt: &AttemptId) {
         streams::remove(&self.dir(attempt));
     }
@@ -211,12 +210,12 @@ impl Writer {
         self.attempts_dir.join(attempt.to_string())
     }
 
-    /// The process that writes.
+    /// Process id of the writer.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(|child| child.pid)
     }
 
-    /// What is to be waited for: [`Writer::on_ready`] when it is there.
+    /// The descriptor to poll; call [`Writer::on_ready`] when it is ready.
     pub fn watched(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         let child = self.child.as_ref()?;
         let mut wanted = PollFlags::POLLIN;
@@ -232,14 +231,14 @@ impl Writer {
         }
     }
 
-    /// The writer has said something, or takes something. What comes back are the attempts that it is done with.
+    /// Reads the writer's answers. Returns the attempts whose requests are complete.
     pub fn on_ready(&mut self) -> Vec<AttemptId> {
         let mut done = Vec::new();
         let mut bytes = [0; MESSAGE_BYTES];
         while let Some(child) = &self.child {
             match recv(child.link.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
                 Ok(len @ 1..) => done.extend(self.on_answer(&bytes[..len])),
-                // Its end is told when it is reaped.
+                // The writer's end is handled when it is reaped.
                 Ok(0) | Err(_) => break,
             }
         }
@@ -269,7 +268,7 @@ impl Writer {
         is_done.then_some(attempt)
     }
 
-    /// Sends what is to be sent, starts the process that takes it if there is none, and ends one that does not answer.
+    /// Sends pending requests, starts a writer if there is none, and kills one that does not answer.
     pub fn go_on(&mut self, now: BootMillis) {
         if self.wake_at().is_some_and(|at| now >= at) {
             match &self.child {
@@ -278,7 +277,7 @@ impl Writer {
                         child.pid,
                         "the process that writes the output of steps does not answer: killed, another takes its place"
                     );
-                    // Its end is told when it is reaped.
+                    // The writer's end is handled when it is reaped.
                     let _it_has_ended =
                         kill(Pid::from_raw(child.pid.cast_signed()), Signal::SIGKILL);
                     self.answer_by = Some(clock::after(now, ANSWER_LIMIT));
@@ -289,7 +288,7 @@ impl Writer {
         while let (Some(child), Some(next)) = (&self.child, self.unsent.front()) {
             match next.send(&child.link, self.max_bytes) {
                 Ok(()) => drop(self.unsent.pop_front()),
-                // It is busy, or has died: then that is heard of by itself.
+                // The writer is busy, or has died, which is noticed elsewhere.
                 Err(_) => return,
             }
         }
@@ -322,16 +321,16 @@ impl Writer {
         Ok(WriterProcess { pid, link })
     }
 
-    /// In the child: lets go of what is the supervisor's, gives up every right that writing does not need, and takes the
-    /// lock, which the program keeps.
+    /// Runs in the child: drops the supervisor's descriptors and all unneeded privileges, and takes the lock,
+    /// which the program keeps.
     fn prepare(&self, link: &OwnedFd, lock: &File) -> io::Result<()> {
-        // Whoever reads the supervisor's log waits for its end, and this process outlives it.
+        // A reader of the supervisor's log waits for its end, and this process outlives the supervisor.
         let null = File::options().write(true).open("/dev/null")?;
         dup2_stdin(link)?;
         dup2_stdout(lock)?;
         dup2_stderr(null)?;
         sys::close_all_but(&[self.program.as_raw_fd()])?;
-        // Whoever stops the supervisor does not mean the last words of steps.
+        // A signal to stop the supervisor must not stop the writing of output.
         sys::default_signals();
         let spared = [
             Signal::SIGTERM,
@@ -343,18 +342,19 @@ impl Writer {
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&spared), None)?;
         setsid()?;
         chdir("/")?;
-        // Root may use the part of a file system that is kept for it; output shall not.
+        // Root may use the reserved blocks of a file system; output must not.
         give_up_rights(self.uid)?;
-        // The one before this was killed, and may need a moment.
+        // The old writer was killed, and may need a moment to die.
         Ok(fcntl(io::stdout(), FcntlArg::F_SETLKW(&lock::whole())).map(drop)?)
     }
 
-    /// A child has ended: whether it was the writer. What attempts give is kept in their pipes until the next one reads.
+    /// Handles the end of a child; returns whether it was the writer. Output stays in the pipes until the
+    /// next writer reads it.
     pub fn on_child_ended(&mut self, pid: u32) -> bool {
         if self.pid() != Some(pid) {
             return false;
         }
-        // What it has said last is asked once more.
+        // Unanswered requests are sent again.
         self.child = None;
         self.unsent.clear();
         if self.jobs.is_empty() {
@@ -377,7 +377,7 @@ impl Writer {
     }
 }
 
-/// What the writer says of a job beside what it was asked.
+/// Logs what the writer reports about a job unasked.
 fn log_trouble(attempt: &AttemptId, said: WriterMessage) {
     let (step, attempt) = (&attempt.step, attempt.number);
     let stream = STREAMS.get(usize::from(said.stream));
@@ -435,7 +435,7 @@ impl WriterRequest {
     }
 }
 
-/// Kills the writer of an earlier supervisor. The lock is its own for as long as it lives, so the number is as well.
+/// Kills the writer of an earlier supervisor. It holds the lock as long as it lives, so the pid is its own.
 fn end_holder(lock: &File) -> nix::Result<()> {
     let found = lock::found(lock)?;
     if found.l_type == libc::F_WRLCK as libc::c_short && found.l_pid > 1 {

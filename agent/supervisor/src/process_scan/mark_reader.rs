@@ -1,9 +1,9 @@
-//! Reads the marks of processes in processes of its own. To read them is to read the memory of somebody else's process, and
-//! one that has laid a file over that memory, from a file system that it serves itself, keeps whoever reads waiting for as
-//! long as it likes: then a child of ours waits, and the loop goes on. [`super::ProcessScanner`] asks.
+//! Reads the marks of processes in children. Marks are in the memory of another user's process. A process can
+//! map a file of its own FUSE file system over that memory and so block the reader for any time: then only a
+//! child blocks, and the loop continues. [`super::ProcessScanner`] asks.
 //!
-//! A child answers one question at a time and lives for one look, unless it is late: then it is kept for [`PATIENCE`], and
-//! killed.
+//! A child answers one question at a time and lives for one scan. If its answer is late, it is kept for
+//! [`PATIENCE`] and then killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,42 +20,43 @@ use tracing::warn;
 use crate::background;
 use crate::process::Mark;
 
-/// How long a look waits for answers in all: enough for some hundred processes, which are asked once in their lives.
+/// Longest time that one scan waits for answers: enough for some hundred processes, each of which is asked
+/// once.
 const LOOK_BUDGET: Duration = Duration::from_millis(100);
 
-/// How long it waits for one. Memory is read in less than a millisecond, but a busy host may have the child wait for its
-/// turn.
+/// Longest wait for one answer. Reading takes less than a millisecond, but on a busy host the child may wait
+/// for a processor.
 const ANSWER_WAIT: Duration = Duration::from_millis(20);
 
-/// When an answer is given up that did not come. Shorter than the doubt that a process is given: it is to be known by then
-/// that nothing will be.
+/// When a late answer is given up. Shorter than [`super::UNDECIDED_LIMIT`], so that this is known before the
+/// process stops counting as possibly an attempt's.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Most answers that are late at a time. What is asked beyond them waits until one is given up.
+/// Most late answers at one time. Further questions wait until one is given up.
 const MAX_LATE: usize = 16;
 
-/// Longest answer: a letter and the name of an attempt.
+/// Longest answer: a letter and an attempt's id.
 const MAX_ANSWER_BYTES: usize = 256;
 
-/// What came of a question.
+/// Result of a question.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MarkAnswer {
-    /// The marks, as [`crate::process::mark`] tells them.
+    /// The marks, as [`crate::process::mark`] returns them.
     Read(Mark),
-    /// Nothing yet.
+    /// No answer yet.
     Late,
-    /// Nothing, and nothing will.
+    /// The answer was given up.
     GivenUp,
 }
 
-/// The children that read.
+/// The children that read marks.
 #[derive(Debug)]
 pub(super) struct MarkReaders {
     read: fn(u32) -> Mark,
     idle: Option<MarkReader>,
-    /// By the process that they read.
+    /// Late readers, by the process that they read.
     late: BTreeMap<u32, (MarkReader, Instant)>,
-    /// They were killed, and their numbers are theirs until they are reaped.
+    /// Killed readers that are not reaped yet, so their pids are still theirs.
     leaving: BTreeSet<u32>,
     budget: Duration,
 }
@@ -77,12 +78,12 @@ impl MarkReaders {
         }
     }
 
-    /// A look begins.
+    /// Begins a scan.
     pub(super) fn begin(&mut self) {
         self.budget = LOOK_BUDGET;
     }
 
-    /// It has ended: a child is kept for an answer alone, and for one that nobody asked for again not much longer.
+    /// Ends a scan: a child is kept only for a late answer, and only briefly if the answer is not needed.
     pub(super) fn end(&mut self) {
         let idle = self.idle.take();
         let forgotten = self
@@ -95,12 +96,12 @@ impl MarkReaders {
     }
 
     fn dismiss(&mut self, reader: &MarkReader) {
-        // It has not been reaped, so the number is its own.
+        // The child is not reaped yet, so the pid is its own.
         let _ended_already = kill(Pid::from_raw(reader.pid.cast_signed()), Signal::SIGKILL);
         self.leaving.insert(reader.pid);
     }
 
-    /// A child of this process has ended: whether it was one of these.
+    /// Handles the end of a child; returns whether it was a mark reader.
     pub(super) fn on_child_ended(&mut self, pid: u32) -> bool {
         self.idle.take_if(|reader| reader.pid == pid).is_some()
             || self.leaving.remove(&pid)
@@ -111,19 +112,19 @@ impl MarkReaders {
                 > 0
     }
 
-    /// Whether somebody is waited for.
+    /// Whether an answer is late.
     pub(super) fn is_waiting(&self) -> bool {
         !self.late.is_empty()
     }
 
-    /// Whether a process is one of these children.
+    /// Whether a process is a mark reader.
     pub(super) fn has(&self, pid: u32) -> bool {
         let late = self.late.values().map(|(reader, _)| reader.pid);
         let idle = self.idle.iter().map(|reader| reader.pid);
         self.leaving.contains(&pid) || late.chain(idle).any(|own| own == pid)
     }
 
-    /// Asks for the marks of a process, or once more for the answer.
+    /// Asks for the marks of a process, or checks for a late answer.
     pub(super) fn ask(&mut self, pid: u32) -> MarkAnswer {
         let asked = self.late.remove(&pid);
         let wait = match asked {
@@ -205,7 +206,7 @@ impl MarkReader {
     }
 }
 
-/// The child's whole life.
+/// The child's main loop.
 fn answer_questions(fd: i32, read: fn(u32) -> Mark) {
     let mut pid = [0; 4];
     while let Ok(4) = recv(fd, &mut pid, MsgFlags::empty()) {
@@ -239,7 +240,7 @@ fn understood(answer: &[u8]) -> Option<Mark> {
 mod tests {
     use super::*;
 
-    /// Processes of this number and above are never read to the end.
+    /// Reading the marks of a process with this pid or a higher one never returns.
     const HELD: u32 = 1_000_000_000;
 
     fn read(pid: u32) -> Mark {
@@ -261,8 +262,8 @@ mod tests {
         }
     }
 
-    /// Asks in one look after another, as ticks do.
-    /// Asked until it is read: on a machine that is busy with other tests an answer may come too late and be given up.
+    /// Asks in successive scans, as ticks do, until the marks are read: on a busy machine an answer may be
+    /// late and given up.
     fn answer(readers: &mut MarkReaders, pid: u32) -> MarkAnswer {
         let mut answer = MarkAnswer::Late;
         until("it is answered", || {
@@ -274,7 +275,7 @@ mod tests {
         answer
     }
 
-    /// Nobody else reaps children of this process: its numbers were never anybody's.
+    /// Other tests do not reap these children, so their pids are not reused.
     fn reap(readers: &mut MarkReaders) {
         for pid in readers.leaving.clone() {
             nix::sys::wait::waitpid(Pid::from_raw(pid.cast_signed()), None).unwrap();

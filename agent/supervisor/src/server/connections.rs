@@ -1,6 +1,6 @@
-//! Who connects: the agent, of which a host has one, so whoever calls replaces it; and probes, which only want to know whether
-//! the supervisor answers, such as `sluice doctor`. A probe names itself by the address that it calls from, is told a hello,
-//! and replaces nobody.
+//! Accepts connections of the agent and of probes. A host has one agent, so a new connection replaces the old
+//! one. A probe, such as `sluice doctor`, only checks whether the supervisor answers; it identifies itself by
+//! its socket address, gets a hello, and replaces no agent.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -15,10 +15,10 @@ use super::Server;
 use crate::clock;
 use crate::connection::{Connection, peer_uid};
 
-/// After a connection could not be accepted, most likely for want of descriptors: the loop must not spin on it.
+/// Pause after a failed accept, most likely for lack of descriptors, so that the loop does not spin.
 const ACCEPT_RETRY: Span = Span::from_secs(1);
 
-/// Whether a caller is a probe, by the address that it calls from.
+/// Whether a peer is a probe, by its socket address.
 fn is_probe(from: &SocketAddr) -> bool {
     let name = from.as_abstract_name();
     name.is_some_and(|name| name.starts_with(PROBE_NAME.as_bytes()))
@@ -59,7 +59,7 @@ impl Server {
         uid == 0 || uid == nix::unistd::geteuid().as_raw() || Some(uid) == self.options.agent_uid
     }
 
-    /// A host has one agent: one that calls anew has lost its old connection, or has replaced the other.
+    /// A new connection means that the agent lost the old one or was replaced.
     fn replace_agent(&mut self, connection: Connection) {
         let replaced = self.agent.replace(connection).is_some();
         self.table.end_execs();
@@ -70,7 +70,7 @@ impl Server {
         self.tell_health();
     }
 
-    /// The hello is short enough for the socket to take at once, so the connection can be closed after it.
+    /// The hello fits into the socket's buffer, so the connection can be closed right after it.
     fn answer_probe(&self, mut connection: Connection) {
         let hello = self.table.hello_to_probe();
         if let Err(e) = connection.send(&hello) {

@@ -1,12 +1,12 @@
-//! How a server tells the agent how its host is: by the admin's check, which [`crate::hooks::health`] knows, and by the
-//! room that is left on the disk.
+//! Reports the host's health to the agent: the result of the admin's check ([`crate::hooks::health`]),
+//! missing keepers, and lack of disk space.
 
 use sluice_common::supervision::FromSupervisor;
 
 use super::Server;
 
 impl Server {
-    /// Says how the host is, where that is known and the agent was not told so yet.
+    /// Reports the health if it is known and has changed.
     pub(super) fn tell_health(&mut self) {
         let found = self.host_health();
         if self.agent.is_none() || found == self.reported_health {

@@ -1,5 +1,5 @@
-//! How a server sees to it that its host has a keeper ([`crate::keeper`]): it looks for signs of life, starts one if there
-//! are none, and says that the host is unfit if that one does not come up. Without a keeper no leased attempt begins.
+//! Makes sure that the host has a keeper ([`crate::keeper`]): checks heartbeats, starts a keeper if there is
+//! none, and reports the host as unfit if that fails. Without a keeper no attempt with a lease starts.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -22,23 +22,24 @@ use crate::clock;
 use crate::keeper::heartbeat::{self, Heartbeat, KeeperKind};
 use crate::keeper::{command, group_roots};
 
-/// Between two looks for signs of life.
+/// Time between two checks of heartbeats.
 const LOOK: Span = Span::from_millis(KEEPER_LIMIT.millis() / 2);
 
-/// Where a keeper that a supervisor has started writes its log: it outlives the supervisor, and whoever reads that one's.
+/// Log file of a keeper that the supervisor has started, because the keeper outlives the supervisor and the
+/// reader of its log.
 const LOG: &str = "log";
 
-/// Its own keeper, if it had to start one, and what is known of any.
+/// The keeper that this supervisor started, if any, and what is known of others.
 #[derive(Debug)]
 pub(super) struct KeeperMonitor {
     state_dir: PathBuf,
     boot_id: BootId,
     program: PathBuf,
-    /// The one that was started here last.
+    /// The keeper that was started last.
     started: Option<u32>,
-    /// Not before then is another one started.
+    /// Earliest time to start another one.
     start_at: BootMillis,
-    /// When one was last at work; at first, when this supervisor began.
+    /// When a keeper was last seen at work; initially, the supervisor's start.
     seen_at: BootMillis,
     next: BootMillis,
     missing: Option<String>,
@@ -58,17 +59,17 @@ impl KeeperMonitor {
         }
     }
 
-    /// Has a keeper that runs all the time become the program that is installed now, as this supervisor has.
+    /// Makes a permanent keeper execute the installed program, as this supervisor has done.
     pub(super) fn renew(&self) {
         let found = Heartbeat::last(&self.state_dir, KeeperKind::KeeperLoop);
         if let Some(keeper) = found.and_then(|heartbeat| heartbeat.process(&self.boot_id)) {
-            // One that ends just now is replaced by the next look.
+            // Fails if the keeper has just ended; the next check replaces it.
             let _ = kill(Pid::from_raw(keeper.pid.cast_signed()), Signal::SIGHUP);
         }
     }
 
-    /// Looks for a keeper and starts one if there is none; whether the host has one. One that shows no sign of life for
-    /// [`KEEPER_LIMIT`] is none.
+    /// Checks for a keeper and starts one if there is none; returns whether the host has one. A keeper
+    /// without a heartbeat for [`KEEPER_LIMIT`] does not count.
     pub(super) fn look(&mut self, now: BootMillis) -> bool {
         let has_keeper = heartbeat::is_kept(&self.state_dir, &self.boot_id, now);
         let pause = if has_keeper { LOOK } else { KEEPER_PERIOD };
@@ -88,7 +89,8 @@ impl KeeperMonitor {
         self.missing.is_none()
     }
 
-    /// Whether one that was at work, or was started, may show itself yet. One that was missed must have shown itself.
+    /// Whether a keeper that was at work, or was started, still has time for its heartbeat. One that was
+    /// missing must have sent it.
     fn within_grace(&self, now: BootMillis) -> Result<(), String> {
         match &self.missing {
             Some(why) => Err(why.clone()),
@@ -105,7 +107,7 @@ impl KeeperMonitor {
         )
     }
 
-    /// One that was started is given the time of a sign of life before another one is.
+    /// A started keeper gets the time of one heartbeat before another is started.
     fn start(&mut self, now: BootMillis) -> Result<(), String> {
         if now < self.start_at {
             return Ok(());
@@ -132,8 +134,8 @@ impl KeeperMonitor {
             .mode(0o600)
             .custom_flags(libc::O_NOFOLLOW)
             .open(self.log())?;
-        // Of the environment nothing is handed on but what the log needs: marks of an attempt in which this supervisor runs
-        // would make the keeper one of its processes.
+        // The keeper inherits only the variables of the log. If this supervisor runs inside an attempt,
+        // inherited marks would make the keeper a process of that attempt.
         let kept = std::env::vars_os().filter(|(name, _)| name == sluice_log::FILTER_VARIABLE);
         let child = Command::new(&self.program)
             .arg(command::MODE)
@@ -151,7 +153,7 @@ impl KeeperMonitor {
         Ok(child.id())
     }
 
-    /// A child has ended: whether it was the keeper. The next one is started a moment later.
+    /// Handles the end of a child; returns whether it was the keeper. The next one is started shortly after.
     pub(super) fn on_child_ended(&mut self, pid: u32) -> bool {
         let was_it = self.started.take_if(|started| *started == pid).is_some();
         if was_it {
@@ -167,14 +169,14 @@ impl KeeperMonitor {
 }
 
 impl Server {
-    /// Looks for a keeper if that is due, and tells the agent of a change.
+    /// Checks for a keeper if that is due, and reports a change to the agent.
     pub(super) fn on_keeper_time(&mut self, now: BootMillis) {
         if self.stop.is_none() && now >= self.keeper_monitor.wake_at() {
             self.look_for_keeper(now);
         }
     }
 
-    /// Before an attempt with a lease begins.
+    /// Checks again before an attempt with a lease starts.
     pub(super) fn see_keeper(&mut self, now: BootMillis) {
         if now > clock::after(self.keeper_monitor.seen_at, KEEPER_PERIOD) {
             self.look_for_keeper(now);
@@ -190,7 +192,8 @@ impl Server {
         }
     }
 
-    /// How the host is: one without a keeper, or without room, takes no work, whatever its own check says.
+    /// The host's health: a host without a keeper or without disk space takes no work, whatever its own check
+    /// says.
     pub(super) fn host_health(&self) -> Option<HostHealth> {
         let missing = self.keeper_monitor.missing.as_deref();
         let unfit = missing.or_else(|| self.table.shortage());

@@ -1,4 +1,5 @@
-//! How a server leaves: with its steps running on, with every step stopped before, or because the host goes down.
+//! How a server exits: with its steps still running, after stopping every step, or because the host shuts
+//! down.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -12,26 +13,26 @@ use super::{EventSource, Server};
 use crate::clock;
 use crate::reap::EndedChild;
 
-/// Between SIGTERM and SIGKILL when everything is stopped. Whoever asks for that is leaving, and does not wait long.
+/// Time between SIGTERM and SIGKILL if everything is stopped. The caller is exiting, and does not wait long.
 const STOP_GRACE: Span = Span::from_secs(2);
 
-/// Between two kills of what does not die.
+/// Time between two kills of processes that do not die.
 const KILL_INTERVAL: Span = Span::from_millis(100);
 
-/// Where the kernel says what the first process is called.
+/// The file with the name of process 1.
 pub(super) const INIT_NAME_FILE: &str = "/proc/1/comm";
 
-/// What it is called while systemd ends everything, in as many letters as the kernel keeps.
+/// Name of process 1 while systemd shuts down, truncated as the kernel does.
 const SHUTDOWN: &str = "systemd-shutdow";
 
-/// Whether the host goes down. A forced reboot stops no unit: it kills steps and supervisor alike, in any order, and a step
-/// that dies so has not ended by itself.
+/// Whether the host shuts down. A forced reboot stops no unit: it kills steps and supervisor in any order,
+/// and such a step has not ended by itself.
 pub(super) fn host_goes_down(first_process: &Path) -> bool {
     fs::read_to_string(first_process).is_ok_and(|name| name.trim_end() == SHUTDOWN)
 }
 
-/// Whether a turn may find that an attempt has ended. A signal tells of children alone: what an earlier supervisor has
-/// started is watched by a descriptor, its group by another, and what has neither is looked at by the clock.
+/// Whether the events of a turn may mean that an attempt has ended. Signals report children; a pidfd reports
+/// processes that an earlier supervisor started, inotify their groups; the timer finds the rest.
 pub(super) fn may_tell_of_an_end(ready: &[EventSource], ended: &[EndedChild]) -> bool {
     let tells = |source: &EventSource| match source {
         EventSource::Signals
@@ -91,7 +92,7 @@ mod tests {
     use crate::sys::ChildExit;
     use sluice_common::usage::Usage;
 
-    /// One that ran before this supervisor did is no child of it, and raises no signal when it is killed.
+    /// A process that ran before this supervisor is no child, and its kill raises no signal.
     #[test]
     fn whatever_may_tell_of_an_end_has_the_first_process_looked_at() {
         let taken_over = EventSource::Attempt("a.1".parse().unwrap());

@@ -1,4 +1,5 @@
-//! What a server begins with: a directory that it locks, or one that it has from the program that this process was before.
+//! State that a server starts with: a directory that it locks, or the state that the previous program in this
+//! process passed on.
 
 use std::os::unix::net::UnixListener;
 
@@ -9,7 +10,7 @@ use crate::state_dir::StateDir;
 use crate::sys;
 use crate::table::InheritedState;
 
-/// What is there at the beginning: nothing, or what an earlier program of this process left.
+/// Empty, or the state of the previous program in this process.
 pub(super) struct StartState {
     pub(super) state_dir: StateDir,
     pub(super) listener: Option<UnixListener>,
@@ -42,7 +43,7 @@ impl StartState {
     }
 }
 
-/// Whose the output of steps shall be, where the agent is not the supervisor's own user.
+/// The user that may read the output of steps, if the agent is not the supervisor's own user.
 pub(super) fn reader_uid(options: &Options) -> Option<u32> {
     let own_uid = nix::unistd::geteuid().as_raw();
     options.agent_uid.filter(|uid| *uid != own_uid)

@@ -1,4 +1,5 @@
-//! How a server becomes a newer one: what it leaves, and the rehearsal before. [`crate::upgrade`] knows the program.
+//! How a server upgrades itself: the rehearsal before, and the handover. [`crate::upgrade`] runs the new
+//! program.
 
 use std::os::fd::AsFd;
 
@@ -11,10 +12,10 @@ use crate::state_dir::StateDir;
 use crate::table::TableError;
 
 impl Server {
-    /// Looks at all that [`Server::open`] could stumble over, and touches nothing.
+    /// Checks everything that could make [`Server::open`] fail, and changes nothing.
     ///
     /// # Errors
-    /// What it would stumble over.
+    /// The first such failure.
     pub fn rehearse(options: Options, form: u32) -> Result<(), ServerError> {
         if form != FORMAT {
             return Err(HandoverError::Format { theirs: form }.into());
@@ -24,8 +25,8 @@ impl Server {
         Ok(StateDir::check(&options.state_dir)?)
     }
 
-    /// Puts the new program in the place of this one, once the spool says all that it must know. The agent's connection
-    /// is closed by that; the agent comes back and is told everything.
+    /// Executes the new program when the spool is complete. That closes the agent's connection; the agent
+    /// reconnects and gets a full list.
     pub(super) fn continue_upgrade(&mut self) {
         let (Some(listener), None) = (&self.listener, self.stop) else {
             return;
@@ -33,7 +34,7 @@ impl Server {
         if !self.upgrade.is_due() || !self.table.is_saved() {
             return;
         }
-        // Their agent is cut off by it.
+        // The connection to their agent is lost.
         self.table.end_execs();
         let (children, killing, seen) = self.table.hand_over();
         let handover = Handover {

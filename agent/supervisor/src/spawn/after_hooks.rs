@@ -1,6 +1,6 @@
-//! Making the child that runs what templates have run after a step's program: in the step's groups, and so within its
-//! limits and behind its fence; as its user; with its environment, in its directory, writing to its output. `table` says
-//! when, and what a failure means: nothing for the outcome, so it is told where the step's own words are.
+//! Forks the child that runs templates' hooks after a step's program: in the step's groups, so within its
+//! limits and device filter; as its user; with its environment, directory and output. `table` decides when. A
+//! failure does not change the step's outcome, so the child writes it to the step's output.
 
 use std::fs::File;
 use std::io::Write;
@@ -25,16 +25,16 @@ use crate::output::writer::AttemptStreams;
 use crate::spool::after_hooks::AfterHooks;
 use crate::sys;
 
-/// Under which names hooks are told how the program ended; neither is there where nobody saw.
+/// Variables with how the program ended; neither is set if that is unknown.
 const EXIT_CODE: &str = "SLUICE_EXIT_CODE";
 const EXIT_SIGNAL: &str = "SLUICE_EXIT_SIGNAL";
 
 impl Spawner {
-    /// Makes a child that runs hooks to their ends, one after the other, whatever becomes of each. It exits with 0 where
-    /// all went well. With its number what it gives.
+    /// Forks a child that runs the hooks one after the other, even if some fail. It exits with 0 if all
+    /// succeeded. Returns its pid and the output streams.
     ///
     /// # Errors
-    /// Where a command is impossible or the host has no room.
+    /// If a command is invalid or the host lacks resources.
     pub fn fork_after_hooks(
         &self,
         id: &AttemptId,
@@ -63,14 +63,14 @@ impl Spawner {
             limits: &step_hooks::rlimits(&after.limits),
             hooks: &hooks,
         };
-        // Not born there: what is born in a group of version 2 that was killed once is killed by some kernels, however
-        // long ago that was. It enters before it does anything else.
+        // Not forked into the group: some kernels kill a process that is created in a group of version 2 that
+        // was ever killed. The child enters it first thing.
         let forked = fork_by(None, |inside| child.run(inside));
         host(|| "make a process".to_owned(), forked).map(|pid| (pid, given))
     }
 }
 
-/// What the child is born with.
+/// State of the child at the fork.
 struct AfterHooksChild<'a> {
     supervisor: Pid,
     group_entry: &'a GroupEntry,
@@ -84,7 +84,7 @@ struct AfterHooksChild<'a> {
 }
 
 impl AfterHooksChild<'_> {
-    /// Runs them. Comes back only where something went wrong.
+    /// Runs the hooks. Returns only if something failed.
     fn run(&self, was_cloned_inside: bool) {
         let prepared = self.prepare(was_cloned_inside);
         let Err(why) = prepared.and_then(|()| self.run_all()) else {
@@ -98,19 +98,19 @@ impl AfterHooksChild<'_> {
         let streams = self.streams.map(AsFd::as_fd);
         child::detach(streams, &[], self.open_files)?;
         confine::become_user(self.identity, self.rules)?;
-        // The next supervisor runs them anew. Said after the change of the user, which takes it back.
+        // The next supervisor runs the hooks again. Set after the change of user, which clears it.
         set_pdeathsig(Signal::SIGKILL)
             .map_err(|e| format!("hooks cannot be tied to their host: {}", e.desc()))?;
         if getppid() != self.supervisor {
             return Err("hooks after the step were not run: nobody waits for them".to_owned());
         }
-        // A directory that the step itself has removed is no reason not to clean up.
+        // The hooks must run even if the step has removed its directory.
         let _somewhere_else = chdir(self.workdir).or_else(|_| chdir("/"));
         confine::check_workdir(self.rules)?;
         step_hooks::lower(self.limits)
     }
 
-    /// One that fails keeps none of the others.
+    /// A hook that fails does not prevent the others.
     fn run_all(&self) -> Result<(), String> {
         let failed = self.hooks.iter().filter_map(|hook| hook.run_to_end().err());
         let failed: Vec<String> = failed.collect();

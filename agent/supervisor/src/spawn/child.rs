@@ -1,5 +1,5 @@
-//! Making a process of an attempt: the child's half, between `fork` and `exec`. Everything here runs in the copy and
-//! ends with it; the parent hears of it by the report pipe alone.
+//! Starts a process of an attempt: the child's half, between `fork` and `exec`. The parent learns of errors
+//! only by the start report.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -22,17 +22,17 @@ use crate::hooks::run::HookCommand;
 use crate::identity::Identity;
 use crate::{oom, sys};
 
-/// What is to be run.
+/// The program to execute.
 pub(super) struct StepProgram {
     /// Program and arguments; not empty.
     pub(super) argv: Vec<CString>,
-    /// `NAME=value` lines.
+    /// Lines of `NAME=value`.
     pub(super) envp: Vec<CString>,
     /// The step's own PATH.
     pub(super) path: Option<String>,
 }
 
-/// What the child is born with.
+/// State of the child at the fork.
 pub(super) struct StepChild<'a> {
     pub(super) group_entry: &'a GroupEntry,
     pub(super) stdin: &'a File,
@@ -41,41 +41,39 @@ pub(super) struct StepChild<'a> {
     pub(super) gate: &'a PipeReader,
     pub(super) report: &'a PipeWriter,
     pub(super) open_files: (rlim_t, rlim_t),
-    /// Made when the gate has opened: the sign by which the next supervisor tells a child that was about to become the
-    /// program from one that never will.
+    /// Marker file that is made when the gate has opened. By it the next supervisor tells a child that was
+    /// about to become the program from one that never will.
     pub(super) started_marker: &'a Path,
-    /// Who it becomes before it touches anything of the step's own.
+    /// The user to switch to before anything of the step's own is touched.
     pub(super) identity: &'a Identity,
-    /// What it may do.
     pub(super) rules: &'a StepRules,
     pub(super) workdir: &'a Path,
-    /// Whether that is the attempt's own, made for it.
+    /// Whether the working directory was made for the attempt.
     pub(super) own_workdir: bool,
     pub(super) program: &'a StepProgram,
-    /// Limits of each of its processes that its templates say.
     pub(super) limits: &'a [(Resource, &'a ProcessLimit)],
-    /// What runs before it, as the step's user.
+    /// Templates' hooks before the program, run as the step's user.
     pub(super) before: &'a [StepHook<'a>],
-    /// What runs before it becomes the step's user and enters the step's groups.
+    /// The admin's prolog, run before the child switches user and enters the step's groups.
     pub(super) prolog: Option<&'a HookCommand<'a>>,
 }
 
-/// The first byte of a report: the host lacks what every process needs.
+/// First byte of a report: a resource of the host is missing.
 pub(super) const HOST_FAILED: u8 = b'h';
-/// The first byte of a report: the prolog failed.
+/// First byte of a report: the prolog failed.
 pub(super) const PROLOG_FAILED: u8 = b'p';
-/// The first byte of a report: the step asks for what is not there.
+/// First byte of a report: the step's specification cannot be met.
 pub(super) const STEP_FAILED: u8 = b's';
 
 impl StepChild<'_> {
-    /// Becomes the program, or says why not. Comes back only to exit.
+    /// Becomes the program, or reports why not. Returns only to exit.
     pub(super) fn run(&self, was_cloned_inside: bool) {
         let enter = || self.group_entry.enter(was_cloned_inside);
-        // Without a prolog nothing of it runs outside of its groups, not even what waits.
+        // Without a prolog, not even the waiting happens outside of the step's groups.
         let entered = self.prolog.map_or_else(enter, |_| Ok(()));
         let prepared = entered.and_then(|()| self.prepare());
         let mut gate = self.gate;
-        // Nothing to read means that the supervisor died, or that it could not write the record.
+        // End of file means that the supervisor died or could not write the record.
         if !matches!(gate.read(&mut [0]), Ok(1)) {
             return;
         }
@@ -110,8 +108,8 @@ impl StepChild<'_> {
         detach(streams, &keep, self.open_files)
     }
 
-    /// A step that is stopped meanwhile ends when its prolog has: that gets the signal too, and what it leaves half done
-    /// must have somebody who waits for it.
+    /// A step that is stopped during its prolog ends after the prolog: the prolog gets the signal too, and
+    /// may have to clean up.
     fn run_prolog(&self) -> Result<(), String> {
         let Some(prolog) = self.prolog else {
             return Ok(());
@@ -135,7 +133,7 @@ impl StepChild<'_> {
         })
     }
 
-    /// That a step's user cannot get to what was made for it is no fault of the step's.
+    /// If the step's user cannot enter a directory that was made for it, the host is at fault.
     fn enter_own_workdir(&self) -> Result<(), String> {
         if !self.own_workdir {
             return Ok(());
@@ -153,7 +151,7 @@ impl StepChild<'_> {
 }
 
 impl StepProgram {
-    /// Puts it in the place of this process. Comes back only where that cannot be.
+    /// Executes the program in this process. Returns only on failure.
     pub(super) fn start(&self) -> Result<(), String> {
         let Self { argv, envp, path } = self;
         let name = argv[0].to_string_lossy();
@@ -169,16 +167,16 @@ impl StepProgram {
     }
 }
 
-/// Says by a report why a child does not become what it was made for.
+/// Reports why a child does not become its program.
 pub(super) fn report_failure(mut report: &PipeWriter, fault: u8, sentence: &str) {
     let mut told = vec![fault];
     told.extend(lookup::cut(sentence, MAX_SENTENCE_BYTES).as_bytes());
-    // Where the supervisor has died meanwhile, nobody is left to tell.
+    // Fails if the supervisor has died meanwhile.
     let _ = report.write_all(&told);
 }
 
-/// Lets go of everything that is the supervisor's, first of all its sockets and the gate's other end: this process may
-/// hang for long, and must not seem to be the supervisor meanwhile.
+/// Drops the supervisor's state, first of all its sockets and the gate's other end: this process may block
+/// for long, and must not appear to be the supervisor.
 pub(super) fn detach(
     [stdin, stdout, stderr]: [BorrowedFd<'_>; 3],
     keep: &[RawFd],

@@ -1,8 +1,8 @@
-//! Making a process of an attempt: how the child becomes the step's user and gives up what it does not need. Runs in
-//! the child, after its gate and before anything of the step's own is touched.
+//! Switches a child to the step's user and drops its privileges, after the gate and before anything of the
+//! step's own is touched.
 //!
-//! The order is the kernel's: limits and the bounding set can be changed while the process is still root; groups go
-//! before the user, for a user who is not root cannot change them; and the user goes last.
+//! The kernel dictates the order: limits and the capability bounding set can only be changed as root; groups
+//! come before the user, because another user cannot change them; the user comes last.
 
 use std::path::{Path, PathBuf};
 
@@ -17,10 +17,10 @@ use super::lookup;
 use crate::identity::Identity;
 use crate::{config, sys};
 
-/// Most of a path that is shown.
+/// Most bytes of a path in a message.
 const SHOWN_PATH_BYTES: usize = 200;
 
-/// Becomes `identity`, for good.
+/// Switches to `identity` for good.
 pub(super) fn become_user(identity: &Identity, rules: &StepRules) -> Result<(), String> {
     let failed = |what: &str| {
         let what = what.to_owned();
@@ -53,7 +53,7 @@ pub(super) fn become_user(identity: &Identity, rules: &StepRules) -> Result<(), 
     confirm(identity, rules)
 }
 
-/// What must not be wrong is not taken on trust.
+/// Verifies the result, because a mistake would give a step privileges.
 fn confirm(identity: &Identity, rules: &StepRules) -> Result<(), String> {
     let (uid, gid) = (identity.uid, identity.gid);
     let user_is = getresuid().is_ok_and(|u| [u.real, u.effective, u.saved] == [uid; 3]);
@@ -65,12 +65,12 @@ fn confirm(identity: &Identity, rules: &StepRules) -> Result<(), String> {
     }
 }
 
-/// Whether steps may work in the directory that this process is in now.
+/// Whether the rules allow steps to work in the current directory.
 pub(super) fn check_workdir(rules: &StepRules) -> Result<(), String> {
     let Some(allowed) = &rules.workdirs else {
         return Ok(());
     };
-    // The kernel's own name of it, without links: what was asked for may have been one.
+    // The kernel's name of the directory, without links.
     let here = nix::unistd::getcwd()
         .map_err(|e| format!("the working directory has no name: {}", e.desc()))?;
     if allowed

@@ -1,4 +1,4 @@
-//! The environment of a program, as the kernel takes it.
+//! Builds the environment of a program.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -11,7 +11,8 @@ use sluice_common::environment::Environment;
 use super::{SpawnError, c_string, lookup};
 use crate::identity::Identity;
 
-/// What the step brings, over what its user's entry in the database says; and where it finds what is only known here.
+/// The step's own variables, over those of its user in the user database; plus paths that only this host
+/// knows.
 pub(super) fn full(own: &Environment, identity: &Identity, dir: &Path) -> Environment {
     let mut env = own.clone();
     for (name, value) in &identity.variables {
@@ -27,7 +28,7 @@ pub(super) fn full(own: &Environment, identity: &Identity, dir: &Path) -> Enviro
     env
 }
 
-/// The same for the kernel.
+/// The full environment as lines for the kernel.
 pub(super) fn environment(
     own: &Environment,
     identity: &Identity,
@@ -36,7 +37,7 @@ pub(super) fn environment(
     env_lines(&full(own, identity, dir))
 }
 
-/// As the kernel takes them.
+/// Lines of `NAME=value` for the kernel.
 pub(super) fn env_lines(env: &Environment) -> Result<Vec<CString>, SpawnError> {
     env.iter()
         .map(|(name, value)| {

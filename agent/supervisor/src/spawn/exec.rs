@@ -1,13 +1,14 @@
-//! Making a program that runs beside a step: in the step's groups, and so behind its fence and within its limits; as its
-//! user; with the environment and in the directory of its main process. `table` decides whether one may, and ends it.
+//! Starts a program beside a step (`sluice exec`): in the step's groups, so within its limits and device
+//! filter; as its user; with the environment and directory of its main process. `table` decides whether it
+//! may start, and ends it.
 //!
-//! Its streams are pipes with names, in a directory of its own that is the supervisor's. They are the agent's to open,
-//! and nobody else's; the child opens them before it becomes the step's user, and waits there for the agent. So the
-//! supervisor copies no bytes and waits for nobody.
+//! Its streams are named pipes in a directory that belongs to the supervisor and that only the agent may
+//! open. The child opens them before it switches to the step's user, and waits there for the agent. So the
+//! supervisor copies no bytes and never waits.
 //!
-//! An agent that is in somebody else's hands gains nothing by it that it could not do by a step: the user, the groups
-//! and the fence are those of an attempt that this supervisor has started and still leads, the environment and the
-//! directory are read from the kernel and not from the agent, and of the names of files the agent chooses a number.
+//! A compromised agent gains nothing that it could not do by a step: user, groups and device filter are those
+//! of an attempt that this supervisor started and still runs; environment and directory are read from the
+//! kernel; and of the file names the agent chooses only a number.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -35,27 +36,25 @@ use super::{
 use crate::identity::{Identity, StepOwner};
 use crate::process;
 
-/// What is to run, and beside whom.
+/// A program to run, and the step that it runs beside.
 #[derive(Debug)]
 pub struct ExecSpec<'a> {
-    /// Which.
     pub exec: &'a ExecId,
     /// Program and arguments.
     pub command: &'a [String],
-    /// The main process of the attempt.
+    /// Main process of the attempt.
     pub main: Process,
-    /// For whom the attempt runs.
     pub step_owner: &'a StepOwner,
-    /// The user id that it has of its own.
+    /// The attempt's own user id, if it has one.
     pub own: Option<Uid>,
 }
 
 impl Spawner {
-    /// Makes a child that becomes the program as soon as the agent has opened its streams; its number, and how it will
-    /// go.
+    /// Forks a child that becomes the program when the agent has opened its streams. Returns its pid and
+    /// start report.
     ///
     /// # Errors
-    /// Where the command is impossible or the host has no room.
+    /// If the command is invalid or the host lacks resources.
     pub fn fork_exec(
         &self,
         wanted: &ExecSpec<'_>,
@@ -91,14 +90,14 @@ impl Spawner {
         ))
     }
 
-    /// Where a program beside an attempt has its streams.
+    /// Directory with the streams of a program beside an attempt.
     pub fn exec_dir(&self, exec: &ExecId) -> PathBuf {
         let name = format!("{EXEC_DIR_PREFIX}{}", exec.number);
         self.attempt_dir(&exec.attempt).join(name)
     }
 
-    /// Anew: an earlier supervisor may have died before it removed one of the same number. With it the program's stdin,
-    /// open before the agent can open it: what the agent writes and closes at once is not lost.
+    /// Removes a directory of the same number that an earlier supervisor left. Opens stdin before the agent
+    /// can, so that input which the agent writes and closes at once is not lost.
     fn make_exec_dir(&self, exec: &ExecId) -> Result<(PathBuf, File), SpawnError> {
         let dir = self.exec_dir(exec);
         match fs::remove_dir_all(&dir) {
@@ -129,7 +128,7 @@ impl Spawner {
     }
 }
 
-/// What the child is born with.
+/// State of the child at the fork.
 struct ExecChild<'a> {
     group_entry: &'a GroupEntry,
     stdin: &'a File,
@@ -144,7 +143,7 @@ struct ExecChild<'a> {
 }
 
 impl ExecChild<'_> {
-    /// Becomes the program, or says why not. Comes back only to exit.
+    /// Becomes the program, or reports why not. Returns only to exit.
     fn run(&self, was_cloned_inside: bool) {
         let Err(sentence) = self.become_program(was_cloned_inside) else {
             return;
@@ -172,7 +171,7 @@ impl ExecChild<'_> {
         StepProgram { argv, envp, path }.start()
     }
 
-    /// Waits at those that it writes to until the agent has opened them. Reading waits from here on.
+    /// Waits until the agent has opened the output pipes. Reading input waits only from then on.
     fn open_streams(&self) -> Result<(), String> {
         let [_, stdout, stderr] = &self.streams;
         let failed = |path: &Path, why: String| {
@@ -194,8 +193,8 @@ impl ExecChild<'_> {
     }
 }
 
-/// The environment and the directory of a process, whose own start time is looked at last: what was read before is of
-/// it, and not of another that was given its number.
+/// Environment and directory of a process. Its start time is checked last, so that both belong to this
+/// process and not to a later one with the same pid.
 fn surroundings(main: Process) -> Result<(Vec<CString>, OwnedFd), String> {
     let pid = main.pid;
     let environ = fs::read(format!("/proc/{pid}/environ"));
@@ -211,7 +210,7 @@ fn surroundings(main: Process) -> Result<(Vec<CString>, OwnedFd), String> {
         ));
     };
     let lines = environ.split(|b| *b == 0).filter(|line| !line.is_empty());
-    // No line holds a NUL: they were split there.
+    // The lines were split at NUL bytes, so they contain none.
     let envp = lines.filter_map(|line| CString::new(line).ok()).collect();
     Ok((envp, cwd))
 }

@@ -1,5 +1,5 @@
-//! Making the process that moves what a step holds on GPUs: `sluice-helper` as the step's user and in the step's groups. It gets nothing of the step's own, neither its environment nor its directory, and dies with the
-//! supervisor.
+//! Starts `sluice-helper` to move a step's GPU memory, as the step's user and in the step's groups. The
+//! helper gets neither the step's environment nor its directory, and dies with the supervisor.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::{PipeReader, PipeWriter, Read};
@@ -19,35 +19,32 @@ use crate::config::Cuda;
 use crate::helper_program::HelperProgram;
 use crate::identity::{Identity, StepOwner};
 
-/// Where it finds the tool that the config does not name.
+/// `PATH` of the helper, in which it finds the tool if the config does not name it.
 const PATH: &CStr = c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Most of its words that are read: a line for each of the processes that it may be told of, and room.
+/// Most bytes of the helper's output that are read: a line for each of its processes, with room to spare.
 const MAX_WORDS_BYTES: u64 = 64 * 1024;
 
-/// What it is to do.
+/// A task for the helper.
 #[derive(Debug)]
 pub struct HelperTask<'a> {
-    /// What.
     pub action: CheckpointAction,
-    /// To which processes.
     pub pids: &'a [u32],
-    /// How long each may take to come to rest.
+    /// Time limit for the GPU work of each process to finish.
     pub lock_timeout_ms: u64,
-    /// Where this host has what it needs.
+    /// Paths of NVIDIA's library and tool.
     pub cuda: &'a Cuda,
 }
 
-/// A helper at work: a child of this process that was not reaped.
+/// A running helper: a child of this process that is not reaped.
 #[derive(Debug)]
 pub struct Helper {
-    /// Its number.
     pub pid: u32,
     helper_output: PipeReader,
 }
 
 impl Helper {
-    /// What it has said of each process, once it has ended.
+    /// The helper's result for each process; call after the helper has ended.
     pub fn lines(&self) -> Option<Vec<CheckpointResult>> {
         let mut text = String::new();
         let mut helper_output = (&self.helper_output).take(MAX_WORDS_BYTES);
@@ -55,23 +52,23 @@ impl Helper {
         lines_in(&text)
     }
 
-    /// Ends it, and the tool that it may have started.
+    /// Kills the helper, and the tool that it may have started.
     pub fn kill(&self) {
         kill_child(self.pid);
     }
 }
 
-/// Of each process; none where one line is not understood.
+/// The result for each process; `None` if a line is invalid.
 pub(crate) fn lines_in(text: &str) -> Option<Vec<CheckpointResult>> {
     let lines = text.lines().map(|line| serde_json::from_str(line).ok());
     lines.collect()
 }
 
 impl Spawner {
-    /// Starts a helper, as the user that the attempt runs as.
+    /// Starts a helper as the user that the attempt runs as.
     ///
     /// # Errors
-    /// Where nobody may, or the host has no room.
+    /// If no user may run it, or the host lacks resources.
     pub fn send_helper(
         &self,
         step_owner: &StepOwner,
@@ -129,14 +126,14 @@ struct HelperChild<'a> {
 }
 
 impl HelperChild<'_> {
-    /// Becomes the program. What goes wrong is seen by its saying nothing.
+    /// Becomes the program. A failure shows by the missing output.
     fn run(&self, was_cloned_inside: bool) {
         let ready = self
             .group_entry
             .enter(was_cloned_inside)
             .and_then(|()| self.prepare())
             .and_then(|()| confine::become_user(self.identity, &self.spawner.identities.rules));
-        // A change of user takes the signal away, so it is asked for last; and the parent may have died before.
+        // A change of user clears this setting, so it comes last; the parent may have died before.
         if ready.is_ok() && set_pdeathsig(Signal::SIGKILL).is_ok() && getppid() == self.parent {
             self.program.execute(self.argv, &[PATH]);
         }

@@ -1,5 +1,5 @@
-//! Finding a step's program, and saying in one sentence why it cannot be run. Runs in the child, in the step's working
-//! directory; looks at files and changes nothing.
+//! Finds a step's program, or says in one sentence why it cannot run. Runs in the child, in the step's
+//! working directory; only reads.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -38,7 +38,7 @@ pub(super) enum LookupError {
     NotExecutable { name: String, at: String },
 }
 
-/// What lies at a path.
+/// What exists at a path.
 enum PathLookup {
     StepProgram,
     Directory,
@@ -46,8 +46,8 @@ enum PathLookup {
     Nothing(Errno),
 }
 
-/// The file that `name` stands for. One with a slash is a path, taken from the working directory; others are looked
-/// for in `path`, where an empty entry is the working directory, as POSIX has it.
+/// The file for `name`. With a slash it is a path relative to the working directory; otherwise it is searched
+/// in `path`, in which an empty entry means the working directory, as in POSIX.
 pub(super) fn find(name: &str, path: Option<&str>) -> Result<CString, LookupError> {
     let found = if name.contains('/') {
         at_path(name)
@@ -144,7 +144,7 @@ pub(super) fn explain_own_workdir(dir: &Path, e: Errno) -> String {
     }
 }
 
-/// Why `file`, which was found for `name`, could not be run.
+/// Why `file`, which was found for `name`, could not run.
 pub(super) fn explain_exec(name: &str, file: &str, bytes: usize, e: Errno) -> String {
     let name = shown(name, SHOWN_NAME_BYTES);
     match e {
@@ -176,7 +176,7 @@ pub(super) fn explain_exec(name: &str, file: &str, bytes: usize, e: Errno) -> St
     }
 }
 
-/// What a script's first line names.
+/// The interpreter in a script's first line.
 fn interpreter(file: &str) -> Option<String> {
     let mut head = Vec::new();
     File::open(file)
@@ -185,14 +185,14 @@ fn interpreter(file: &str) -> Option<String> {
     interpreter_in(&head)
 }
 
-/// The same of the beginning of a file, as it may stand in a message.
+/// The interpreter in the first bytes of a file, made safe for a message.
 pub(crate) fn interpreter_in(head: &[u8]) -> Option<String> {
     let line = head.strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?;
     let line = String::from_utf8_lossy(line);
     Some(shown(line.split_whitespace().next()?, SHOWN_PATH_BYTES))
 }
 
-/// `text` as it may stand in a message: nothing that a terminal would obey, and not too long.
+/// `text` made safe for a message: without control characters, and truncated.
 pub(super) fn shown(text: &str, max: usize) -> String {
     let plain: String = text
         .chars()
@@ -205,7 +205,7 @@ pub(super) fn shown(text: &str, max: usize) -> String {
     }
 }
 
-/// The longest beginning of `text` that takes at most `max` bytes.
+/// The longest prefix of `text` with at most `max` bytes.
 pub(crate) fn cut(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }

@@ -1,4 +1,4 @@
-//! Who an attempt runs as, a user that the config names or one of its own, and whose its directory is.
+//! The user that an attempt runs as, configured or of the attempt's own, and the owner of its directory.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -11,23 +11,23 @@ use super::{PRIVATE, SpawnError, Spawner, TRAVERSABLE, make_dir};
 use crate::identity::{Identity, NoUser, RunAs, StepOwner};
 
 impl Spawner {
-    /// Whether an attempt is to have a user id of its own.
+    /// Whether the attempt needs a user id of its own.
     ///
     /// # Errors
-    /// Where nobody may run it.
+    /// If no user may run it.
     pub fn needs_own_uid(&self, step_owner: &StepOwner) -> Result<bool, NoUser> {
         Ok(self.identities.of(step_owner)? == RunAs::Own)
     }
 
-    /// Whether it matters who submitted a step.
+    /// Whether the submitter of a step matters on this host.
     pub fn needs_submitter(&self) -> bool {
         self.identities.needs_submitter()
     }
 
-    /// Refuses whoever would become another user by a program beside a step that runs as its submitter.
+    /// Fails if a program beside a step would run as the step's submitter on behalf of another user.
     ///
     /// # Errors
-    /// Why, and the way out.
+    /// The reason, and what to do.
     pub fn may_become(&self, step_owner: &StepOwner, by: Option<&UserName>) -> Result<(), String> {
         match self.identities.as_submitter(step_owner) {
             Some(submitter) if by != Some(submitter) => Err(format!(
@@ -38,7 +38,7 @@ impl Spawner {
         }
     }
 
-    /// Who an attempt runs as, which has the user id `own` if it has one of its own, and its files in `dir`.
+    /// The user of an attempt, which has the user id `own` if it has one of its own, and its files in `dir`.
     pub(super) fn identity(
         &self,
         step_owner: &StepOwner,
@@ -51,14 +51,14 @@ impl Spawner {
                 &dir.join(OWN_WORKDIR),
             )));
         }
-        // Who a step would begin as was asked before: by now it runs, or has run.
+        // The step has started already, so another pool does not help.
         match self
             .identities
             .of(step_owner)
             .map_err(SpawnError::NoProgram)?
         {
             RunAs::Named(identity) => Ok(Cow::Borrowed(identity)),
-            // It was started under a config that named a user, and this one names none.
+            // The step started under a config that named a user, and the current one names none.
             RunAs::Own => {
                 let nobody = self.identities.nobody(&step_owner.subject);
                 Err(SpawnError::NoProgram(nobody))
@@ -66,8 +66,8 @@ impl Spawner {
         }
     }
 
-    /// The directory stays the supervisor's own: whoever could write there could put a link where the supervisor is
-    /// about to make a file.
+    /// The directory stays the supervisor's: a user who could write there could place a link that the
+    /// supervisor follows.
     pub(super) fn make_own(&self, dir: &Path, identity: &Identity) -> Result<(), SpawnError> {
         let alone = identity.is_own() && self.reader_uid.is_none();
         make_dir(dir, if alone { PRIVATE } else { TRAVERSABLE }, None)

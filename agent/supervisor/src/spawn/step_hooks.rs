@@ -1,6 +1,6 @@
-//! What goes on around a step on the word of its templates, within what this host's own config allows: limits of each
-//! process, and programs before and after the step's own. All of it as the step's user and in the step's groups, by a
-//! child that has become that user already. What the host itself runs around attempts is `hooks`'.
+//! Runs what templates put around a step, within the limits of this host's config: resource limits of each
+//! process, and hooks before and after the step's program. All of it runs as the step's user in the step's
+//! groups, in a child that has switched to that user already. `hooks` runs the host's own hooks.
 
 use std::ffi::CString;
 use std::io::Write;
@@ -20,20 +20,20 @@ use super::{SpawnError, arguments};
 use crate::config::rlimit;
 use crate::sys;
 
-/// How every sentence of a hook that failed begins.
+/// First word of every message about a failed hook.
 pub const HOOK: &str = "hook `";
 
-/// Between two looks whether a hook has ended, by the child that waits for it.
+/// Time between two checks whether a hook has ended.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How many processes a step may have at once, where its templates say it.
+/// Most processes of a step, if its templates set that.
 pub fn processes(limits: &[ProcessLimit]) -> Option<u32> {
     let said = limits.iter().filter(|limit| limit.name == PROCESSES);
     let least = said.map(|limit| limit.max).min()?;
     Some(u32::try_from(least).unwrap_or(u32::MAX))
 }
 
-/// Limits of each process, as the kernel knows them. What this host does not know limits nothing.
+/// The resource limits of each process. Names that this host does not know are ignored.
 pub(super) fn rlimits(limits: &[ProcessLimit]) -> Vec<(Resource, &ProcessLimit)> {
     let known = limits
         .iter()
@@ -41,7 +41,7 @@ pub(super) fn rlimits(limits: &[ProcessLimit]) -> Vec<(Resource, &ProcessLimit)>
     known.collect()
 }
 
-/// Lowers the limits of this process: none is ever raised above what the host has set.
+/// Lowers this process's limits, never above what the host has set.
 pub(super) fn lower(limits: &[(Resource, &ProcessLimit)]) -> Result<(), String> {
     for (resource, limit) in limits {
         let failed =
@@ -53,13 +53,13 @@ pub(super) fn lower(limits: &[(Resource, &ProcessLimit)]) -> Result<(), String> 
     Ok(())
 }
 
-/// A program to be run, ready for the child.
+/// A hook, prepared for the child.
 pub(super) struct StepHook<'a> {
     run: &'a HookRun,
     program: StepProgram,
 }
 
-/// Programs as the child runs them.
+/// Prepares hooks for the child.
 pub(super) fn hooks<'a>(
     runs: &'a [HookRun],
     envp: &[CString],
@@ -76,24 +76,24 @@ pub(super) fn hooks<'a>(
     hooks.collect()
 }
 
-/// Runs programs one after the other, each to its end: only in a child.
+/// Runs hooks one after the other, each to its end; only in a child.
 ///
 /// # Errors
-/// The first that did not exit with 0 in time.
+/// The first hook that did not exit with 0 in time.
 pub(super) fn run(hooks: &[StepHook<'_>]) -> Result<(), String> {
     hooks.iter().try_for_each(StepHook::run_to_end)
 }
 
 impl StepHook<'_> {
-    /// Runs it and waits for it.
+    /// Runs the hook and waits for its end.
     pub(super) fn run_to_end(&self) -> Result<(), String> {
         let name = self.run.name.escape_debug();
         let failed = |e: Errno| format!("{HOOK}{name}` could not be run: {}", e.desc());
         let pid = sys::fork_into(|| {
-            // A group of its own, so that what it started goes with it.
+            // A process group of its own, so that a kill reaches its children.
             let _alone_at_worst = setpgid(Pid::from_raw(0), Pid::from_raw(0));
             if let Err(why) = self.program.start() {
-                // Into the step's own output: who reads of the code wants to know why.
+                // The step's own output explains its exit code.
                 let _nobody_is_told_otherwise = writeln!(std::io::stderr(), "{why}");
             }
         });
@@ -110,7 +110,7 @@ impl StepHook<'_> {
         Err(format!("{HOOK}{name}` {how}"))
     }
 
-    /// How it ended; `None` where it had to be killed.
+    /// The exit status; `None` if the hook timed out and was killed.
     fn wait(&self, pid: Pid) -> nix::Result<Option<WaitStatus>> {
         let end = Instant::now() + Duration::from_millis(self.run.timeout.millis());
         loop {

@@ -1,8 +1,8 @@
-//! How a step's variables get past its wrapper. A wrapper is the admin's program and has an environment of its own, so that
-//! no `PATH` and no `LD_PRELOAD` of a step leads it elsewhere; the step's variables lie in a file, which is its user's
-//! alone and goes when nothing of the attempt is left. Either the wrapper hands them on by it (`{{env_file}}`, as container
-//! runtimes do), or this program does, behind the wrapper: run once more by [`MODE`], it takes the variables on and becomes
-//! the step's program.
+//! Passes a step's variables through the wrapper. A wrapper is the admin's program with an environment of its
+//! own, so that no `PATH` or `LD_PRELOAD` of a step affects it. The step's variables are in a file that only
+//! its user can read, removed with the attempt. Either the wrapper passes the file on (`{{env_file}}`, as
+//! container runtimes do), or this program runs behind the wrapper: with [`MODE`] as its first argument it
+//! sets the variables and executes the step's program.
 
 use std::ffi::{CString, OsString};
 use std::fmt::Write as _;
@@ -21,15 +21,15 @@ use super::environment::{env_lines, environment, full};
 use super::{SpawnError, Spawner, arguments, host, lookup};
 use crate::identity::Identity;
 
-/// The first argument of this program where it stands behind a wrapper.
+/// First argument of this program if it runs behind a wrapper.
 pub const MODE: &str = "--behind-wrapper";
 
-/// What a shell exits with where it finds no program, and where it cannot run the one that it found.
+/// Exit codes of a shell for a program that is not found, or not executable.
 const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
 
 impl Spawner {
-    /// What is to be run for a step, in front of its own program or in its place.
+    /// The program to run for a step: its own, or the wrapper with it.
     pub(super) fn program(
         &self,
         spec: &SpawnSpec,
@@ -48,7 +48,7 @@ impl Spawner {
                 path: spec.env.get("PATH").cloned(),
             });
         }
-        // Checked as if it were run at once: what is impossible is said before anything begins.
+        // Invalid commands are rejected before anything starts.
         arguments(command)?;
         let file = dir.join(ENV_FILE);
         let own = full(&spec.env, identity, dir);
@@ -65,7 +65,7 @@ impl Spawner {
         })
     }
 
-    /// Writes the file of variables, where a wrapper needs one.
+    /// Writes the file of variables, if a wrapper needs one.
     pub(super) fn write_env_file(
         &self,
         spec: &SpawnSpec,
@@ -109,7 +109,7 @@ fn shown(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// As container runtimes read it: a line for each, without quotes.
+/// One line for each variable, without quotes, as container runtimes read it.
 fn lines(env: &Environment) -> Result<String, SpawnError> {
     let mut text = String::new();
     for (name, value) in env {
@@ -122,8 +122,8 @@ fn lines(env: &Environment) -> Result<String, SpawnError> {
     Ok(text)
 }
 
-/// Behind a wrapper: becomes the program that is named after the file of its variables, with these over what the wrapper
-/// has said. Comes back only to say why not.
+/// Behind a wrapper: sets the variables of the file over those of the wrapper, and executes the program that
+/// follows. Returns only with the reason of a failure.
 pub fn run(mut args: impl Iterator<Item = OsString>) -> (String, u8) {
     let Some(file) = args.next().map(PathBuf::from) else {
         return (format!("{MODE}: no file of variables is named"), NOT_RUN);

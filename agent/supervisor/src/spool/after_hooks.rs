@@ -1,6 +1,6 @@
-//! What must outlive a step's program, and the supervisor, so that what its templates have run after it can be run: one
-//! file for each attempt that has such hooks, and for no others. It holds what templates say of the
-//! environment, which may be secret, so it is the supervisor's alone to read and goes when nothing of the attempt is left.
+//! Stores what is needed to run templates' hooks after a step's program: one file for each attempt that has
+//! such hooks. It survives the supervisor. The environment in templates may be secret, so only the supervisor
+//! can read the file, and it is removed with the attempt.
 
 use std::fs;
 use std::io;
@@ -14,31 +14,30 @@ use sluice_common::template::launch::{HookRun, ProcessLimit};
 use super::{Spool, SpoolError, failed, read_json};
 use crate::identity::StepOwner;
 
-/// No record's file: those end otherwise.
+/// Differs from the suffix of records.
 const SUFFIX: &str = ".after";
 
-/// What is run after an attempt's program, and with what around it.
+/// Hooks after an attempt's program, with their environment and limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AfterHooks {
-    /// On whose behalf.
     pub subject: Subject,
-    /// The user who submitted the step, if this host's config asks for one.
+    /// The user who submitted the step, if this host's config requires one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitter: Option<UserName>,
-    /// That of what runs around the program, but for what this host adds.
+    /// Environment of the program, without what this host adds.
     pub env: Environment,
-    /// As the program had it; `None` is the attempt's own.
+    /// Working directory of the program; `None` is the attempt's own.
     #[serde(default)]
     pub workdir: Option<String>,
-    /// Limits of each process.
+    /// Resource limits of each process.
     #[serde(default)]
     pub limits: Vec<ProcessLimit>,
-    /// In their order; one at least.
+    /// Hooks in their order; at least one.
     pub hooks: Vec<HookRun>,
 }
 
 impl AfterHooks {
-    /// What runs after an attempt, where anything does.
+    /// The hooks of a spawn order, if it has any.
     pub fn of(spec: &SpawnSpec, step_owner: &StepOwner) -> Option<Self> {
         let hooks = spec.hooks.after.clone();
         (!hooks.is_empty()).then(|| Self {
@@ -51,7 +50,7 @@ impl AfterHooks {
         })
     }
 
-    /// For whom the attempt ran.
+    /// The subject and submitter of the attempt.
     pub fn step_owner(&self) -> StepOwner {
         StepOwner {
             subject: self.subject.clone(),
@@ -61,10 +60,10 @@ impl AfterHooks {
 }
 
 impl Spool {
-    /// Keeps it. It must be there before the program may run.
+    /// Stores the hooks. Must be called before the program may run.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If the file cannot be written.
     pub fn write_after_hooks(
         &self,
         attempt: &AttemptId,
@@ -73,23 +72,23 @@ impl Spool {
         self.write_json(&self.after_hooks_path(attempt), after)
     }
 
-    /// Whether anything runs after an attempt.
+    /// Whether the attempt has hooks.
     pub fn has_after_hooks(&self, attempt: &AttemptId) -> bool {
         self.after_hooks_path(attempt).exists()
     }
 
-    /// Reads it again.
+    /// Reads the hooks.
     ///
     /// # Errors
-    /// Where it is not there, or is damaged.
+    /// If the file is missing or damaged.
     pub fn read_after_hooks(&self, attempt: &AttemptId) -> io::Result<AfterHooks> {
         read_json(&self.after_hooks_path(attempt))
     }
 
-    /// Drops it, if it is there.
+    /// Removes the hooks, if there are any.
     ///
     /// # Errors
-    /// Where it cannot be removed.
+    /// If the file cannot be removed.
     pub fn delete_after_hooks(&self, attempt: &AttemptId) -> Result<(), SpoolError> {
         let path = self.after_hooks_path(attempt);
         match fs::remove_file(&path) {
@@ -98,10 +97,10 @@ impl Spool {
         }
     }
 
-    /// Drops what is kept of attempts of which nothing is left, or that never began.
+    /// Removes the hooks of attempts that are gone or never began.
     ///
     /// # Errors
-    /// Where the directory cannot be listed, or something not be removed.
+    /// If the directory cannot be listed, or a file cannot be removed.
     pub fn retain_after_hooks(&self, live: impl Fn(&AttemptId) -> bool) -> Result<(), SpoolError> {
         let listing = |e| failed("list", &self.dir, e);
         for entry in fs::read_dir(&self.dir).map_err(listing)? {

@@ -1,5 +1,5 @@
-//! Reading the spool beside the supervisor that writes it, for a keeper ([`crate::keeper`]): nothing is changed, and a file
-//! that cannot be read is not set aside. A record is read anew when its file has changed.
+//! Reads the spool for a keeper ([`crate::keeper`]), while the supervisor writes it. Changes nothing, and
+//! sets no damaged file aside. A record is read again only if its file has changed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
@@ -13,23 +13,23 @@ use sluice_common::supervision::{BootMillis, HostPhase, Process};
 use super::{DIRECTORY, KEPT_SUFFIX, RENEWAL, Record, Renewal, SUFFIX, implausible, read_json};
 use crate::lease::Lease;
 
-/// What a record says of an attempt.
+/// Content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpoolEntry {
-    /// Something of it may run.
+    /// The attempt may have running processes.
     Held {
-        /// Its first process.
+        /// The main process.
         main: Option<Process>,
-        /// Its deadline, as it was when the record was written; `None` if it has none.
+        /// The lease when the record was written; `None` if there is none.
         lease: Option<Lease>,
     },
-    /// Nothing of it runs.
+    /// No process is left.
     Over,
     /// The record is damaged.
     Unreadable,
 }
 
-/// Tells one content of a file from the next: each is another file that takes the name.
+/// Identifies the content of a file; each new content is a new file with the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStamp {
     inode: u64,
@@ -46,7 +46,7 @@ pub struct SpoolReader {
 }
 
 impl SpoolReader {
-    /// For the boot `boot_id`: what ran in another runs no more.
+    /// For the boot `boot_id`: attempts of another boot have no processes.
     pub fn new(state_dir: &Path, boot_id: BootId) -> Self {
         Self {
             dir: state_dir.join(DIRECTORY),
@@ -55,7 +55,7 @@ impl SpoolReader {
         }
     }
 
-    /// Every record that is there now.
+    /// Every record that exists now.
     ///
     /// # Errors
     /// If the directory cannot be listed.
@@ -68,7 +68,7 @@ impl SpoolReader {
             let Some(id) = stem.and_then(|stem| stem.parse::<AttemptId>().ok()) else {
                 continue;
             };
-            // One that is replaced at this moment is there under its name all the time; one that is gone was removed.
+            // A rename replaces a record atomically, so a missing one was removed.
             let Ok(found) = fs::metadata(entry.path()) else {
                 continue;
             };
@@ -102,13 +102,13 @@ impl SpoolReader {
         SpoolEntry::Held { main, lease }
     }
 
-    /// The last renewal of this boot. A file that is written at this moment is read the next time.
+    /// The last renewal of this boot. A file that is being written is read the next time.
     pub fn renewal(&self) -> Option<BootMillis> {
         let renewal = read_json::<Renewal>(&self.dir.join(RENEWAL)).ok()?;
         (renewal.boot_id == self.boot_id).then_some(renewal.until)
     }
 
-    /// Notes for the supervisor that a keeper has ended an attempt because its lease had passed: see
+    /// Writes the note that a keeper has killed an attempt because its lease had expired: see
     /// [`super::Spool::was_ended_by_keeper`].
     ///
     /// # Errors

@@ -1,6 +1,7 @@
-//! What a tree of files takes of the disk. Steps own the trees and change them meanwhile, so nothing in them is trusted:
-//! each directory is opened from the one above it, never through a link and never on another file system, and a file
-//! with several names counts once. Blocks are counted, not lengths, because a file may have either without the other.
+//! Counts the disk usage of a file tree. Steps own the trees and change them meanwhile, so nothing is
+//! trusted: each directory is opened from its parent, never through a link or on another file system, and a
+//! file with several names counts once. Blocks are counted and not lengths, because a file may have either
+//! without the other.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
@@ -15,24 +16,25 @@ use nix::dir::{Dir, OwningIter};
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
 
-/// Deepest directory that is entered. Each level keeps a descriptor open; trees that people make are far below it.
+/// Deepest directory that is entered. Each level keeps a descriptor open; normal trees are far below this.
 pub const MAX_DEPTH: usize = 200;
 
-/// Files of several names that are remembered, so that each counts once: about 40 MB. More of them count once a name.
+/// Most files with several names that are remembered, so that each counts once: about 40 MB. Beyond that each
+/// name counts.
 const MAX_LINKED: usize = 1_000_000;
 
-/// What was counted.
+/// Result of a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUsage {
     /// Blocks of all files and directories, in bytes.
     pub bytes: u64,
-    /// How many files and directories.
+    /// Number of files and directories.
     pub files: u64,
-    /// Whether some directories lie deeper than [`MAX_DEPTH`] and were not counted.
+    /// Whether directories deeper than [`MAX_DEPTH`] were skipped.
     pub too_deep: bool,
 }
 
-/// Counts one attempt's files.
+/// Counts the files of one attempt.
 #[derive(Debug)]
 pub struct DiskUsageCounter {
     count: DiskUsage,
@@ -41,7 +43,7 @@ pub struct DiskUsageCounter {
 }
 
 impl DiskUsageCounter {
-    /// One that stops at `until`, with what it has counted by then.
+    /// Stops at `until` with a partial count.
     pub fn until(until: Instant) -> Self {
         Self {
             count: DiskUsage::default(),
@@ -50,15 +52,15 @@ impl DiskUsageCounter {
         }
     }
 
-    /// What was counted.
+    /// The count so far.
     pub fn count(&self) -> DiskUsage {
         self.count
     }
 
-    /// Counts a tree. What disappears meanwhile, or may not be read, is left out.
+    /// Counts a tree. Unreadable files, and files that disappear meanwhile, are skipped.
     ///
     /// # Errors
-    /// Where `top` is no directory that can be read.
+    /// If `top` is no readable directory.
     pub fn add_tree(&mut self, top: &Path) -> io::Result<()> {
         let top = Dir::open(top, flags(), Mode::empty())?;
         let found = fstat(top.as_fd())?;
@@ -89,7 +91,7 @@ impl DiskUsageCounter {
         Ok(())
     }
 
-    /// Counts what a directory holds under a name; the directory that it is, where it is one.
+    /// Counts a directory entry; returns it if it is a directory.
     fn add_entry(&mut self, level: &DirectoryReader, name: &CStr, device: u64) -> Option<Dir> {
         let found = fstatat(&level.dir, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
         if found.st_dev != device {
@@ -100,7 +102,7 @@ impl DiskUsageCounter {
             return None;
         }
         let dir = Dir::openat(&level.dir, name, flags(), Mode::empty()).ok()?;
-        // Something else may have the name by now.
+        // The name may refer to another file by now.
         let same = fstat(dir.as_fd()).is_ok_and(|it| it.st_dev == device);
         same.then_some(dir)
     }
@@ -119,8 +121,8 @@ impl DiskUsageCounter {
         self.linked.len() >= MAX_LINKED || self.linked.insert((device, inode))
     }
 
-    /// Counts the files on `device` that a process holds open or mapped and that have no name any more: they take their
-    /// room until it lets go of them.
+    /// Counts deleted files on `device` that a process holds open or mapped: they use space until it closes
+    /// them.
     pub fn add_unlinked(&mut self, pid: u32, device: u64) {
         for kind in ["fd", "map_files"] {
             for entry in fs::read_dir(format!("/proc/{pid}/{kind}"))
@@ -131,7 +133,7 @@ impl DiskUsageCounter {
                 if Instant::now() > self.until {
                     return;
                 }
-                // The link of a descriptor leads to what it is open on, also where that has no name.
+                // The link of a descriptor leads to its file, even if that is deleted.
                 let Ok(found) = fs::metadata(entry.path()) else {
                     continue;
                 };

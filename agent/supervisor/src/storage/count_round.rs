@@ -1,4 +1,5 @@
-//! One round of counting the files of attempts, by a child: a line an attempt, in the order in which they were given.
+//! One round of counting the files of attempts, in a child that writes one line for each attempt, in the
+//! given order.
 
 use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -14,10 +15,10 @@ use super::CountCandidate;
 use super::count::{DiskUsage, DiskUsageCounter};
 use crate::background;
 
-/// The files of one attempt are counted for so long; what was found until then counts.
+/// Time limit for one attempt; a partial count is used then.
 const COUNT_LIMIT: Duration = Duration::from_secs(20);
 
-/// After this a round begins with no further attempt. Those that were left out are the first of the slow ones next time.
+/// Time limit of a round. The attempts that were left out come first among the slow ones next time.
 const ROUND_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub(super) struct CountRound {
     lines: PipeReader,
     unread: Vec<u8>,
     order: Vec<AttemptId>,
-    /// How many of them were told.
+    /// Number of attempts that were reported.
     told: usize,
     pub(super) began_at: BootMillis,
     pub(super) heard_at: BootMillis,
@@ -55,20 +56,20 @@ impl CountRound {
         })
     }
 
-    /// Becomes readable when there is something to read, and at the end.
+    /// Readable when there are results, and at the end.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.lines.as_fd()
     }
 
-    /// The attempt that it counts now.
+    /// The attempt that is being counted.
     pub(super) fn next(&self) -> Option<&AttemptId> {
         self.order.get(self.told)
     }
 
-    /// What it has told since the last time, and how long each count took.
+    /// The results since the last call, and how long each count took.
     pub(super) fn read(&mut self, now: BootMillis) -> Vec<(AttemptId, DiskUsage, Duration)> {
         let mut bytes = [0; 4096];
-        // It does not wait, and what is not read now is read next time. At its end the child is reaped.
+        // The pipe is non-blocking; the rest is read the next time. At the end the child is reaped.
         while let Ok(len @ 1..) = self.lines.read(&mut bytes) {
             self.unread.extend(&bytes[..len]);
         }
@@ -88,7 +89,7 @@ impl CountRound {
     }
 }
 
-/// In the child.
+/// Runs in the child.
 fn count_all(dir: &Path, candidates: &[CountCandidate], tell: &mut impl Write) -> io::Result<()> {
     let device = std::fs::metadata(dir)?.dev();
     let began = Instant::now();
@@ -98,7 +99,7 @@ fn count_all(dir: &Path, candidates: &[CountCandidate], tell: &mut impl Write) -
             break;
         }
         let mut counter = DiskUsageCounter::until(now + COUNT_LIMIT);
-        // One that has no directory takes nothing.
+        // Fails for an attempt without a directory, which uses nothing.
         let _gone = counter.add_tree(&dir.join(candidate.id.to_string()));
         for pid in &candidate.pids {
             counter.add_unlinked(*pid, device);

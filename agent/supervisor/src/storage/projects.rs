@@ -1,12 +1,12 @@
-//! Project quotas: where the file system of attempts keeps projects to their limits, the directories of an attempt that has
-//! a grant of storage are a project of their own, and the kernel refuses what would go beyond its limit in that moment.
+//! Project quotas. If the file system supports them, the directories of an attempt with a storage grant are a
+//! project of their own, and the kernel rejects writes beyond the project's limit at once.
 //!
-//! The file system is the registry: a project with no file is free, and one that an attempt has, whichever supervisor runs
-//! it, has the attempt's directories at least. So nothing needs to be kept, and an id is given again only when the last
-//! file of the attempt before is removed.
+//! The file system is the registry: a project without files is free, and a project in use has at least the
+//! attempt's directories, whichever supervisor runs it. So no state is stored, and an id is reused only when
+//! the attempt's last file is removed.
 //!
-//! A limit lies a little above the grant. So a step that takes more than it was granted is seen to do so, and ends as it
-//! does on a host whose file system has no such quotas.
+//! A limit is slightly above the grant, so that an attempt can be seen to exceed its grant, and ends as on a
+//! file system without quotas.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -21,40 +21,40 @@ use tracing::{info, warn};
 use crate::clock;
 use crate::sys::project::{self, ProjectAmount};
 
-/// The projects that attempts are given. Docker, Kubernetes and people count theirs up from small numbers. There are many,
-/// because a file that a step has moved elsewhere keeps its project from others for as long as it lies there.
+/// The ids of projects for attempts. Docker, Kubernetes and admins count up from small numbers. There are
+/// many ids, because a file that a step has moved elsewhere keeps its project in use.
 const FIRST: u32 = 2_100_000_000;
 const COUNT: u32 = 1 << 20;
 
-/// Most that are tried for one attempt, so that no deadline waits for long.
+/// Most ids that are tried for one attempt, so that no deadline is delayed for long.
 const MAX_TRIES: u32 = 4_096;
 
-/// How often another supervisor may take the same one in the same moment.
+/// Most retries if another supervisor takes the same id at the same moment.
 const MAX_SHARED: u32 = 8;
 
-/// How far limits lie above what was granted: more than file systems set aside for one write (XFS: 4 MiB), which they
-/// refuse as a whole where less is left.
+/// Distance of a limit from the grant: more than a file system allocates for one write (XFS: 4 MiB), which it
+/// rejects as a whole if less is left.
 const SPARE: ProjectAmount = ProjectAmount {
     bytes: 8 << 20,
     files: 64,
 };
 
-/// Where projects have names. Whose they are is said there.
+/// Files with the names of projects, each with the field that has the id. Their ids belong to the admin.
 const NAMED: [(&str, usize); 2] = [("/etc/projid", 1), ("/etc/projects", 0)];
 
-/// Gives attempts projects, on a file system that keeps them to their limits.
+/// Assigns projects to attempts, on a file system with project quotas.
 #[derive(Debug)]
 pub(super) struct ProjectQuotas {
     attempts_dir: PathBuf,
     dir: File,
     named: BTreeSet<u32>,
-    /// Which is tried next, counted from the first: in turn, so that one comes again late.
+    /// The id to try next, as an offset from the first. Increases, so that an id is reused late.
     next: u32,
     trouble_logged: bool,
 }
 
 impl ProjectQuotas {
-    /// For the attempts below `attempts_dir`, if their file system can do it. The log says whether.
+    /// For the attempts below `attempts_dir`, if their file system supports it. Logs whether it does.
     pub(super) fn open(attempts_dir: &Path) -> Option<Self> {
         match Self::found(attempts_dir) {
             Ok(projects) => {
@@ -83,7 +83,7 @@ impl ProjectQuotas {
         let of = project::of(dir.as_fd());
         let of = of.map_err(|e| format!("the project of {at} cannot be read: {e}"))?;
         if of != (0, false) {
-            // What is of an attempt's project could not be moved within it.
+            // A file of an attempt's project could not be moved out of it.
             return Err(format!("{at} is of a project itself ({})", of.0));
         }
         let used = project::used(dir.as_fd(), FIRST);
@@ -98,18 +98,18 @@ impl ProjectQuotas {
             attempts_dir: attempts_dir.to_owned(),
             dir,
             named: named.collect(),
-            // Not where the supervisor before it began, whose were used last.
+            // Differs from the start of the previous supervisor, whose ids were used last.
             next: u32::try_from(clock::boot_now().0 % u64::from(COUNT)).unwrap_or(0),
             trouble_logged: false,
         })
     }
 
-    /// Makes the directories of an attempt that it may write to a project, with limits that are a little above what it may
-    /// take. None where that fails, which the log says: then it is kept to its grant by counting.
+    /// Assigns the attempt's writable directories to a project with limits slightly above the grant. `None`
+    /// if that fails, which is logged; the grant is then enforced by counting.
     pub(super) fn hold(&mut self, attempt: &str, bytes: u64, files: Option<u64>) -> Option<u32> {
         let limit = ProjectAmount {
             bytes: bytes.saturating_add(SPARE.bytes),
-            // Where nobody knows how many there can be, no limit.
+            // No limit if the number of files is unknown.
             files: files.map_or(0, |files| files.saturating_add(SPARE.files)),
         };
         match self.try_hold(attempt, limit) {
@@ -134,7 +134,7 @@ impl ProjectQuotas {
                 project::set_limit(self.dir.as_fd(), id, limit)?;
                 return Ok(id);
             }
-            // Another supervisor has taken the same one, and lets go of it as well.
+            // Another supervisor has taken the same id, and releases it as well.
             give_all(&dirs, 0)?;
         }
         Err(io::Error::other(
@@ -158,12 +158,12 @@ impl ProjectQuotas {
         Ok(self.used(id)?.files == u64::try_from(dirs.len()).unwrap_or(u64::MAX))
     }
 
-    /// What the files of a project take.
+    /// Usage of a project.
     pub(super) fn used(&self, id: u32) -> io::Result<ProjectAmount> {
         project::used(self.dir.as_fd(), id)
     }
 
-    /// Nothing of an attempt is left that could write: its project has no limit from now on.
+    /// Removes a project's limit, because no process of the attempt is left.
     pub(super) fn release(&self, id: u32) {
         if let Err(e) = project::set_limit(self.dir.as_fd(), id, ProjectAmount::default()) {
             warn!(
@@ -174,7 +174,8 @@ impl ProjectQuotas {
     }
 }
 
-/// Those that the attempt's user may write to. Output is not among them: others write it, and must not wait for the step.
+/// The directories that the attempt's user may write to. Output is not among them: the writer must not be
+/// blocked by the step's quota.
 fn own_dirs(attempt: &Path) -> io::Result<Vec<File>> {
     let mut dirs = Vec::new();
     for name in [OWN_WORKDIR, STEP_DIR] {
@@ -183,7 +184,7 @@ fn own_dirs(attempt: &Path) -> io::Result<Vec<File>> {
             .custom_flags(libc::O_NOFOLLOW | libc::O_DIRECTORY)
             .open(attempt.join(name));
         match opened {
-            // One that works elsewhere has no working directory here.
+            // A step that works elsewhere has no working directory here.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             opened => dirs.push(opened?),
         }
@@ -203,7 +204,7 @@ fn none_free() -> io::Error {
     ))
 }
 
-/// The numbers in a field of each line; the fields are parted by colons.
+/// The numbers in a colon-separated field of each line.
 fn named(text: &str, field: usize) -> impl Iterator<Item = u32> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(move |line| line.split(':').nth(field)?.trim().parse().ok())

@@ -1,4 +1,5 @@
-//! What the file system of attempts keeps free for the daemons, and who is stopped if less is free.
+//! The space that the file system of attempts keeps free for the daemons, and the attempts to stop if less is
+//! free.
 
 use std::path::PathBuf;
 
@@ -11,15 +12,15 @@ use tracing::{info, warn};
 use super::count::DiskUsage;
 use super::exceeded;
 
-/// Kept free by default: so much, or so small a part of the file system, whichever is less.
+/// Default reserve: this much, or this fraction of the file system, whichever is less.
 const RESERVED_BYTES: u64 = 1 << 30;
 const RESERVED_FILES: u64 = 10_000;
 const RESERVED_FRACTION: u64 = 20;
 
-/// Files that come with every grant, however small: what a program and its packages are made of.
+/// Files that come with every grant, however small: enough for a program and its packages.
 const MIN_GRANTED_FILES: u64 = 50_000;
 
-/// Watches how much is free.
+/// Monitors the free space.
 #[derive(Debug)]
 pub(super) struct Reserve {
     dir: PathBuf,
@@ -27,16 +28,16 @@ pub(super) struct Reserve {
     short: Option<Shortage>,
 }
 
-/// The disk has less free than is kept.
+/// Less is free than reserved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// For people, as it was when it began.
+    /// Message for people, from when the shortage began.
     pub why: String,
     pub(super) since: BootMillis,
     missing: FreeSpace,
 }
 
-/// What a file system has, or lacks.
+/// Free or missing space of a file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FreeSpace {
     pub(super) bytes: u64,
@@ -44,7 +45,7 @@ pub(super) struct FreeSpace {
 }
 
 impl Reserve {
-    /// Of the file system of `dir`; `min_free` bytes are kept, if not as by default.
+    /// For the file system of `dir`; `min_free` overrides the default reserve, in bytes.
     pub(super) fn new(dir: PathBuf, min_free: Option<u64>) -> Self {
         Self {
             dir,
@@ -57,15 +58,15 @@ impl Reserve {
         self.short.as_ref()
     }
 
-    /// How many files come with a grant of so many bytes: as large a part of those that the file system can have. None
-    /// where it names no number.
+    /// Number of files for a grant in bytes: the same fraction of the file system's files. `None` if the file
+    /// system has no such number.
     pub(super) fn files_for(&self, granted: u64) -> Option<u64> {
         let disk = statvfs(&self.dir).ok().filter(|disk| disk.files() > 0)?;
         let bytes = disk.blocks().saturating_mul(disk.fragment_size());
         Some(part(granted, bytes, disk.files()).max(MIN_GRANTED_FILES))
     }
 
-    /// Looks at what the disk has left.
+    /// Checks the free space.
     pub(super) fn check(&mut self, now: BootMillis) {
         let Ok(disk) = statvfs(&self.dir) else {
             return;
@@ -75,7 +76,7 @@ impl Reserve {
             bytes: self
                 .min_free
                 .unwrap_or_else(|| RESERVED_BYTES.min(bytes(disk.blocks()) / RESERVED_FRACTION)),
-            // Some file systems make room for files as they need it, and name no number.
+            // Some file systems allocate inodes on demand and report no number.
             files: match self.min_free {
                 Some(0) => 0,
                 Some(_) | None => RESERVED_FILES.min(disk.files() / RESERVED_FRACTION),
@@ -89,7 +90,7 @@ impl Reserve {
     }
 
     pub(super) fn on_free(&mut self, free: FreeSpace, kept: FreeSpace, now: BootMillis) {
-        // Once short, a quarter more must come free, so that it does not come and go with every file.
+        // A shortage ends only when a quarter more is free, so that it does not flap.
         let wanted = match self.short {
             None => kept,
             Some(_) => FreeSpace {
@@ -140,7 +141,8 @@ impl Reserve {
 }
 
 impl Shortage {
-    /// The largest of what was counted since it began, as many as cure it; none if all of them would not.
+    /// The largest attempts of a count since the shortage began, as many as end it; empty if all of them
+    /// would not.
     pub(super) fn cured_by(
         &self,
         counted: Vec<(AttemptId, DiskUsage)>,
@@ -149,7 +151,7 @@ impl Shortage {
     }
 }
 
-/// The largest of what was counted until nothing is missing any more; none where all of them are not enough.
+/// The largest counted attempts that together free what is missing; empty if all of them do not.
 fn enough(
     mut counted: Vec<(AttemptId, DiskUsage)>,
     missing: FreeSpace,
@@ -171,7 +173,7 @@ fn enough(
         } else {
             StorageBound::Reserve
         };
-        // What could not be counted may be all that is missing.
+        // The directories that were not counted may be all that is missing.
         left = if count.too_deep {
             FreeSpace::default()
         } else {
@@ -186,7 +188,7 @@ fn enough(
     }
 }
 
-/// What `of` is to `all`, of `files`.
+/// `files * of / all`.
 fn part(of: u64, all: u64, files: u64) -> u64 {
     let part = u128::from(files) * u128::from(of) / u128::from(all.max(1));
     u64::try_from(part).unwrap_or(u64::MAX)

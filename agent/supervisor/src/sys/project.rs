@@ -1,34 +1,34 @@
-//! Project quotas: the calls that the C library does not have, and the filter that keeps a process from moving files from
-//! one project to another. What projects are used for is the business of `storage::projects`.
+//! System calls for project quotas that the C library lacks, and a seccomp filter that prevents a process
+//! from moving files between projects. `storage::projects` uses them.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
 
-/// Quotas of projects, beside those of users (0) and groups (1).
+/// Quota type of projects, besides users (0) and groups (1).
 const PROJECTS: libc::c_int = 2;
 
-/// The commands, each of which is shifted by 8 bits to make room for the kind of quota.
+/// Commands, which are shifted by 8 bits to make room for the quota type.
 const GET_QUOTA: libc::c_int = 0x80_0007;
 const SET_QUOTA: libc::c_int = 0x80_0008;
 const GET_STATE: libc::c_int = 0x5808;
 
-/// Bits of the state: projects are counted, and their limits are kept.
+/// Bits of the state: usage is counted, and limits are enforced.
 const STATE_COUNTED: u16 = 1 << 4;
 const STATE_KEPT: u16 = 1 << 5;
 
-/// Limits of space are said in units of so many bytes.
+/// Unit of space limits, in bytes.
 const LIMIT_UNIT: u64 = 1024;
 
 /// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`.
 const GET_ATTRIBUTES: libc::Ioctl = 0x801c_581f;
 const SET_ATTRIBUTES: libc::Ioctl = 0x401c_5820;
 
-/// What is made in a directory with this bit is of its project.
+/// New files in a directory with this bit belong to the directory's project.
 const INHERIT: u32 = 0x200;
 
-/// What the two calls for attributes take: `struct fsxattr`.
+/// Argument of the two calls for attributes: `struct fsxattr`.
 #[repr(C)]
 #[derive(Default)]
 struct FileAttributes {
@@ -40,7 +40,7 @@ struct FileAttributes {
     padding: [u8; 8],
 }
 
-/// The beginning of `struct fs_quota_statv` in its first version, and room for the rest of it.
+/// The first fields of `struct fs_quota_statv` in its first version, and room for the rest.
 #[repr(C)]
 struct QuotaState {
     version: i8,
@@ -49,19 +49,19 @@ struct QuotaState {
     rest: [u64; 32],
 }
 
-/// What the files of a project take, or may take. As a limit 0 is none.
+/// Usage or limit of a project. A limit of 0 means none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProjectAmount {
-    /// Space, in bytes.
+    /// Space in bytes.
     pub bytes: u64,
-    /// Files and directories.
+    /// Number of files and directories.
     pub files: u64,
 }
 
-/// Whether the file system of a directory keeps projects to their limits.
+/// Whether the file system of a directory enforces project quotas.
 ///
 /// # Errors
-/// `ENOSYS` where the file system has no quotas or the kernel is older than 5.14.
+/// `ENOSYS` if the file system has no quotas or the kernel is older than 5.14.
 pub fn is_kept(dir: BorrowedFd<'_>) -> io::Result<bool> {
     let mut state = QuotaState {
         version: 1,
@@ -74,10 +74,10 @@ pub fn is_kept(dir: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(state.flags & both == both)
 }
 
-/// What the files of a project take on the file system of a directory.
+/// Usage of a project on the file system of a directory.
 ///
 /// # Errors
-/// Where the kernel does not tell.
+/// If the kernel cannot tell.
 pub fn used(dir: BorrowedFd<'_>, project: u32) -> io::Result<ProjectAmount> {
     let mut quota = no_quota();
     match quotactl(dir, GET_QUOTA, project, &mut quota) {
@@ -85,16 +85,16 @@ pub fn used(dir: BorrowedFd<'_>, project: u32) -> io::Result<ProjectAmount> {
             bytes: quota.dqb_curspace,
             files: quota.dqb_curinodes,
         }),
-        // XFS has no entry of a project that never had a file.
+        // XFS has no entry for a project that never had a file.
         Err(Errno::ENOENT) => Ok(ProjectAmount::default()),
         Err(e) => Err(e.into()),
     }
 }
 
-/// Says what the files of a project may take on the file system of a directory at most.
+/// Sets the limit of a project on the file system of a directory.
 ///
 /// # Errors
-/// Where the kernel refuses it.
+/// If the kernel rejects it.
 pub fn set_limit(dir: BorrowedFd<'_>, project: u32, most: ProjectAmount) -> io::Result<()> {
     let mut quota = libc::dqblk {
         dqb_bhardlimit: most.bytes.div_ceil(LIMIT_UNIT),
@@ -126,7 +126,8 @@ fn quotactl<T>(
     project: u32,
     argument: &mut T,
 ) -> nix::Result<()> {
-    // SAFETY: `argument` is what each command reads and writes (the callers pair them), and is valid for the call.
+    // SAFETY: `argument` has the type that each command reads and writes (the callers pair them), and is
+    // valid for the call.
     let done = unsafe {
         libc::syscall(
             libc::SYS_quotactl_fd,
@@ -139,19 +140,19 @@ fn quotactl<T>(
     Errno::result(done).map(drop)
 }
 
-/// The project of a directory, and whether what is made in it is of that project too.
+/// The project of a directory, and whether new files in it inherit the project.
 ///
 /// # Errors
-/// Where the file system has no projects.
+/// If the file system has no projects.
 pub fn of(dir: BorrowedFd<'_>) -> io::Result<(u32, bool)> {
     let found = attributes(dir)?;
     Ok((found.project, found.flags & INHERIT != 0))
 }
 
-/// Makes a directory, and what is made in it from now on, a project's; 0 is nobody's.
+/// Assigns a directory, and new files in it, to a project; 0 means none.
 ///
 /// # Errors
-/// Where the file system has no projects.
+/// If the file system has no projects.
 #[expect(unsafe_code, reason = "the call has no wrapper")]
 pub fn give(dir: BorrowedFd<'_>, project: u32) -> io::Result<()> {
     let mut wanted = attributes(dir)?;
@@ -160,7 +161,7 @@ pub fn give(dir: BorrowedFd<'_>, project: u32) -> io::Result<()> {
         0 => wanted.flags & !INHERIT,
         _ => wanted.flags | INHERIT,
     };
-    // SAFETY: the call reads one such structure, which is valid for it.
+    // SAFETY: the call reads one such structure, which is valid for the call.
     let done = unsafe { libc::ioctl(dir.as_raw_fd(), SET_ATTRIBUTES, &raw const wanted) };
     Ok(Errno::result(done).map(drop)?)
 }
@@ -168,26 +169,26 @@ pub fn give(dir: BorrowedFd<'_>, project: u32) -> io::Result<()> {
 #[expect(unsafe_code, reason = "the call has no wrapper")]
 fn attributes(dir: BorrowedFd<'_>) -> nix::Result<FileAttributes> {
     let mut found = FileAttributes::default();
-    // SAFETY: the call writes one such structure, which is valid for it.
+    // SAFETY: the call writes one such structure, which is valid for the call.
     let done = unsafe { libc::ioctl(dir.as_raw_fd(), GET_ATTRIBUTES, &raw mut found) };
     Errno::result(done).map(|_| found)
 }
 
-/// The calls that could change a file's project: `FS_IOC_FSSETXATTR`, and `FS_IOC_SETFLAGS` as programs of 64 and of 32 bits
-/// make it, which could take [`INHERIT`] from a directory.
+/// `ioctl` requests that could change a file's project: `FS_IOC_FSSETXATTR`, and `FS_IOC_SETFLAGS` of 64-bit
+/// and 32-bit programs, which could remove [`INHERIT`] from a directory.
 const REFUSED_REQUESTS: [u32; 3] = [SET_ATTRIBUTES as u32, 0x4008_6602, 0x4004_6602];
 
-/// The numbers of `ioctl`: that of this machine, that of programs of 32 bits, and that of x32. On a machine on which one of
-/// them is another call, that has nothing like a request as its second argument.
+/// Numbers of `ioctl`: native, 32-bit and x32. On other machines one of them may be another call, whose
+/// second argument never equals such a request.
 #[cfg(target_arch = "x86_64")]
 const IOCTL: [u32; 3] = [16, 54, 0x4000_0202];
 #[cfg(not(target_arch = "x86_64"))]
 const IOCTL: [u32; 2] = [29, 54];
 
-/// `file_setattr`, of Linux 6.17 and later, which has this number on every machine; x32 marks it.
+/// `file_setattr` of Linux 6.17 and later, which has the same number on every machine; x32 sets a bit.
 const FILE_SETATTR: [u32; 2] = [469, 0x4000_01d5];
 
-/// Where the number of a call and the lower half of its second argument lie in what a filter is shown.
+/// Offsets of the call's number and of the lower half of its second argument in the filter's input.
 const NUMBER_AT: u32 = 0;
 const REQUEST_AT: u32 = 24;
 
@@ -195,12 +196,12 @@ const LOAD: u16 = 0x20;
 const JUMP_IF_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 
-/// Keeps this process, and all that come of it, from changing which project a file is counted to, for good. The kernel lets
-/// the owner of a file do that. It also keeps them from `chattr`, because the kernel has one call for all attributes and a
-/// filter does not see which of them is meant. `no_new_privs` must have been set.
+/// Prevents this process and its descendants from changing the project of a file, which the kernel otherwise
+/// allows the file's owner. This also denies `chattr`, because the kernel has one call for all attributes and
+/// a filter cannot see which attribute is meant. Requires `no_new_privs`.
 ///
 /// # Errors
-/// Where the kernel has no such filters.
+/// If the kernel has no seccomp filters.
 #[expect(unsafe_code, reason = "seccomp has no wrapper")]
 pub fn keep_projects() -> nix::Result<()> {
     let mut program = filter();
@@ -208,7 +209,8 @@ pub fn keep_projects() -> nix::Result<()> {
         len: u16::try_from(program.len()).expect("the program is short"),
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: the program is as long as is said, and it and its description are valid for the call, which copies them.
+    // SAFETY: the length is that of the program, and the program and its description are valid for the call,
+    // which copies them.
     let done = unsafe {
         libc::syscall(
             libc::SYS_seccomp,
@@ -220,11 +222,11 @@ pub fn keep_projects() -> nix::Result<()> {
     Errno::result(done).map(drop)
 }
 
-/// Whether the kernel has filters that can do it.
+/// Whether the kernel has seccomp filters.
 #[expect(unsafe_code, reason = "seccomp has no wrapper")]
 pub fn can_keep_projects() -> bool {
     let action = libc::SECCOMP_RET_ERRNO;
-    // SAFETY: the call reads one integer, which is valid for it.
+    // SAFETY: the call reads one integer, which is valid for the call.
     let done = unsafe {
         libc::syscall(
             libc::SYS_seccomp,
@@ -244,7 +246,7 @@ pub fn can_keep_projects() -> bool {
 fn filter() -> Vec<libc::sock_filter> {
     let one = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
     let (numbers, requests) = (IOCTL.len(), REFUSED_REQUESTS.len());
-    // From the instruction after it: how far it is to the last one, which refuses, over the one before, which allows.
+    // Distance from the next instruction to the last one, which denies, over the one before, which allows.
     let ahead = |left: usize| u8::try_from(left).expect("the program is short");
     let mut program = vec![one(LOAD, NUMBER_AT, 0, 0)];
     for (n, number) in FILE_SETATTR.iter().enumerate() {
@@ -252,7 +254,7 @@ fn filter() -> Vec<libc::sock_filter> {
         program.push(one(JUMP_IF_EQUAL, *number, to_refuse, 0));
     }
     for (n, number) in IOCTL.iter().enumerate() {
-        // Over the other numbers and the way out.
+        // Over the other numbers, to the instruction that reads the request.
         let to_request = ahead(numbers - 1 - n + 1);
         program.push(one(JUMP_IF_EQUAL, *number, to_request, 0));
     }
@@ -274,7 +276,7 @@ mod tests {
     use std::fs::File;
     use std::os::fd::AsFd;
 
-    /// What the filter says of a call, by a walk through its instructions.
+    /// The filter's decision about a call, by interpreting its instructions.
     fn judged(number: u32, request: u32) -> u32 {
         let (program, mut at, mut loaded) = (filter(), 0, 0);
         loop {
@@ -309,7 +311,7 @@ mod tests {
         }
     }
 
-    /// By this machine's kernel, in a thread of its own, which a filter ends with.
+    /// Tests the filter with this machine's kernel, in a thread of its own, which the filter ends with.
     #[test]
     fn a_thread_that_is_kept_can_change_no_project_and_no_flag_and_all_else() {
         let file = tempfile::tempfile().unwrap();
@@ -339,7 +341,7 @@ mod tests {
         io::Write::write_all(&mut file, b"x")
     }
 
-    /// With nothing but zeros, which no file system refuses that knows the call.
+    /// All zeros, which every file system that knows the call accepts.
     #[expect(unsafe_code, reason = "the call has no wrapper")]
     fn request_of(file: BorrowedFd<'_>, request: libc::Ioctl) -> nix::Result<()> {
         let zeros = [0_u64; 4];
@@ -350,7 +352,7 @@ mod tests {
 
     #[test]
     fn a_file_system_without_quotas_says_so() {
-        // What /proc is on any machine.
+        // A file system without quotas on any machine.
         let proc = File::open("/proc").unwrap();
         assert!(!matches!(is_kept(proc.as_fd()), Ok(true)));
         assert!(of(proc.as_fd()).is_err());

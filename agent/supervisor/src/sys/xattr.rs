@@ -1,22 +1,21 @@
-//! The two calls that write and read an extended attribute of a directory. What one says is the business of
-//! `groups::leftovers`.
+//! System calls that write and read an extended attribute of a directory. `groups::leftovers` uses them.
 
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Most bytes that are read of one: a path and some numbers.
+/// Longest value that is read: a path and some numbers.
 const MAX_BYTES: usize = 8192;
 
-/// Writes it, whether or not it was there.
+/// Writes an attribute, new or not.
 ///
 /// # Errors
-/// Where the file system keeps none, or this user may not.
+/// If the file system has no attributes, or this user has no permission.
 #[expect(unsafe_code, reason = "setxattr has no safe form")]
 pub fn set(path: &Path, name: &CStr, value: &[u8]) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: both names end with a zero and live for the call, and the value is as long as is said.
+    // SAFETY: both strings end with a NUL and are valid for the call, and the length is that of the value.
     let done = unsafe {
         libc::lsetxattr(
             path.as_ptr(),
@@ -32,15 +31,16 @@ pub fn set(path: &Path, name: &CStr, value: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Reads it.
+/// Reads an attribute.
 ///
 /// # Errors
-/// Where there is none, it is too long, or this user may not.
+/// If it is missing or too long, or this user has no permission.
 #[expect(unsafe_code, reason = "getxattr has no safe form")]
 pub fn get(path: &Path, name: &CStr) -> io::Result<Vec<u8>> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let mut value = vec![0_u8; MAX_BYTES];
-    // SAFETY: both names end with a zero and live for the call, and no more is written than the buffer holds.
+    // SAFETY: both strings end with a NUL and are valid for the call, and the call writes no more than the
+    // buffer holds.
     let len = unsafe {
         libc::lgetxattr(
             path.as_ptr(),

@@ -1,13 +1,13 @@
-//! What templates have run after a step's program: it begins when nothing else of the attempt is left, whatever its end
-//! was, and keeps its units until it is over. How it is made is `spawn::after_hooks`'s.
+//! Runs templates' hooks after a step's program. They start when no other process of the attempt is left, however the
+//! step ended, and the attempt keeps its resources until they are done. `spawn::after_hooks` forks their child.
 //!
 //! ```text
 //! (main process ended, rest stopped) --> hooks run --> what they left is killed --> epilog --> Gone
 //! ```
 //!
-//! Each hook has its own time, so nobody but the lease hurries them: the agent's signals are for the step, and it goes on
-//! killing what an ended step has left until it hears that nothing is. An attempt whose lease has passed may be started
-//! elsewhere soon, so its hooks are not begun, and those that run are stopped with it.
+//! Each hook has a time limit of its own. Signals of the agent are for the step and do not reach the hooks, because the
+//! agent keeps killing an ended step until no process is left; only the lease does. An attempt whose lease has expired
+//! may soon start elsewhere, so its hooks are not started, and running ones are killed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,7 +28,7 @@ use crate::spool::after_hooks::AfterHooks as Kept;
 pub(super) struct AfterHookRuns(BTreeMap<u32, AttemptId>);
 
 impl AfterHookRuns {
-    /// Those that the next program in this process waits for.
+    /// The children, for the next program in this process.
     pub(super) fn hand_over(&self) -> Vec<HookChild> {
         let running = self.0.iter();
         let running = running.map(|(pid, attempt)| HookChild {
@@ -38,7 +38,7 @@ impl AfterHookRuns {
         running.collect()
     }
 
-    /// Those that the program before this one in this process has begun.
+    /// Adopts the children that the previous program in this process started.
     pub(super) fn take_over(
         left: Vec<HookChild>,
         attempts: &mut BTreeMap<AttemptId, Attempt>,
@@ -55,7 +55,7 @@ impl AfterHookRuns {
 }
 
 impl Table {
-    /// Before the program may run: what is to run after it is kept.
+    /// Stores the hooks before the program may run.
     pub(super) fn save_after_hooks(
         &self,
         spec: &SpawnSpec,
@@ -72,14 +72,14 @@ impl Table {
             })
     }
 
-    /// Nothing of an attempt is left, so nobody needs it any more.
+    /// Removes the stored hooks, because no process of the attempt is left.
     pub(super) fn remove_after_hooks(&self, id: &AttemptId) {
         if let Err(e) = self.spool.delete_after_hooks(id) {
             error!(step = %id.step, attempt = id.number, "{}", error_chain(&e));
         }
     }
 
-    /// Nothing is left of an attempt: what is to run after it begins.
+    /// Starts the hooks, because no process of the attempt is left.
     pub(super) fn start_after_hooks(&mut self, id: &AttemptId) {
         let started_marker = self.fork_after_hooks(id);
         let Some(attempt) = self.attempts.get_mut(id) else {
@@ -91,7 +91,7 @@ impl Table {
                 self.writer.begin(id, streams);
                 info!(step = %id.step, attempt = id.number, pid, "hooks run after it");
                 attempt.after = AfterHooksState::Running;
-                // What was to be killed is gone, and this is to run.
+                // The step's processes are dead; the hooks must not be killed.
                 attempt.killing = false;
                 self.wanted.retain(|(other, _)| other != id);
                 self.afters.0.insert(pid, id.clone());
@@ -115,7 +115,7 @@ impl Table {
             .spool
             .read_after_hooks(id)
             .map_err(|e| error_chain(&e))?;
-        // One that was killed while it was frozen has left a group in which nothing runs.
+        // The group of an attempt that was killed while frozen is still frozen.
         if attempt.freezer != FreezerState::Thawed {
             let _it_may_have_no_freezer = self.groups.thaw(id);
         }
@@ -126,12 +126,13 @@ impl Table {
         forked.map_err(|e| e.to_string())
     }
 
-    /// A child has ended: whether it ran what follows an attempt.
+    /// Handles the end of a child that ran an epilog or hooks; returns whether it did.
     pub(super) fn on_after_step_child_ended(&mut self, child: &EndedChild) -> bool {
         self.on_after_hooks_ended(child) || self.on_epilog_ended(child.pid)
     }
 
-    /// Whether it ran hooks after an attempt. What they have left is killed.
+    /// Handles the end of a child that ran hooks; returns whether it did. Processes that the hooks have left
+    /// are killed.
     fn on_after_hooks_ended(&mut self, child: &EndedChild) -> bool {
         let Some(id) = self.afters.0.remove(&child.pid) else {
             return false;

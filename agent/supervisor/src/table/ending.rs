@@ -1,4 +1,5 @@
-//! How the main process of an attempt has ended: by itself, for want of memory, by a start that failed, or by a keeper.
+//! Determines how the main process of an attempt has ended: by itself, out of memory, by a failed start, or
+//! killed by a keeper.
 
 use super::{AttemptId, Exit, StartStatus, Table, Usage, clock, info};
 
@@ -28,15 +29,17 @@ impl Table {
         self.tell_when_written(id);
     }
 
-    /// A kill for want of memory or disk is told as what it was, also where nobody saw the end. One that lost a process to
-    /// it and succeeded all the same has succeeded. One that a keeper has killed has lost its lease.
+    /// The reported exit. A kill for lack of memory or disk is reported as such, even if the exit was not
+    /// seen. A step that lost a process to it and still exited with 0 has succeeded. A step killed by a
+    /// keeper has lost its lease.
     fn cause_of(&self, id: &AttemptId, seen: Exit) -> Exit {
         let killed = seen != Exit::Code(0);
         if killed && self.spool.was_ended_by_keeper(id) {
             return Exit::LeaseExpired;
         }
         let held = self.attempts.get(id).map(|a| &a.storage);
-        // Its file system may have refused it more before anybody looked, and it may have ended for that.
+        // The file system may have rejected writes before any check, and the step may have ended because of
+        // that.
         let passed = |held| self.storage.exceeded_quota(held);
         let exceeded = held.and_then(|held| held.exceeded.or_else(|| passed(held)));
         if let Some(found) = exceeded.filter(|_| killed) {

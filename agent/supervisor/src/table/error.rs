@@ -1,4 +1,4 @@
-//! Why a table could not be opened.
+//! Why the table cannot be opened.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,42 +10,34 @@ use crate::seal::SealError;
 use crate::spool::SpoolError;
 use crate::uids::UidError;
 
-/// Why the supervisor could not take up its work.
+/// Why the table cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
-    /// The kernel does not name the boot.
+    /// The boot id cannot be read.
     #[error("cannot tell one boot of this host from another")]
     BootId(#[from] BootIdError),
-    /// The spool is unusable.
+    /// The spool cannot be used.
     #[error("cannot use the spool")]
     Spool(#[from] SpoolError),
-    /// Whose leases count is not known.
+    /// The pinned lease key cannot be used.
     #[error("cannot tell whose leases count")]
     Seal(#[from] SealError),
-    /// The groups of attempts have no name.
+    /// The name of the groups cannot be read.
     #[error("cannot tell what the groups of attempts are called")]
     GroupName(#[from] FileError),
-    /// What an earlier supervisor of this directory ran does not die.
+    /// Processes of an earlier supervisor of this directory do not die.
     #[error("cannot say that this host runs nothing")]
     Leftovers(#[from] StillRunningError),
-    /// Attempts could be given no user ids.
+    /// User ids cannot be assigned.
     #[error("cannot give attempts user ids of their own")]
     Uids(#[from] UidError),
-    /// Spawning would fail.
+    /// Processes cannot be started.
     #[error("cannot prepare to start attempts")]
     Spawner(#[source] io::Error),
-    /// The attempts' directories cannot be made.
+    /// The directory of attempts cannot be made.
     #[error("cannot make {}", path.display())]
-    Directory {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A fork of several threads would be unsound.
+    Directory { path: PathBuf, source: io::Error },
+    /// The process has several threads, so a fork would be unsound.
     #[error("this process has {threads} threads and must have one")]
-    Threads {
-        /// How many it has.
-        threads: usize,
-    },
+    Threads { threads: usize },
 }

@@ -1,8 +1,7 @@
-//! Programs that run beside attempts on the agent's word: which may begin, which have ended, and which are killed
-//! because nobody listens to them any more. How one is made is `spawn`'s; that none outlives its attempt is the groups',
-//! for it is a process of the attempt like any other.
+//! Programs beside a step (`sluice exec`): which may start, which have ended, and which are killed because
+//! their agent is gone. `spawn` forks them. They are processes of the attempt, so none outlives it.
 //!
-//! They are not in the spool: a supervisor that is replaced kills them, and what one that died left behind ends with its
+//! They are not in the spool: an upgrade kills them, and those of a supervisor that died end with their
 //! attempt.
 
 use std::collections::BTreeMap;
@@ -17,7 +16,7 @@ use crate::identity::StepOwner;
 use crate::spawn::exec::ExecSpec;
 use crate::spawn::kill_child;
 
-/// Those that run, by process, and what the agent is to be told.
+/// Running programs by pid, and messages for the agent.
 #[derive(Debug, Default)]
 pub(super) struct Execs {
     running: BTreeMap<u32, RunningExec>,
@@ -31,7 +30,7 @@ struct RunningExec {
 }
 
 impl Table {
-    /// The agent wants a program beside an attempt. What comes back is why there is none.
+    /// Starts a program beside an attempt. Returns the reason if that fails.
     pub(super) fn on_exec(&mut self, exec: ExecId, order: &ExecOrder) -> Option<FromSupervisor> {
         let started_marker = self.begin_exec(&exec, order);
         let why = started_marker.err()?;
@@ -60,7 +59,7 @@ impl Table {
         Ok(())
     }
 
-    /// Beside which process, and for whom that runs.
+    /// The main process to run beside, and the attempt's subject and submitter.
     fn may_exec(
         &self,
         exec: &ExecId,
@@ -90,7 +89,7 @@ impl Table {
         Ok((*main, step_owner))
     }
 
-    /// A child has ended: whether it ran beside an attempt.
+    /// Handles the end of a child; returns whether it was such a program.
     pub(super) fn on_exec_ended(&mut self, child: &EndedChild) -> bool {
         let Some(RunningExec { exec, mut report }) = self.execs.running.remove(&child.pid) else {
             return false;
@@ -105,7 +104,7 @@ impl Table {
         true
     }
 
-    /// Nobody wants it any more: its process group is killed. Its end is told when it is reaped.
+    /// Kills the program's process group. The end is reported when it is reaped.
     pub(super) fn on_end_exec(&self, exec: &ExecId) {
         let found = self.execs.running.iter().find(|(_, r)| r.exec == *exec);
         if let Some((pid, _)) = found {
@@ -113,7 +112,7 @@ impl Table {
         }
     }
 
-    /// Kills all of them, and tells of none: whoever asked for them is gone.
+    /// Kills all programs without reporting their ends, because their agent is gone.
     pub fn end_execs(&mut self) {
         self.execs.ended.clear();
         for (pid, RunningExec { exec, .. }) in std::mem::take(&mut self.execs.running) {
@@ -122,19 +121,19 @@ impl Table {
         }
     }
 
-    /// What the agent is to be told of those that have ended.
+    /// Messages about ended programs.
     pub fn ended_execs(&mut self) -> Vec<FromSupervisor> {
         std::mem::take(&mut self.execs.ended)
     }
 
-    /// Where it cannot be removed it goes with the attempt's own directory.
+    /// If that fails, the directory is removed with the attempt's own.
     fn remove_exec_dir(&self, exec: &ExecId) {
         let _ = fs::remove_dir_all(self.spawner.exec_dir(exec));
     }
 }
 
-/// What is born in a group that is frozen stands still before it is the program that was wanted, and whoever asked for it
-/// would wait for as long as that lasts; and while memory of GPUs is moved, nobody may begin to use them.
+/// Why no program can start: in a frozen group it would not run before the thaw, and while GPU memory is
+/// moved no process may start to use it.
 fn check_exec_allowed(freezer: &FreezerState) -> Result<(), String> {
     let why = match freezer {
         FreezerState::Thawed | FreezerState::Refused(_) => return Ok(()),

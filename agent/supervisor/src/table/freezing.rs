@@ -1,5 +1,5 @@
-//! Freezing and thawing on the agent's word. Each word is answered by a view, also where nothing changes; where the
-//! kernel takes its time, a second view follows when it is done.
+//! Freezes and thaws attempts by order of the agent. Each order is answered by a view, even if nothing
+//! changes; if the kernel needs time, a second view follows.
 
 use sluice_common::helper::CheckpointAction;
 use sluice_common::supervision::{BootMillis, FreezerState};
@@ -8,7 +8,7 @@ use super::{AttemptId, Phase, Table, clock, info, warn};
 use crate::groups::Groups;
 
 impl Table {
-    /// The groups of all attempts.
+    /// The control groups of all attempts.
     pub fn groups(&self) -> &Groups {
         &self.groups
     }
@@ -18,12 +18,12 @@ impl Table {
             return;
         };
         if let Phase::Starting(..) = attempt.phase() {
-            // It is shown only when its program runs: frozen now, it never would.
+            // The freeze takes effect when the program runs; the child would never reach it otherwise.
             attempt.freezer = FreezerState::Freezing;
             return;
         }
         if attempt.moving.sent().is_some() {
-            // A helper stands in its groups, and would be frozen with it.
+            // A helper is in the attempt's groups, and would be frozen too.
             return;
         }
         let found = match self.groups.freeze(id) {
@@ -37,7 +37,7 @@ impl Table {
         self.changed.insert(id.clone());
     }
 
-    /// Does what was asked for while it started.
+    /// Applies a freeze that was ordered during the start.
     pub(super) fn freeze_late(&mut self, id: &AttemptId) {
         if self
             .attempts
@@ -70,7 +70,7 @@ impl Table {
         self.restore_memory(id, CheckpointAction::Resume, now);
     }
 
-    /// Groups have changed: some may be empty now, some frozen.
+    /// Handles changed groups, some of which may be empty or frozen now.
     pub fn on_groups(&mut self) {
         for id in self.groups.changed() {
             self.look_at_freezer(&id);
@@ -78,7 +78,7 @@ impl Table {
         }
     }
 
-    /// Looks where the kernel does not tell.
+    /// Polls freezers that cause no event.
     pub(super) fn look_at_freezers(&mut self) {
         let freezing = |(_, a): &(&AttemptId, &super::Attempt)| a.freezer == FreezerState::Freezing;
         let ids: Vec<AttemptId> = self

@@ -1,5 +1,5 @@
-//! Moving what attempts hold on GPUs before they are frozen, and back after they are thawed: when a helper is sent, what
-//! follows from its words, its silence or its taking too long. The states are in [`crate::gpu_move`].
+//! Moves attempts' GPU memory to the host before a freeze, and back after a thaw: when to start a helper, and
+//! what follows from its output or its timeout. [`crate::gpu_move`] has the states.
 
 use std::collections::BTreeSet;
 
@@ -14,17 +14,18 @@ use crate::clock;
 use crate::gpu_move::{GpuMove, MoveOrder, MoveStage, QueuedOrder, RunningHelper, StoredMove};
 use crate::spawn::helper::HelperTask;
 
-/// Most processes of one attempt that are moved: a line of the helper for each has to fit into a pipe.
+/// Most processes of one attempt that are moved: the helper's lines must fit into a pipe.
 const MAX_MOVED_PROCESSES: usize = 64;
-/// Longest time that an agent may give a helper: a driver that hangs must not keep an attempt on its way for ever.
+/// Longest time limit that an agent may set: a driver that hangs must not block an attempt for ever.
 const MAX_LIMIT: Span = Span::from_secs(60 * 60);
-/// What a helper may take of the memory of the step's groups, beside what it moves: it loads the driver's library.
+/// Memory of the helper itself in the step's groups, in addition to what it moves: it loads the driver's
+/// library.
 const HELPER_BYTES: u64 = 256 << 20;
-/// A process that waits to come to rest may use this part of the time that all takes.
+/// Share of a task's time limit that one process may take to finish its GPU work, as a divisor.
 const LOCK_PART: u64 = 2;
 
 impl Table {
-    /// What an attempt holds on GPUs is to be moved, and the attempt to be frozen.
+    /// Moves an attempt's GPU memory and freezes the attempt.
     pub(super) fn on_suspend(&mut self, order: MoveOrder, now: BootMillis) {
         let id = order.attempt.clone();
         let Some(attempt) = self.attempts.get_mut(&id).filter(|a| a.main_is_running()) else {
@@ -48,7 +49,7 @@ impl Table {
         self.changed.insert(id);
     }
 
-    /// In this order: recorded, room made, sent.
+    /// First the record, then the memory limit, then the helper.
     fn begin_to_move(&mut self, order: &MoveOrder, now: BootMillis) -> Result<(), FreezeRefusal> {
         let id = &order.attempt;
         if !self.groups.freezes(id) {
@@ -77,8 +78,7 @@ impl Table {
         started_marker.inspect_err(|_| self.clear_move(id))
     }
 
-    /// Whatever the agent says: in the groups are the attempt's own processes and no others. A list may be as long as a
-    /// frame, and hold one twice.
+    /// The processes in the order that are in the attempt's groups, whatever else the agent names, each once.
     fn own_processes(&self, order: &MoveOrder) -> Vec<u32> {
         let members: BTreeSet<u32> = self.groups.members(&order.attempt).into_iter().collect();
         let users = order.users.iter().filter(|pid| members.contains(*pid));
@@ -157,7 +157,7 @@ impl Table {
         }
     }
 
-    /// Nothing is away any more.
+    /// Clears the record, because nothing is moved any more.
     fn clear_move(&mut self, id: &AttemptId) {
         let Some(attempt) = self.attempts.get_mut(id) else {
             return;
@@ -180,7 +180,7 @@ impl Table {
         }
     }
 
-    /// A child has ended that may have been a helper.
+    /// Handles the end of a child that may have been a helper.
     pub(super) fn on_helper_ended(&mut self, pid: u32, now: BootMillis) {
         let sent = |attempt: &Attempt| {
             let sent = attempt.moving.sent();
@@ -200,7 +200,7 @@ impl Table {
         };
         let stage = std::mem::take(&mut attempt.moving.stage);
         if !attempt.main_is_running() || attempt.killing {
-            // It was stopped meanwhile: whatever is left is killed, and there is nobody to bring anything back for.
+            // The attempt was killed meanwhile, so there is nothing to restore.
             return;
         }
         let pids = attempt
@@ -257,7 +257,7 @@ impl Table {
         }
     }
 
-    /// It cannot be brought back. Its memory is in use still, so its limit stays raised.
+    /// Records that the memory cannot be restored. It is still in use, so the memory limit stays raised.
     fn fail_move(&mut self, id: &AttemptId, why: String) {
         if let Some(attempt) = self.attempts.get_mut(id) {
             attempt.moving = GpuMove::default();
@@ -266,7 +266,7 @@ impl Table {
         self.refuse(id, FreezeRefusal::NotRestored(why));
     }
 
-    /// Nobody knows how far it has come: another helper finds out.
+    /// Starts another helper to roll back, because the progress of the first is unknown.
     fn undo(&mut self, id: &AttemptId, why: FreezeRefusal, now: BootMillis) {
         match self.send(id, CheckpointAction::Undo, now) {
             Ok(sent) => self.set_stage(id, MoveStage::Undoing(sent, why)),
@@ -278,7 +278,7 @@ impl Table {
         }
     }
 
-    /// An attempt is to be thawed; whether that has to wait for a helper.
+    /// Queues a thaw if a helper is at work; returns whether it did.
     pub(super) fn queue_thaw(&mut self, id: &AttemptId) -> bool {
         let Some(attempt) = self.attempts.get_mut(id) else {
             return false;
@@ -292,7 +292,7 @@ impl Table {
         true
     }
 
-    /// It was thawed, so what was moved can be brought back.
+    /// Restores the memory after a thaw.
     pub(super) fn restore_memory(
         &mut self,
         id: &AttemptId,
@@ -324,7 +324,7 @@ impl Table {
         }
     }
 
-    /// Helpers that take too long are ended.
+    /// Kills helpers that exceed their time limit.
     pub(super) fn check_helper_timeouts(&mut self, now: BootMillis) {
         let late = |attempt: &Attempt| attempt.moving.sent().is_some_and(|sent| sent.until <= now);
         let late: Vec<AttemptId> = self
@@ -339,7 +339,7 @@ impl Table {
         }
     }
 
-    /// One that a driver holds fast may not even die: nobody waits for it.
+    /// A helper that is blocked in the driver may not die, so its end is not waited for.
     fn on_helper_timeout(&mut self, id: &AttemptId, now: BootMillis) {
         let Some(attempt) = self.attempts.get_mut(id) else {
             return;
@@ -365,8 +365,9 @@ impl Table {
         }
     }
 
-    /// After [`Table::open`]: what an earlier supervisor had moved is away as long as it is frozen. One that died in the
-    /// middle has left it running, and nobody knows how far it had come.
+    /// Continues moves of an earlier supervisor; called by [`Table::open`]. The memory of a frozen attempt
+    /// stays moved. If the supervisor died during a move, the attempt runs and a helper must find out how far
+    /// the move had come.
     pub(super) fn resume_moves(&mut self, now: BootMillis) {
         let away = |a: &Attempt| !a.is_gone() && a.moving.away.is_some();
         let ids: Vec<AttemptId> = self
@@ -385,7 +386,7 @@ impl Table {
         }
     }
 
-    /// When a helper takes too long.
+    /// Deadlines of running helpers.
     pub(super) fn helper_deadlines(&self) -> impl Iterator<Item = BootMillis> {
         let sent = |attempt: &Attempt| attempt.moving.sent().map(|sent| sent.until);
         self.attempts.values().filter_map(sent)
@@ -396,7 +397,7 @@ impl Table {
 enum HelperOutcome {
     Done,
     Refused(CheckpointError),
-    /// It said less than it should have.
+    /// The helper reported less than it should have.
     Silent,
 }
 
@@ -424,7 +425,7 @@ fn refusal(why: CheckpointError, count: usize) -> FreezeRefusal {
             FreezeRefusal::NoCheckpoint
         }
         CheckpointError::TimedOut(_) => FreezeRefusal::TimedOut,
-        // Most likely for their links to each other.
+        // Most likely because the processes are linked to each other.
         CheckpointError::Refused(_) if count > 1 => FreezeRefusal::SeveralProcesses,
         CheckpointError::Refused(sentence) => FreezeRefusal::Failed(sentence),
     }

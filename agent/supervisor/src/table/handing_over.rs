@@ -1,4 +1,5 @@
-//! How a table goes over to the next program in the same process: what is left beside the spool, and how it is taken up.
+//! Passes the table's state to the next program in the same process, in addition to the spool, and restores
+//! it there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,11 +14,11 @@ use crate::handover::{ChildAttempt, HookChild, KnownProcess};
 use crate::spawn::StartReport;
 use crate::spool::Record;
 
-/// What an earlier program of this process left; nothing at a first start.
+/// State of the previous program in this process; empty at a normal start.
 #[derive(Debug, Default)]
 pub struct InheritedState {
     pub(super) children: BTreeMap<AttemptId, Option<StartReport>>,
-    /// Those that are to be frozen as soon as they have started.
+    /// Attempts to freeze as soon as they have started.
     pub(super) freezing: BTreeSet<AttemptId>,
     pub(super) killing: BTreeSet<AttemptId>,
     pub(super) seen: Vec<KnownProcess>,
@@ -26,10 +27,10 @@ pub struct InheritedState {
 }
 
 impl InheritedState {
-    /// Takes up what a handover says of attempts.
+    /// Adopts the state of a handover.
     ///
     /// # Errors
-    /// Where a descriptor that it names is not open.
+    /// If one of its descriptors is not open.
     pub fn take(
         children: Vec<ChildAttempt>,
         killing: BTreeSet<AttemptId>,
@@ -53,7 +54,7 @@ impl InheritedState {
         })
     }
 
-    /// The attempt of a record, where its process is a child of this one.
+    /// The attempt of a record, if its process is a child of this one.
     pub(super) fn child(&mut self, record: &Record) -> Option<Attempt> {
         let report = self.children.remove(&record.attempt)?;
         let phase = match (record.phase.clone(), report) {
@@ -71,15 +72,15 @@ impl InheritedState {
 }
 
 impl Table {
-    /// Whether the spool says all that the next program must know.
+    /// Whether the spool is complete for the next program.
     pub fn is_saved(&self) -> bool {
-        // Helpers and what they say are this program's alone; they take no longer than they may. Whoever is starting may
-        // take for ever, and is waited for by nobody.
+        // Helpers belong to this program alone, and have a time limit. A start may take any time and is not
+        // waited for.
         let told = |attempt: &Attempt| !attempt.unsaved && attempt.moving.sent().is_none();
         self.failed.is_empty() && self.attempts.values().all(told)
     }
 
-    /// What the next program must know beside the spool, but for the descriptors that are not the table's.
+    /// The state that is not in the spool, without descriptors of other modules.
     pub fn hand_over(&self) -> (Vec<ChildAttempt>, BTreeSet<AttemptId>, Vec<KnownProcess>) {
         let live = || self.attempts.iter().filter(|(_, a)| !a.is_gone());
         let children = self.attempts.iter();
@@ -97,29 +98,29 @@ impl Table {
         )
     }
 
-    /// The epilogs that go on while the next program takes over, children of this process as they are.
+    /// Running epilogs, which continue as children of this process.
     pub fn hand_over_epilogs(&self) -> Vec<HookChild> {
         self.hooking.hand_over()
     }
 
-    /// The same of what templates have run after attempts.
+    /// Running hooks after attempts, which continue as children of this process.
     pub fn hand_over_after_hooks(&self) -> Vec<HookChild> {
         self.afters.hand_over()
     }
 
-    /// The descriptors that a handover names.
+    /// The descriptors in a handover.
     pub fn handed(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.attempts
             .values()
             .filter_map(|attempt| Some(attempt.report()?.as_fd()))
     }
 
-    /// Before and after an `exec` that did not come about.
+    /// Called before an `exec`, and after one that failed.
     pub fn lower_own_limit(&self, lower: bool) {
         self.spawner.lower_own_limit(lower);
     }
 
-    /// After [`Table::open`]: the children that this process knows by their numbers.
+    /// Indexes the children of this process by pid; called by [`Table::open`].
     pub(super) fn index_children(&mut self) {
         for (id, attempt) in &self.attempts {
             if attempt.origin == Origin::Child

@@ -1,5 +1,5 @@
-//! What a table does with hooks: counts the prologs that failed, and runs the epilog of an attempt of which nothing is
-//! left. `hooks` knows how one runs.
+//! Counts failed prologs, and runs the epilog of an attempt when no process is left. `hooks` runs the
+//! programs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,24 +13,25 @@ use crate::attempt::{Attempt, EpilogState};
 use crate::handover;
 use crate::hooks::run::{HookCommand, start_epilog};
 
-/// Steps whose prologs are counted. One that is tried elsewhere with success is never heard of here again.
+/// Most steps whose failed prologs are counted. A step that succeeds on another host stays in the count.
 const MAX_FAILED_STEPS: usize = 1024;
 
-/// Hooks, and those that run.
+/// Config of hooks, and running hooks.
 #[derive(Debug)]
 pub(super) struct HookRunner {
     hooks: HostHooks,
     output_dir: PathBuf,
-    /// Prologs that failed since one went well.
+    /// Consecutive failed prologs.
     failed_prologs: u32,
-    /// The same of each step: one that comes back again and again would not be stopped by others that go well.
+    /// Consecutive failed prologs of each step, because successes of other steps must not reset the count of
+    /// one that fails repeatedly.
     failed_of: BTreeMap<StepId, u32>,
-    /// Epilogs that run, by process.
+    /// Running epilogs by pid.
     epilogs: BTreeMap<u32, AttemptId>,
 }
 
 impl HookRunner {
-    /// What hooks write goes into files without a name in `output_dir`.
+    /// Output of hooks goes to unnamed files in `output_dir`.
     pub(super) fn new(hooks: HostHooks, output_dir: PathBuf) -> Self {
         Self {
             hooks,
@@ -41,7 +42,8 @@ impl HookRunner {
         }
     }
 
-    /// A start has failed. Where prologs fail one after the other, of all steps or of one, it is the host that fails.
+    /// Handles a failed start. After several failed prologs in a row, of all steps or of one, the host is at
+    /// fault.
     pub(super) fn on_start_failed(&mut self, step: &StepId, exit: Exit) -> Exit {
         let Exit::PrologFailed(why) = exit else {
             return exit;
@@ -59,13 +61,14 @@ impl HookRunner {
         Exit::HostFailed(format!("its prolog failed, {times} in a row: {why}"))
     }
 
-    /// A program runs, so its prolog went well.
+    /// Resets the counts, because the prolog succeeded.
     pub(super) fn on_started(&mut self, step: &StepId) {
         self.failed_prologs = 0;
         self.failed_of.remove(step);
     }
 
-    /// Nothing is left of an attempt: whether its epilog keeps it all the same. It begins now, unless it does already.
+    /// Starts the epilog of an attempt of which no process is left, unless it runs already. Returns whether
+    /// the attempt must wait for it.
     pub(super) fn keeps(&mut self, id: &AttemptId, attempt: &mut Attempt) -> bool {
         let Some(program) = &self.hooks.epilog else {
             return false;
@@ -91,12 +94,12 @@ impl HookRunner {
         attempt.epilog == EpilogState::Running
     }
 
-    /// A child has ended: whose epilog it ran, if it did.
+    /// Handles the end of a child; returns the attempt whose epilog it ran, if any.
     pub(super) fn on_child_ended(&mut self, pid: u32) -> Option<AttemptId> {
         self.epilogs.remove(&pid)
     }
 
-    /// The epilogs that the next program in this process waits for.
+    /// Running epilogs, for the next program in this process.
     pub(super) fn hand_over(&self) -> Vec<handover::HookChild> {
         let running = self.epilogs.iter();
         let running = running.map(|(pid, attempt)| handover::HookChild {
@@ -106,7 +109,7 @@ impl HookRunner {
         running.collect()
     }
 
-    /// Those that the program before this one in this process has begun.
+    /// Adopts the epilogs that the previous program in this process started.
     pub(super) fn take_over(
         &mut self,
         left: Vec<handover::HookChild>,

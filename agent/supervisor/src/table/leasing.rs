@@ -1,6 +1,6 @@
-//! Leases of all attempts: renewed together, and who has none any more is stopped, agent or no agent.
+//! Leases of all attempts: renews them together, and stops expired attempts, with or without an agent.
 //!
-//! What a lease is, is `lease`'s; whose leases count is `seal`'s.
+//! [`crate::lease`] is one lease; [`crate::seal`] verifies signed ones.
 
 use sluice_common::lease::SealedLease;
 use sluice_common::supervision::{Exit, SpawnSpec};
@@ -12,11 +12,11 @@ use super::{
 use crate::lease::Lease;
 use crate::seal::LeaseRejection;
 
-/// Why an attempt is not started whose lease has passed by then.
+/// Why an attempt does not start if its lease has expired by then.
 const LEASE_PASSED: &str = "its lease had passed when it was about to start";
 
 impl Table {
-    /// The agent says how long attempts may run, which counts on a host that has not seen a signed lease.
+    /// Renews by the agent's word, which counts until the host has seen a signed lease.
     pub(super) fn on_renew(&mut self, until: BootMillis, now: BootMillis) {
         if !self.seals.is_settled() {
             self.renew(until.min(self.seals.latest(now)));
@@ -33,7 +33,7 @@ impl Table {
                 self.lease_rejection = None;
                 return self.renew(until);
             }
-            // An answer that was overtaken by a later one, or by a restart.
+            // A lease that arrives after a later one, or after a restart.
             Err(LeaseRejection::Unknown) => return,
             Err(why) => error_chain(&why),
         };
@@ -56,7 +56,7 @@ impl Table {
         let saved = self.spool.save_renewal(&self.boot_id, until);
         let was_unsaved = std::mem::replace(&mut self.renewal_unsaved, saved.is_err());
         match saved {
-            // Once, and not at each heartbeat for as long as a disk is full.
+            // Logged once, and not at each heartbeat while a disk is full.
             Err(e) if !was_unsaved => error!(
                 "renewals of leases would not outlive this supervisor until it can write again: {}",
                 error_chain(&e)
@@ -66,10 +66,10 @@ impl Table {
         }
     }
 
-    /// The lease of an attempt that is to begin.
+    /// The lease of an attempt that is about to start.
     ///
     /// # Errors
-    /// The end that it has instead, if there is none.
+    /// The exit of the attempt, if it has no valid lease.
     pub(super) fn lease_for_start(&self, spec: &SpawnSpec, now: BootMillis) -> Result<Lease, Exit> {
         let latest = self.seals.latest(now);
         let said = spec.lease_until.unwrap_or(latest);
@@ -79,13 +79,13 @@ impl Table {
         let mut lease = Lease::new(until.min(latest), grace);
         match (lease.check(now), &self.lease_rejection) {
             (LeaseStage::Held, _) => Ok(lease),
-            // No start would come about until somebody has seen to it.
+            // An admin must resolve this before any start can succeed.
             (_, Some(why)) => Err(Exit::HostFailed(format!("its leases do not count: {why}"))),
             (_, None) => Err(Exit::NotBegun(LEASE_PASSED.to_owned())),
         }
     }
 
-    /// Stops those whose lease has passed, and kills those whose grace has.
+    /// Stops attempts whose lease has expired, and kills those whose grace is over.
     pub(super) fn stop_expired(&mut self, now: BootMillis) {
         let mut expired: Vec<(AttemptId, StopNotice)> = Vec::new();
         for (id, attempt) in &mut self.attempts {

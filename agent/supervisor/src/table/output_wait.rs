@@ -1,4 +1,4 @@
-//! How attempts wait for their output: none is over before all that it gave is written. Who writes is [`crate::output::writer`]'s.
+//! Delays the end of attempts until all of their output is written. [`crate::output::writer`] writes it.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -17,13 +17,13 @@ use crate::output;
 use crate::spawn::{SpawnError, lookup, step_hooks};
 
 impl Table {
-    /// A child did not become its program. What ran before it may have said why.
+    /// Handles a child that did not become its program. Hooks before it may have written the reason.
     pub(super) fn on_start_failed(&mut self, id: &AttemptId, exit: Exit) {
         self.writer.end(id);
         self.failed.insert(id.clone(), exit);
     }
 
-    /// Whether the output of one attempt more can be written.
+    /// Fails if the writer cannot serve one more attempt.
     pub(super) fn has_room_to_write(&self) -> Result<(), SpawnError> {
         self.writer.has_room().map_err(|most| SpawnError::Host {
             action: "write the output of one attempt more".to_owned(),
@@ -33,14 +33,13 @@ impl Table {
         })
     }
 
-    /// The program of an attempt has ended, which is told when all that it gave is written. What it has left running may
-    /// go on giving.
+    /// Reports the end of a program when its output is written. Processes that it left may continue to write.
     pub(super) fn tell_when_written(&mut self, id: &AttemptId) {
         self.writer.flush(id);
         self.flushing.insert(id.clone());
     }
 
-    /// Those whose ends can be told now.
+    /// Reports the ends of programs whose output is written.
     pub(super) fn report_flushed(&mut self) {
         let done = self
             .flushing
@@ -55,7 +54,7 @@ impl Table {
         }
     }
 
-    /// What the agent is told of an attempt: it runs as long as something that its program gave is not written.
+    /// The view for the agent: the attempt counts as running until the output of its program is written.
     pub(super) fn shown(&self, id: &AttemptId, mut view: AttemptView) -> AttemptView {
         if self.flushing.contains(id)
             && let HostPhase::Ended(end) = &view.phase
@@ -66,7 +65,7 @@ impl Table {
         view
     }
 
-    /// Those that did not become their program, and whose last words are written.
+    /// Reports failed starts whose output is written.
     pub(super) fn report_failed_starts(&mut self) {
         let now = clock::wall_now();
         let done = self.failed.extract_if(.., |id, _| self.writer.is_done(id));
@@ -80,21 +79,21 @@ impl Table {
         }
     }
 
-    /// The writer of output has something to say, or takes something. Nothing of an attempt was left when it was asked
-    /// for the end of its output, so nobody looks again.
+    /// Handles answers of the writer. The end of an attempt's output was requested when no process was left,
+    /// so that is not checked again.
     pub fn on_writer(&mut self) {
         for id in self.writer.on_ready() {
             self.on_nothing_left(&id);
         }
     }
 
-    /// Whoever writes output, to be waited for beside all else: [`Table::on_writer`] when it is there.
+    /// Descriptor of the writer to poll; call [`Table::on_writer`] when it is ready.
     pub fn writer(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         self.writer.watched()
     }
 }
 
-/// Where a hook before the program has failed, what was written before that to the attempt's standard error.
+/// Adds the end of the attempt's standard error to the message of a failed hook before the program.
 fn with_last_words(exit: Exit, dir: &Path) -> Exit {
     match exit {
         Exit::StartFailed(why) if why.starts_with(step_hooks::HOOK) => {

@@ -1,5 +1,5 @@
-//! Attempts that have processors of their own: which the agent says, in the order to start one and later, where what was
-//! frozen goes on and others have begun on its processors meanwhile.
+//! Attempts with processors of their own. The agent assigns processors in the start order, and may change
+//! them later, such as when an attempt is thawed and its processors were given to another meanwhile.
 
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::processors::{CpuMode, CpuSet};
@@ -8,12 +8,13 @@ use sluice_common::supervision::{LaunchRecord, MAX_SUPERVISION_FRAME_BYTES, Spaw
 use super::{AttemptId, Table, warn};
 use crate::spawn::SpawnError;
 
-/// Most bytes of GPUs' names in all memos together. Every attempt is listed in one frame, of which the rest takes three
-/// quarters at the most; without a bound, an agent that was taken over could leave a list that no later one can be told.
+/// Most bytes of GPU names in all launch records. The list of all attempts must fit into one frame, of which
+/// the rest takes at most three quarters; without a bound, a compromised agent could make a list that cannot
+/// be sent.
 const MAX_NAMED_BYTES: usize = MAX_SUPERVISION_FRAME_BYTES / 4;
 
 impl Table {
-    /// Never a lesser guarantee in silence: what is to be pinned is pinned, or does not begin.
+    /// Fails if the attempt must be pinned and this host cannot: it must not start without the guarantee.
     pub(super) fn check_pinning(&self, spec: &SpawnSpec) -> Result<(), SpawnError> {
         let processors = &spec.processors;
         let is_wanted = processors.mode == CpuMode::Pinned || !processors.own.is_empty();
@@ -24,7 +25,7 @@ impl Table {
         }
     }
 
-    /// An attempt that has processors of its own has others from now on.
+    /// Changes the processors of a pinned attempt.
     pub(super) fn on_pin(&mut self, id: &AttemptId, processors: CpuSet) {
         let pinned = self.attempts.get(id).filter(|a| !a.is_gone());
         if pinned.is_none_or(|a| a.memo.processors.is_empty()) || processors.is_empty() {
@@ -49,7 +50,7 @@ impl Table {
         }
     }
 
-    /// Whether one more memo leaves the list of all attempts within one frame.
+    /// Whether the list of all attempts fits into one frame with one more launch record.
     pub(super) fn can_list(&self, memo: &LaunchRecord) -> bool {
         let named = self.attempts.values().map(|attempt| &attempt.memo);
         let bytes: usize = named.chain([memo]).map(named_bytes).sum();

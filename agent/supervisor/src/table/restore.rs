@@ -1,4 +1,4 @@
-//! How a table begins: from what an earlier supervisor left in the spool, and from what is left of it on the host.
+//! Opens a table: from the spool of an earlier supervisor, and from what still runs on the host.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -38,35 +38,32 @@ use crate::storage::Storage;
 use crate::sys;
 use crate::uids::{self, UidAllocator, UidError};
 
-/// Where the directories of attempts are.
+/// Directory of the attempts' directories.
 pub(crate) const ATTEMPTS: &str = "attempts";
 
-/// How the attempts of a host are kept.
+/// Options of a table.
 #[derive(Debug)]
 pub struct TableOptions<'a> {
-    /// Whose the output of attempts shall be, if not this process's own user.
+    /// The user that may read output, if it is not this process's own.
     pub reader_uid: Option<u32>,
-    /// Where their control groups are.
     pub groups: &'a GroupOptions,
-    /// Who their steps run as.
+    /// Users of steps.
     pub identities: Identities,
-    /// How much of their output is kept.
+    /// How much output is kept, and how long.
     pub output: OutputRetention,
-    /// What runs around them.
     pub hooks: HostHooks,
-    /// What moves the memory of GPUs.
+    /// Paths of NVIDIA's library and tool.
     pub cuda: Cuda,
-    /// What the config says of leases.
     pub leases: LeaseRules,
-    /// What an earlier program of this very process knew.
+    /// State of the previous program in this process.
     pub left: InheritedState,
 }
 
 impl Table {
-    /// Takes up what an earlier supervisor left in `state_dir`.
+    /// Opens `state_dir` and adopts the attempts of an earlier supervisor.
     ///
     /// # Errors
-    /// Where the directory cannot be used, or the process has more than one thread.
+    /// If the directory cannot be used, or the process has more than one thread.
     pub fn open(state_dir: &Path, mut setup: TableOptions<'_>) -> Result<Self, TableError> {
         one_thread()?;
         let attempts_dir = state_dir.join(ATTEMPTS);
@@ -82,7 +79,7 @@ impl Table {
         let helper = HelperProgram::installed().map_err(TableError::Spawner)?;
         let spool = Spool::open(state_dir)?;
         let seals = LeaseVerifier::open(state_dir, setup.leases)?;
-        // What was written before this supervisor is no longer than the host allows either, here and for keepers.
+        // Leases of earlier records are limited to what the host allows, here and for keepers.
         let latest = seals.latest(clock::boot_now());
         let written = spool.load_renewal(&boot_id);
         let renewed = written.map(|until| until.min(latest));
@@ -166,7 +163,7 @@ impl Table {
     }
 }
 
-/// What gives attempts ids of their own, with those that these have.
+/// Opens the allocator of user ids, with the ids that these attempts have.
 fn open_uids(
     helper: &HelperProgram,
     state_dir: &Path,
@@ -187,7 +184,7 @@ fn open_uids(
     )
 }
 
-/// The writer, which is to write what all attempts give that are not gone.
+/// Makes the writer write the output of all attempts that are not gone.
 fn take_over_output(mut writer: Writer, attempts: &BTreeMap<AttemptId, Attempt>) -> Writer {
     let alive = attempts.iter().filter(|(_, attempt)| !attempt.is_gone());
     alive.for_each(|(id, _)| writer.take_over(id));
@@ -202,7 +199,7 @@ fn unreported_ends(attempts: &BTreeMap<AttemptId, Attempt>) -> BTreeSet<AttemptI
     unreported.map(|(id, _)| id.clone()).collect()
 }
 
-/// No lease is longer than this host allows, also if an earlier release gave none.
+/// Limits every lease to what this host allows, even if an earlier release set none.
 fn bound_leases(
     attempts: &mut BTreeMap<AttemptId, Attempt>,
     seals: &LeaseVerifier,
@@ -216,7 +213,7 @@ fn bound_leases(
     }
 }
 
-/// Whether the processes of each attempt may run. A freeze that was on its way goes on.
+/// Reads the freezer state of each attempt. A freeze in progress continues.
 fn find_freezers(
     attempts: &mut BTreeMap<AttemptId, Attempt>,
     groups: &Groups,
@@ -273,7 +270,7 @@ fn restore(
         attempt.storage = record.storage;
         attempt.end_reported = record.end_reported;
         if matches!(record.phase, HostPhase::Gone(_)) {
-            // It was let go of, and may be another's by now.
+            // The project was released, and may belong to another attempt by now.
             attempt.storage.project = None;
         }
         if let (Some(lease), Some(until)) = (&mut attempt.lease, renewed) {
@@ -296,7 +293,7 @@ fn restore(
     Ok(attempts)
 }
 
-/// What became of a spawn.
+/// Logs the result of a spawn.
 pub(super) fn log_birth(id: &AttemptId, attempt: &Attempt) {
     match attempt.phase() {
         Phase::Starting(process, _) => {
@@ -321,7 +318,7 @@ fn log_taken_over(id: &AttemptId, attempt: &Attempt) {
     }
 }
 
-/// `unseen` is how it has ended if it did while no supervisor was there.
+/// `unseen` is the exit if the attempt has ended while no supervisor ran.
 fn take_over(record: &Record, boot_id: &BootId, unseen: Exit) -> Attempt {
     let now = clock::wall_now();
     let same_boot = record.boot_id == *boot_id;
@@ -330,12 +327,12 @@ fn take_over(record: &Record, boot_id: &BootId, unseen: Exit) -> Attempt {
             Phase::Gone(end_of(process, Exit::HostRebooted, now))
         }
         HostPhase::Running(process) => {
-            // Its death went unseen, but not what it was killed for.
+            // The exit was not seen, but the reason for its kill is known.
             let exceeded = record.storage.exceeded;
             let exit = exceeded.map_or(unseen, Exit::StorageExceeded);
             find(process).unwrap_or_else(|| Phase::Ended(end_of(process, exit, now)))
         }
-        // After a reboot nothing can be left of it.
+        // After a reboot no process is left.
         HostPhase::Ended(end) if !same_boot => Phase::Gone(end),
         HostPhase::Ended(end) => Phase::Ended(end),
         HostPhase::Gone(end) => Phase::Gone(end),
@@ -345,11 +342,11 @@ fn take_over(record: &Record, boot_id: &BootId, unseen: Exit) -> Attempt {
     attempt
 }
 
-/// How long a child without a supervisor may take to pass its gate, or to exit at it: it does one of them at once.
+/// How long a child without a supervisor may take to pass its gate or to exit; it does either at once.
 const GATE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Whether the supervisor died between recording a child and letting it pass its gate. Such a child exits by itself;
-/// one that does neither is killed before it could begin.
+/// Whether the supervisor died after recording a child and before opening its gate. Such a child exits by
+/// itself; one that does not is killed.
 fn never_began(record: &Record, attempts_dir: &Path, boot_id: &BootId) -> bool {
     let HostPhase::Running(process) = record.phase else {
         return false;
@@ -360,7 +357,7 @@ fn never_began(record: &Record, attempts_dir: &Path, boot_id: &BootId) -> bool {
     let started_marker = started_marker(attempts_dir, &record.attempt);
     let deadline = Instant::now() + GATE_LIMIT;
     loop {
-        // In this order: a child that has passed is not asked whether it lives.
+        // In this order, because a child that has passed its gate counts even if it has ended.
         let lives = find(process).is_some();
         if started_marker.exists() {
             return false;
@@ -377,12 +374,12 @@ fn never_began(record: &Record, attempts_dir: &Path, boot_id: &BootId) -> bool {
 
 fn kill(process: Process) {
     if let Ok(pid) = i32::try_from(process.pid) {
-        // It may have gone by itself meanwhile, which is as good.
+        // Fails if the process has ended by itself.
         let _ = signal::kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
 }
 
-/// The process, if it is still the one that was recorded.
+/// The process, if it is still the recorded one.
 fn find(process: Process) -> Option<Phase> {
     let lives = || {
         process::stat(process.pid)
@@ -391,9 +388,9 @@ fn find(process: Process) -> Option<Phase> {
     if !lives() {
         return None;
     }
-    // Where the kernel has no such descriptors, or no more of them, the tick looks instead.
+    // If the kernel has no pidfds, or no more of them, the process is polled instead.
     let watch = sys::open_pidfd(process.pid).ok();
-    // The number may have been given anew between the look and the opening.
+    // The pid may have been reused between the check and the opening.
     lives().then_some(Phase::Running(process, watch))
 }
 
@@ -406,8 +403,8 @@ fn end_of(process: Process, exit: Exit, now: Time) -> ProcessEnd {
     }
 }
 
-/// Where no group knows the processes of a step, its strays are told by what they carry in their own memory, and whoever reads
-/// that waits for whoever owns it: see [`crate::process_scan`].
+/// Warns that strays are found by marks if there are no groups: marks are in the memory of a step's process,
+/// which can block the reader (see [`crate::process_scan`]).
 fn warn_of_marks(groups: &Groups) {
     if groups.capabilities().get(&Capability::Kill) == Some(&Mechanism::ProcessGroup) {
         warn!(
@@ -423,7 +420,7 @@ mod tests {
     use sluice_common::supervision::LaunchRecord;
     use sluice_common::time::Span;
 
-    /// A process that is gone.
+    /// A process that has ended.
     fn gone() -> Process {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();

@@ -1,4 +1,4 @@
-//! How attempts begin: judged, forked behind a gate, recorded, and let through.
+//! Starts attempts: checks the order, forks a child behind a gate, records it, and opens the gate.
 
 use std::io;
 
@@ -17,7 +17,7 @@ use crate::lease::Lease;
 use crate::spawn::{SpawnError, WaitingChild, step_hooks};
 use crate::{clock, hooks};
 
-/// Why an attempt with a lease is not started.
+/// Why an attempt with a lease does not start.
 const NO_KEEPER: &str = "no keeper of leases is at work on this host, so nobody would end the step in time if its supervisor \
      died: see `systemctl status sluice-steps.service sluice-keeper.timer` there";
 
@@ -28,7 +28,7 @@ impl Table {
             return Some(self.shown(id, known.view(id)?));
         }
         if self.attempts.len() >= MAX_ATTEMPTS_PER_NODE {
-            // Not kept, or refusals would grow without bound where attempts may not.
+            // Not stored: the attempts of rejected orders would accumulate without bound.
             let why = format!(
                 "this host holds {MAX_ATTEMPTS_PER_NODE} attempts already, which is the most"
             );
@@ -50,8 +50,8 @@ impl Table {
         None
     }
 
-    /// Whether an attempt needs somebody who ends it if this supervisor does not. On a host that takes the agent's word, one
-    /// that was given no lease needs nobody.
+    /// Whether the attempt needs a keeper. On a host without signed leases, an attempt without a lease needs
+    /// none.
     pub fn needs_keeper(&self, spec: &SpawnSpec) -> bool {
         spec.lease_until.is_some() || self.seals.is_settled()
     }
@@ -71,7 +71,7 @@ impl Table {
         })
     }
 
-    /// The order that keeps every program recorded: process, record, gate.
+    /// Process, record, gate: this order ensures that every program is recorded.
     pub(super) fn fork_as(
         &mut self,
         spec: &SpawnSpec,
@@ -115,8 +115,8 @@ impl Table {
         Ok(attempt)
     }
 
-    /// An attempt that is not known has no past: what lies in its place is of a step whose id is used again, and must not be
-    /// shown as this one's.
+    /// Removes old files of the same attempt id, so that output of an earlier step is not shown as this
+    /// one's.
     pub(super) fn clear_old_directory(&mut self, id: &AttemptId) -> Result<(), SpawnError> {
         let made = self.sweep.clear_old_directory(id);
         made.map_err(|why| SpawnError::Host {
@@ -133,7 +133,7 @@ impl Table {
         })
     }
 
-    /// The child enters its groups before it comes to its gate, so nothing of the step runs outside.
+    /// The child enters its groups before the gate, so no process of the step runs outside of them.
     fn fork_into_group(
         &self,
         spec: &SpawnSpec,
@@ -145,7 +145,7 @@ impl Table {
     }
 }
 
-/// Not kept, and answered without what may be too long to be said.
+/// Reports a failed start without storing it, and without text that may be too long for a frame.
 fn refused(spec: &SpawnSpec, why: String) -> Option<AttemptView> {
     let id = &spec.attempt;
     warn!(step = %id.step, attempt = id.number, "refused: {why}");

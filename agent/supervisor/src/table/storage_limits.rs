@@ -1,4 +1,5 @@
-//! Who is stopped for the disk that its files take, and how such an end is told. What they take, and what the disk has left, is `storage`'s to know.
+//! Stops attempts because of their disk usage, and reports such an end. `storage` measures usage and free
+//! space.
 
 use sluice_common::supervision::StorageExceeded;
 
@@ -6,13 +7,13 @@ use super::{Attempt, AttemptId, BootMillis, SpawnError, StopSignal, Table, clock
 use crate::storage::CountCandidate;
 
 impl Table {
-    /// Time has passed: looks at the disk, and has files counted where somebody has a bound or the disk is short.
+    /// Checks the free space, and starts a count if an attempt has a bound or there is a shortage.
     pub(super) fn on_storage_time(&mut self, now: BootMillis) {
         let is_idle = self.attempts.values().all(Attempt::is_gone);
         let is_due = now >= self.storage.wake_at();
         let may_count = self.storage.check_disk(now, is_idle);
         if is_due && self.storage.has_projects() {
-            // What quotas say costs no count.
+            // Quotas need no count.
             self.stop_over_own();
         }
         if !may_count {
@@ -28,13 +29,13 @@ impl Table {
         self.storage.begin(candidates.collect(), now);
     }
 
-    /// A count of files has something to tell.
+    /// Handles results of a count.
     pub fn on_storage(&mut self) {
         self.storage.on_ready(clock::boot_now());
         self.judge_storage();
     }
 
-    /// A child has ended: whether it counted files.
+    /// Handles the end of a child; returns whether it counted files.
     pub(super) fn on_count_ended(&mut self, pid: u32) -> bool {
         let was_its = self.storage.on_child_ended(pid, clock::boot_now());
         if was_its {
@@ -55,7 +56,7 @@ impl Table {
         }
     }
 
-    /// Stops those who have passed a bound of their own.
+    /// Stops attempts that exceed a bound of their own.
     fn stop_over_own(&mut self) {
         let judged = self.attempts.iter().filter(|(_, a)| is_judged(a));
         let over =
@@ -65,7 +66,7 @@ impl Table {
         }
     }
 
-    /// Whether room is about to come free: nobody else is stopped meanwhile.
+    /// Whether space is about to be freed, so that no further attempt is stopped meanwhile.
     fn is_making_room(&self) -> bool {
         let stops = |a: &Attempt| !a.is_gone() && a.storage.exceeded.is_some();
         self.attempts.values().any(stops) || self.sweep.is_removing()
@@ -83,7 +84,7 @@ impl Table {
         self.want(id, StopSignal::Kill);
     }
 
-    /// Nothing begins while the disk has less free than is kept, as it is now.
+    /// Fails if there is a shortage now.
     pub(super) fn check_room(&mut self, now: BootMillis) -> Result<(), SpawnError> {
         self.storage.look_at_once(now);
         match self.storage.shortage() {
@@ -95,13 +96,13 @@ impl Table {
         }
     }
 
-    /// Why nothing begins here for want of disk, if so.
+    /// Why nothing starts for lack of disk space, if so.
     pub fn shortage(&self) -> Option<&str> {
         self.storage.shortage().map(|short| short.why.as_str())
     }
 }
 
-/// Whether an attempt can be stopped for what it takes, and was not.
+/// Whether the attempt can be stopped for its disk usage, and was not.
 fn is_judged(attempt: &Attempt) -> bool {
     !attempt.is_gone() && attempt.storage.exceeded.is_none()
 }

@@ -1,5 +1,5 @@
-//! How a turn ends: signals are sent, what has left nothing behind is gone, the spool is written, and the changed views
-//! are handed out, in this order.
+//! Ends a turn: sends signals, reports attempts without processes as gone, writes the spool, and returns the
+//! changed views, in this order.
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -16,11 +16,11 @@ use crate::attempt::{AfterHooksState, EpilogState, Origin};
 use crate::process::ProcessStat;
 use crate::process_scan::{MainProcesses, ProcessScan};
 
-/// Between two looks at what tells nobody of its end, and between two kills of what does not die.
+/// Time between two polls for ends that cause no event, and between two kills.
 const TICK: Span = Span::from_millis(100);
 
 impl Table {
-    /// Ends a turn. What comes back is to be sent to the agent.
+    /// Ends a turn. Returns the views to send to the agent.
     pub fn finish_turn(&mut self, now: BootMillis) -> Vec<AttemptView> {
         let ticked = self.tick_at.is_some_and(|at| now >= at);
         if ticked {
@@ -88,7 +88,7 @@ impl Table {
             return;
         }
         let Some(scan) = self.scan() else {
-            // Who cannot be found now is signalled when the host can be looked at; groups are killed without a look.
+            // Attempts that cannot be scanned now are signalled later; groups are killed without a scan.
             let kills = self.wanted.iter().filter(|(_, s)| *s == StopSignal::Kill);
             return kills.for_each(|(id, _)| self.groups.kill(id));
         };
@@ -103,7 +103,7 @@ impl Table {
         }
     }
 
-    /// The processes of an attempt that are known by descent or mark, and those that its group knows.
+    /// The known processes of an attempt, and those in its group.
     fn with_group(&self, id: &AttemptId, known: &[ProcessStat]) -> Vec<ProcessStat> {
         let pids: BTreeSet<u32> = known.iter().map(|p| p.pid).collect();
         let others = self
@@ -117,8 +117,8 @@ impl Table {
         known.iter().copied().chain(others).collect()
     }
 
-    /// Signals every attempt and every process that descends from this one, whether or not it is known whose it is.
-    /// Where nobody can be found now, that is done as soon as the host can be looked at.
+    /// Signals every attempt and every descendant of this process. If the host cannot be scanned now, the
+    /// rest is signalled as soon as it can.
     pub fn signal_everything(&mut self, signal: StopSignal) {
         self.wanted_of_all = Some(signal);
         let Some(scan) = self.scan() else { return };
@@ -149,12 +149,12 @@ impl Table {
         self.attempts.values().all(Attempt::is_gone)
             && self.uids.is_settled()
             && process::own_children().is_ok_and(|children| {
-                // The writer leaves by itself when this process does.
+                // The writer exits by itself when this process does.
                 children.iter().all(|pid| self.writer.pid() == Some(*pid))
             })
     }
 
-    /// Moves on what has left nothing behind; says whether some of it cannot be told yet.
+    /// Advances attempts without processes; returns whether some cannot be identified yet.
     fn check_for_ends(&mut self) -> bool {
         let ended =
             |origin| move |attempt: &Attempt| attempt.origin == origin && attempt.is_ended();
@@ -185,13 +185,13 @@ impl Table {
         empty.iter().for_each(|id| self.on_nothing_left(id));
     }
 
-    /// Nothing of an attempt runs: it is gone once all that belongs to its end is done, one after the other.
+    /// Advances an attempt without processes: it is gone after all steps of its end are done in order.
     pub(super) fn on_nothing_left(&mut self, id: &AttemptId) {
         let Some(attempt) = self.attempts.get_mut(id).filter(|a| a.is_ended()) else {
             return;
         };
         match attempt.after {
-            // It may not have come into its group yet.
+            // The child may not have entered its group yet.
             AfterHooksState::Running => {}
             AfterHooksState::Pending | AfterHooksState::Done if !self.writer.is_done(id) => {
                 self.writer.end(id)
@@ -207,7 +207,7 @@ impl Table {
         }
     }
 
-    /// A child has ended: whether it ran an attempt's epilog.
+    /// Handles the end of a child; returns whether it ran an epilog.
     pub(super) fn on_epilog_ended(&mut self, pid: u32) -> bool {
         let Some(id) = self.hooking.on_child_ended(pid) else {
             return false;
@@ -239,7 +239,7 @@ impl Table {
         leaders
     }
 
-    /// What fails is tried again at each tick, and said once until it has worked.
+    /// Writes outdated records. A failure is retried at each tick and logged once.
     fn save(&mut self) {
         for (id, attempt) in self.attempts.iter_mut().filter(|(_, a)| a.unsaved) {
             match self.spool.save(&attempt.record(id, &self.boot_id)) {
@@ -293,7 +293,8 @@ fn log_blind(e: &io::Error) {
     error!("cannot see what runs on this host, looking again soon: {e}");
 }
 
-/// The group at once, because the kernel then misses nobody who is just forking, and those outside it one by one.
+/// Signals the process group in one call, so that a process that is just forking is not missed, and the other
+/// processes one by one.
 fn signal_all(main: Option<Process>, members: &[ProcessStat], signal: StopSignal) {
     let group = main.map(|main| main.pid);
     let (inside, outside): (Vec<&ProcessStat>, Vec<&ProcessStat>) =
@@ -325,7 +326,7 @@ fn number(signal: StopSignal) -> Signal {
 
 fn report(sent: Result<(), Errno>) {
     match sent {
-        // What has ended meanwhile needs no signal.
+        // A process that has ended meanwhile needs no signal.
         Ok(()) | Err(Errno::ESRCH) => {}
         Err(e) => error!(
             "a process of an attempt could not be signalled: {}",

@@ -1,5 +1,5 @@
-//! Users of attempts' own: taken before a process is made, given back when it comes to none. Which ids there are, and when
-//! one is free again, is [`crate::uids`]'s.
+//! Assigns user ids to attempts: claimed before a process is made, released if the start fails.
+//! [`crate::uids`] knows which ids are free.
 
 use std::io;
 
@@ -11,7 +11,8 @@ use crate::identity::StepOwner;
 use crate::lease::Lease;
 
 impl Table {
-    /// A user id of its own goes before all that is the attempt's: what fails after it leaves it to be cleaned.
+    /// Claims a user id before anything of the attempt exists, so that the id is cleaned if a later part
+    /// fails.
     pub(super) fn fork(&mut self, spec: &SpawnSpec, lease: Lease) -> Result<Attempt, SpawnError> {
         let id = &spec.attempt;
         self.check_pinning(spec)?;
@@ -26,8 +27,8 @@ impl Table {
         forked
     }
 
-    /// For whom an attempt is to run. On a host that runs steps as their submitters no agent is believed who that is: the
-    /// coordinator has signed it, for this attempt and this host. On others it is not asked, nor kept.
+    /// The subject and submitter of an attempt. On a host that runs steps as their submitters, the
+    /// coordinator's signature for this attempt and host is required; on others the submitter is ignored.
     fn step_owner(&self, spec: &SpawnSpec) -> Result<StepOwner, SpawnError> {
         let submitter = match &spec.submitter {
             Some(submitter) if self.spawner.needs_submitter() => {

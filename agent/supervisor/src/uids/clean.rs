@@ -1,6 +1,6 @@
-//! What an attempt with a user id of its own may have left on the host outside of its directory: found, and removed *as
-//! that user* by `sluice-helper`, who can do no harm to anybody else's by it. Runs in a child of the supervisor, for it takes as long as it
-//! takes, and the processes and files are a step's to make many of.
+//! Finds what an attempt with a user id of its own has left on the host outside of its directory, and removes
+//! it *as that user* by `sluice-helper`, which cannot harm other users then. Runs in a child of the
+//! supervisor, because a step decides how much there is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
@@ -24,18 +24,19 @@ use super::ipc;
 use crate::helper_program::{HelperProgram, give_up_rights, in_memory};
 use crate::sys;
 
-/// Directories in which every user may make files. Deeper ones that somebody has opened to all are not searched.
+/// Directories in which every user may create files. Directories that are writable by all below these are not
+/// searched.
 pub(super) const SHARED_DIRS: [&str; 5] =
     ["/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock"];
 
-/// Entries of one such directory that are looked at, so that one that is filled up keeps nobody for ever. What lies beyond
-/// is not seen.
+/// Most entries of one such directory that are checked, so that a full one does not block the search. The
+/// others are not seen.
 const MAX_ENTRIES: usize = 200_000;
 
-/// How long the files of one user may take to remove. What is left then becomes root's.
+/// Time limit for removing the files of one user. Root takes over the rest.
 const REMOVAL_LIMIT_SECS: u32 = 30;
 
-/// What is left of a user.
+/// Leftovers of a user.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct UserLeftovers {
     processes: bool,
@@ -44,7 +45,7 @@ struct UserLeftovers {
     keys: bool,
 }
 
-/// Removes what is left of these users; comes back with those of whom nothing is.
+/// Removes the leftovers of these users; returns the users without any.
 pub(super) fn clean(helper: &HelperProgram, uids: &BTreeSet<u32>, dirs: &[&Path]) -> Vec<u32> {
     let Ok(found) = find_leftovers(uids, dirs) else {
         return Vec::new();
@@ -60,7 +61,7 @@ pub(super) fn clean(helper: &HelperProgram, uids: &BTreeSet<u32>, dirs: &[&Path]
         let Some(left) = rest.get(uid) else {
             return true;
         };
-        // Keys are cleared, not counted: who has none may still be known to the kernel for a while.
+        // Keys are cleared and not counted: the kernel may list a user without keys for a while.
         let given = left.paths.iter().all(|path| give_away(path, **uid).is_ok());
         !left.processes && left.ipc.is_empty() && given
     };
@@ -108,7 +109,8 @@ fn running() -> io::Result<BTreeSet<u32>> {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str());
         if name.is_some_and(|name| name.bytes().all(|b| b.is_ascii_digit())) {
-            // Not by the owner of the directory: who forbids to be looked at is shown as root.
+            // From the status file and not from the directory's owner, which is root for a process that
+            // denies inspection.
             let status = fs::read_to_string(path.join("status")).unwrap_or_default();
             uids.extend(users_in(&status));
         }
@@ -116,7 +118,7 @@ fn running() -> io::Result<BTreeSet<u32>> {
     Ok(uids)
 }
 
-/// The users that a process is, by its status; none where nothing of it runs.
+/// The users of a process, by its status; empty if it does not run.
 fn users_in(status: &str) -> Vec<u32> {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     let is_dead = field("State:").is_some_and(|state| state.trim_start().starts_with('Z'));
@@ -129,7 +131,7 @@ fn users_in(status: &str) -> Vec<u32> {
     users.filter_map(|uid| uid.parse().ok()).collect()
 }
 
-/// Has the helper remove it as that user, once nothing of that user runs.
+/// Removes the leftovers by the helper as that user, when the user has no process.
 fn remove_as(helper: &HelperProgram, uid: u32, left: &UserLeftovers) -> io::Result<()> {
     let in_kernel = Leftovers {
         ipc: left.ipc.clone(),
@@ -149,7 +151,7 @@ fn remove_as(helper: &HelperProgram, uid: u32, left: &UserLeftovers) -> io::Resu
         }
         alarm::set(REMOVAL_LIMIT_SECS);
         if left.processes {
-            // All that this user may signal, which is its own; the kernel spares the one that asks.
+            // Signals all processes that this user may signal, which are its own, except this one.
             let _nobody_may_be_left = kill(Pid::from_raw(-1), Signal::SIGKILL);
         }
         helper.execute(&argv, &[]);
@@ -158,7 +160,7 @@ fn remove_as(helper: &HelperProgram, uid: u32, left: &UserLeftovers) -> io::Resu
     Ok(())
 }
 
-/// In the child. Nothing that it has open may be of use to whoever is the same user.
+/// Runs in the child, whose open files must be useless for another process of the same user.
 fn become_it(uid: u32, leftovers: &File, parent: Pid) -> io::Result<()> {
     let null = OpenOptions::new().write(true).open("/dev/null")?;
     dup2_stdin(leftovers)?;
@@ -172,7 +174,7 @@ fn become_it(uid: u32, leftovers: &File, parent: Pid) -> io::Result<()> {
     }
 }
 
-/// What cannot be removed becomes root's: a directory into which somebody else has put what only that one may remove, say.
+/// Gives to root what cannot be removed, such as a directory with files of another user.
 fn give_away(path: &Path, uid: u32) -> io::Result<()> {
     let flags = libc::O_PATH | libc::O_NOFOLLOW;
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);

@@ -1,5 +1,5 @@
-//! What processes have left in the kernel under their user: shared memory, semaphores and message queues as System V has
-//! them, and keys.
+//! Lists kernel objects of users that outlive processes: System V shared memory, semaphores and message
+//! queues, and keys.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ const TABLES: [(IpcKind, &str); 3] = [
     (IpcKind::Messages, "/proc/sysvipc/msg"),
 ];
 
-/// All that there is, each with a user that owns or has made it. A kernel without such tables has none.
+/// All objects, each with a user that owns or created it. Empty on a kernel without these tables.
 pub(super) fn all() -> Vec<(u32, IpcKind, i32)> {
     let tables = TABLES
         .iter()
@@ -43,7 +43,7 @@ fn owners(kind: IpcKind, table: &str) -> Vec<(u32, IpcKind, i32)> {
     found
 }
 
-/// The users of whom the kernel holds keys.
+/// The users with keys in the kernel.
 pub(super) fn users_with_keys() -> BTreeSet<u32> {
     let text = fs::read_to_string("/proc/key-users").unwrap_or_default();
     let users = text

@@ -1,4 +1,4 @@
-//! Ids that are claimed, held, handed over and free again, in a registry of the test's own.
+//! Tests of claiming, holding, handing over and freeing ids, in a registry of the test's own.
 
 use super::*;
 use std::os::unix::fs::chown;
@@ -28,7 +28,7 @@ impl Registry {
         .unwrap()
     }
 
-    /// The directory of an attempt, as its user has it.
+    /// Makes the directory of an attempt, owned by its user.
     fn attempt(&self, id: &AttemptId, uid: u32) -> PathBuf {
         let dir = self.dir.path().join("attempts").join(id.to_string());
         for name in [OWN_WORKDIR, STEP_DIR] {
@@ -39,7 +39,7 @@ impl Registry {
     }
 }
 
-/// Nothing is cleaned here.
+/// A helper that cleans nothing.
 fn no_helper() -> HelperProgram {
     HelperProgram::at(Path::new("/bin/true")).unwrap()
 }
@@ -48,7 +48,7 @@ fn id(text: &str) -> AttemptId {
     text.parse().unwrap()
 }
 
-/// Only root gives ids to anybody.
+/// Only root can assign ids.
 fn is_root() -> bool {
     geteuid().is_root()
 }
@@ -99,7 +99,7 @@ fn an_id_is_given_again_once_it_is_clean_and_not_before() {
     uids.free(uid.as_raw());
     assert!(uids.is_settled());
     assert_eq!(uids.claim(&id("d.1")).unwrap(), uid);
-    // Of what is in use, nothing is freed by a mistake.
+    // `free` must not free an id in use.
     uids.free(uid.as_raw());
     assert!(uids.claim(&id("e.1")).is_err());
 }

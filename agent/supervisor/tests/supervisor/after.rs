@@ -1,5 +1,5 @@
-//! What templates have run after a step: whatever its end was, in its groups and for a limited time, and without a word in
-//! what becomes of it.
+//! Hooks that templates run after a step: after every kind of end, in the step's groups, with a time limit,
+//! and without effect on the outcome.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ use sluice_supervisor::clock::{after, boot_now};
 use crate::client::{Client, sh};
 use crate::host::{Host, lives, until};
 
-/// A step with shell scripts that run after it.
+/// A step with shell scripts as hooks after it.
 fn followed(id: &str, script: &str, hooks: &[&str]) -> SpawnSpec {
     let mut spec = sh(id, script);
     let hooks = hooks.iter().zip(1..);
@@ -31,7 +31,7 @@ fn gone(client: &mut Client, spec: &SpawnSpec) -> Exit {
     client.wait_gone(&spec.attempt).exit
 }
 
-/// Nothing is kept of what ran after an attempt.
+/// Whether no file about the hooks after an attempt is left.
 fn is_dropped(host: &Host, id: &str) -> bool {
     !host
         .dir
@@ -237,7 +237,7 @@ fn they_outlive_the_supervisor_of_their_step() {
         client.list()[&upgraded.attempt].phase,
         HostPhase::Ended(_)
     ));
-    // The one after runs what this one had begun once more.
+    // Fails if the first supervisor's hook still runs.
     host.kill();
     host.restart();
     let mut client = host.client();

@@ -1,4 +1,4 @@
-//! What a step is born with, and why it is not born.
+//! The environment of a new step, and why a step does not start.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -56,7 +56,7 @@ fn an_empty_environment_stays_empty_but_for_what_its_user_is_known_by() {
     assert_eq!(host.output(&"bare.1", "stdout"), wanted);
 }
 
-/// The paths that only the supervisor knows.
+/// Paths that only the supervisor knows.
 fn own_files(host: &Host, id: &str) -> [(String, String); 2] {
     let dir = host.dir.path().canonicalize().unwrap();
     let dir = dir.join("attempts").join(id).display().to_string();
@@ -64,7 +64,7 @@ fn own_files(host: &Host, id: &str) -> [(String, String); 2] {
         .map(|(name, file)| (format!("SLUICE_{name}_FILE"), format!("{dir}/{file}")))
 }
 
-/// What the database says of the user who runs these tests.
+/// Variables from the user database about the user who runs these tests.
 fn known_by() -> impl Iterator<Item = (String, String)> {
     let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap();
     let known = user.map(|user| {
@@ -90,7 +90,7 @@ fn signals_are_at_their_defaults() {
     );
     assert_eq!(host.client().run(&spec), Exit::Code(0));
     let text = host.output(&"mask.1", "stdout");
-    // The C library keeps two signals for itself and lets nobody set them: they stay as they were.
+    // The C library reserves two signals and lets no program change them.
     let set = |line: &str| {
         let bits = line.split_whitespace().last().unwrap();
         u64::from_str_radix(bits, 16).unwrap() & !(0b11 << 31)
@@ -279,7 +279,7 @@ fn a_repeated_spawn_starts_nothing() {
 #[test]
 fn a_place_where_nothing_can_be_written_fails_the_start() {
     let host = Host::start();
-    // A file where a directory should be, into which what lies in its place would go: root, too, is stopped by that.
+    // A file instead of the directory for trash stops even root.
     let place = host.attempt_dir(&"blocked.1");
     fs::create_dir(&place).unwrap();
     fs::write(place.with_file_name(".removed"), b"").unwrap();

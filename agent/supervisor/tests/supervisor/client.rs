@@ -19,27 +19,27 @@ use sluice_common::supervision::{
 };
 use sluice_common::time::Span;
 
-/// No wait in these tests takes longer, on however busy a machine.
+/// Time limit of every wait, generous for busy machines.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Client {
     stream: UnixStream,
     input: FrameBuffer,
     pub(crate) views: BTreeMap<AttemptId, AttemptView>,
-    /// As the last `Hello` said.
+    /// Capabilities of the last `Hello`.
     pub(crate) capabilities: BTreeMap<Capability, Mechanism>,
-    /// How many times `Hello` was said.
+    /// Number of `Hello` messages.
     pub(crate) hellos: usize,
-    /// Programs beside attempts that have ended, in order.
+    /// Ended programs beside attempts, in order.
     pub(crate) execs: Vec<(ExecId, Exit)>,
-    /// How the host is, as it was said last.
+    /// The last reported health.
     pub(crate) health: Option<HostHealth>,
-    /// The last one that was drawn.
+    /// The last challenge.
     challenge: Option<Challenge>,
 }
 
 impl Client {
-    /// Connects and waits for the first words.
+    /// Connects and waits for `Hello`.
     pub(crate) fn connect(socket: &Path) -> Self {
         let stream = UnixStream::connect(socket).expect("the supervisor listens");
         stream
@@ -78,14 +78,14 @@ impl Client {
         self.send(&ToSupervisor::Forget { attempt });
     }
 
-    /// A new challenge.
+    /// Draws a new challenge.
     pub(crate) fn challenge(&mut self) -> Challenge {
         self.challenge = None;
         self.send(&ToSupervisor::Challenge);
         self.wait("a challenge", |c| c.challenge)
     }
 
-    /// Everything that the supervisor knows now.
+    /// All attempts that the supervisor knows now.
     pub(crate) fn list(&mut self) -> &BTreeMap<AttemptId, AttemptView> {
         let before = self.hellos;
         self.send(&ToSupervisor::List);
@@ -93,7 +93,7 @@ impl Client {
         &self.views
     }
 
-    /// Reads until `found` finds what it wants.
+    /// Reads until `found` returns a value.
     pub(crate) fn wait<T>(&mut self, what: &str, mut found: impl FnMut(&Self) -> Option<T>) -> T {
         let end = Instant::now() + DEADLINE;
         loop {
@@ -126,7 +126,7 @@ impl Client {
         })
     }
 
-    /// Asks for a freeze and waits until it is had or refused.
+    /// Freezes an attempt and waits for the result.
     pub(crate) fn freeze(&mut self, id: &AttemptId) -> FreezerState {
         let attempt = id.clone();
         self.send(&ToSupervisor::Freeze { attempt });
@@ -149,13 +149,13 @@ impl Client {
         });
     }
 
-    /// Spawns, and waits for the end of it.
+    /// Spawns an attempt and waits for its exit.
     pub(crate) fn run(&mut self, spec: &SpawnSpec) -> Exit {
         self.spawn(spec);
         self.wait_gone(&spec.attempt).exit
     }
 
-    /// Whether the connection is closed by the other side before the deadline.
+    /// Whether the other side closes the connection before the deadline.
     pub(crate) fn is_dropped(&mut self) -> bool {
         let end = Instant::now() + DEADLINE;
         while Instant::now() < end {
@@ -166,7 +166,7 @@ impl Client {
         false
     }
 
-    /// Reads for a moment; false where the stream has ended.
+    /// Reads once; false if the stream has ended.
     fn read(&mut self) -> bool {
         let mut bytes = [0; 65536];
         match self.stream.read(&mut bytes) {
@@ -212,7 +212,7 @@ impl Client {
     }
 }
 
-/// A machine that is put to sleep for a moment interrupts a read with a time limit.
+/// A suspended machine interrupts a read with a time limit.
 fn is_passing(e: &std::io::Error) -> bool {
     matches!(
         e.kind(),
@@ -228,7 +228,7 @@ fn rank(phase: &HostPhase) -> u8 {
     }
 }
 
-/// A specification with the marks that an agent sets.
+/// A spawn order with the marks that an agent sets.
 pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
     let attempt: AttemptId = id.parse().unwrap();
     let env = [
@@ -262,7 +262,7 @@ pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
     }
 }
 
-/// A shell script as a specification.
+/// A spawn order for a shell script.
 pub(crate) fn sh(id: &str, script: &str) -> SpawnSpec {
     spec(id, &["sh", "-c", script])
 }

@@ -1,5 +1,5 @@
-//! An agent that is in somebody else's hands: it keeps to the protocol or not, and reaches nothing that the config does
-//! not allow. `hostile` has those who are not the agent at all.
+//! A compromised agent, which may violate the protocol, reaches nothing that the config does not allow.
+//! `hostile` tests peers that are not the agent.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,13 +18,13 @@ use sluice_supervisor::clock::{after, boot_now};
 use crate::client::{DEADLINE, sh, spec};
 use crate::host::{Host, lives, until};
 
-/// Eleven letters that can be exchanged for others in the bytes of a message.
+/// Eleven letters that the tests replace in the bytes of a message.
 const NAME: &str = "climb-climb";
 
 fn spawn_named(name: &[u8; NAME.len()]) -> Vec<u8> {
     let message = ToSupervisor::Spawn(sh(&format!("{NAME}.1"), "true"));
     let mut bytes = frame(&message, MAX_SUPERVISION_FRAME_BYTES).unwrap();
-    // The step's own mark in its environment carries the name as well; the attempt's id comes first.
+    // The step's mark in its environment has the name as well; the attempt's id comes first.
     let at = bytes
         .windows(NAME.len())
         .position(|window| window == NAME.as_bytes())
@@ -33,7 +33,7 @@ fn spawn_named(name: &[u8; NAME.len()]) -> Vec<u8> {
     bytes
 }
 
-/// Whether the other side hangs up.
+/// Whether the supervisor closes the connection.
 fn is_dropped_after(socket: &Path, bytes: &[u8]) -> bool {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -108,7 +108,7 @@ fn an_attempt_s_directory_that_is_a_link_is_replaced_and_what_it_leads_to_is_spa
 #[test]
 fn the_agent_s_user_can_change_nothing_below_the_state_directory() {
     if !crate::left_out::needs_root() {
-        // Only root can be somebody else.
+        // Only root can become another user.
         return;
     }
     let host = Host::start_under("agent_uid = 1234\n[users]\ns = \"nobody\"\n", &[]);
@@ -135,7 +135,7 @@ fn the_agent_s_user_can_change_nothing_below_the_state_directory() {
 #[test]
 fn a_step_can_neither_see_nor_reach_the_supervisor() {
     if !crate::left_out::needs_root() {
-        // The step's user is the supervisor's own then.
+        // The step runs as the supervisor's own user then.
         return;
     }
     let host = Host::start_under("[users]\ns = \"nobody\"\n", &[]);
@@ -176,7 +176,7 @@ fn a_flood_keeps_no_deadline_waiting() {
     };
     client.spawn(&leased);
     let pid = client.wait_running(&leased.attempt).pid;
-    // Each asks for what is already there or never was, and none is answered at length.
+    // Each message names something that exists already or never existed, and gets a short answer at most.
     let mut flood = Vec::new();
     for n in 0..2_000_u32 {
         let attempt: AttemptId = format!("ghost.{}", n + 1).parse().unwrap();
@@ -194,7 +194,7 @@ fn a_flood_keeps_no_deadline_waiting() {
     let socket = host.socket();
     let mut rounds = 0;
     until("the lease has passed under the flood", || {
-        // Dropped for not reading, it comes back.
+        // The agent is disconnected for not reading, and reconnects.
         let mut stream = UnixStream::connect(&socket).unwrap();
         let _ = stream.write_all(&flood);
         rounds += 1;
@@ -221,7 +221,7 @@ fn an_agent_that_asks_and_never_listens_is_dropped() {
     until("it says so", || {
         host.log.lock().unwrap().contains("bytes unread")
     });
-    // The first was replaced long ago.
+    // The first connection was replaced long ago.
     let mut rest = Vec::new();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     assert!(stream.read_to_end(&mut rest).is_ok());

@@ -1,4 +1,4 @@
-//! The config, from its file to what it comes to: the supervisor opens it, its helper reads it.
+//! The config from its file to the effective values: the supervisor opens it, its helper parses it.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -29,7 +29,7 @@ impl Checked {
             .unwrap()
     }
 
-    /// What it comes to.
+    /// The effective config.
     fn good(&self, text: &str, args: &[&str]) -> String {
         let output = self.check(text, args);
         let told = String::from_utf8(output.stderr).unwrap();
@@ -37,7 +37,7 @@ impl Checked {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What is wrong with it.
+    /// The error message.
     fn bad(&self, text: &str) -> String {
         let output = self.check(text, &[]);
         assert_eq!(output.status.code(), Some(2));
@@ -48,7 +48,7 @@ impl Checked {
 #[test]
 fn a_config_is_checked_without_a_state_directory() {
     let checked = Checked::new();
-    // Root needs another user for steps, and nobody else may become one.
+    // Root needs another user for steps, and other users cannot become one.
     let own = nix::unistd::geteuid();
     let user = match own.is_root() {
         true => "\"nobody\"".to_owned(),

@@ -1,4 +1,4 @@
-//! How steps end, and when nothing is left of them.
+//! Exits of steps, and when no process is left.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -99,7 +99,7 @@ fn a_process_that_left_group_and_parent_is_found_and_killed() {
 fn a_child_in_a_session_of_its_own_is_signalled_while_its_parent_runs() {
     let host = Host::start();
     let mut client = host.client();
-    // No mark is needed for this one: it is a descendant.
+    // Found as a descendant, without marks.
     let script = "env -i /usr/bin/setsid -w /bin/sh -c 'echo $$; exec /bin/sleep 1000'; exit 5";
     let spec = sh("inner.1", &format!("trap : TERM; {script}"));
     client.spawn(&spec);
@@ -133,7 +133,7 @@ fn a_stray_of_one_attempt_does_not_hold_another() {
 fn a_kill_goes_on_until_nothing_is_left() {
     let host = Host::start();
     let mut client = host.client();
-    // Each round leaves its session and starts the next: one shot at what is there now may miss.
+    // Each round leaves its session and starts the next, so a single kill may miss it.
     let script =
         "echo $$; i=0; while [ $i -lt 200 ]; do setsid sleep 1000 & i=$((i+1)); done; wait";
     let spec = sh("hydra.1", script);
@@ -144,7 +144,7 @@ fn a_kill_goes_on_until_nothing_is_left() {
     assert_eq!(marked("hydra"), Vec::<u32>::new());
 }
 
-/// Processes that carry a step's mark.
+/// Processes with a step's mark.
 fn marked(step: &str) -> Vec<u32> {
     use sluice_supervisor::process::{self, Mark};
     process::all()
@@ -203,7 +203,7 @@ fn a_record_that_cannot_be_written_is_said_once_and_written_when_it_can() {
     fs::rename(&spool, &away).unwrap();
     fs::write(&gate, b"").unwrap();
     assert_eq!(client.wait_gone(&early.attempt).exit, Exit::Code(0));
-    // Ten tries of the first record fit into the life of the second step.
+    // The supervisor retries the first record about ten times during the second step.
     client.wait_gone(&late.attempt);
     fs::rename(&away, &spool).unwrap();
     until("the record tells the end", || {
@@ -214,8 +214,7 @@ fn a_record_that_cannot_be_written_is_said_once_and_written_when_it_can() {
     assert_eq!(log.lines().filter(said).count(), 1, "{log}");
 }
 
-/// What is ignored stays ignored when a program becomes another: whoever starts a supervisor may not listen to its own
-/// children.
+/// A program inherits ignored signals, and the starter of a supervisor may ignore SIGCHLD.
 #[test]
 fn ends_are_seen_where_the_starter_ignores_those_of_its_children() {
     let (dir, config) = (tempfile::tempdir().unwrap(), as_root());
@@ -242,7 +241,7 @@ fn ends_are_seen_where_the_starter_ignores_those_of_its_children() {
     assert!(supervisor.wait().unwrap().success());
 }
 
-/// How many descriptors a process may have: below what it has, it opens no file.
+/// Limits the descriptors of a process below its current number, so that it can open no file.
 fn allow_open_files(pid: u32, most: u32) {
     let status = Command::new("prlimit")
         .args([format!("--pid={pid}"), format!("--nofile={most}:")])

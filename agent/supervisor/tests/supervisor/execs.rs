@@ -1,5 +1,5 @@
-//! Programs beside steps on the word of an agent that is in somebody else's hands: which begin, as whom, how many, and
-//! that none outlives the agent that asked for it.
+//! Programs beside steps, ordered by a compromised agent: which start, as which user, how many, and that none
+//! outlives its agent.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -35,14 +35,14 @@ fn ask_as(client: &mut Client, exec: &ExecId, command: &[&str], by: Option<&str>
     });
 }
 
-/// What the host says to a user who wants a program beside an attempt, and gets none.
+/// The error message of a rejected program beside an attempt.
 pub(crate) fn refused_beside(client: &mut Client, attempt: &AttemptId, by: Option<&str>) -> String {
     let exec = exec_of(attempt, 7);
     ask_as(client, &exec, &["id", "-u"], by);
     refusal(client, &exec)
 }
 
-/// Waits for the end of one, which is of a program that never began.
+/// Waits for the end of a program that never started.
 fn refusal(client: &mut Client, exec: &ExecId) -> String {
     let ended = client.wait("word of the program", |c| {
         c.execs.iter().find(|(of, _)| of == exec).cloned()
@@ -54,7 +54,7 @@ fn refusal(client: &mut Client, exec: &ExecId) -> String {
     }
 }
 
-/// The user that each process of a step runs as whose parent is the supervisor.
+/// The users of a step's processes that are children of the supervisor.
 fn users_of_children(host: &Host) -> Vec<u32> {
     let user = |pid: u32| Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid());
     host.children().into_iter().filter_map(user).collect()
@@ -106,7 +106,7 @@ fn refusal_of(client: &mut Client, attempt: &AttemptId) -> String {
     refusal(client, &exec)
 }
 
-/// As whom a program runs beside an attempt.
+/// The user of a program beside an attempt.
 pub(crate) fn whoami_beside(
     host: &Host,
     client: &mut Client,
@@ -135,7 +135,7 @@ fn however_many_are_asked_for_few_begin_and_all_end_with_their_agent() {
     let step = sh("crowd.1", "exec sleep 1000");
     client.spawn(&step);
     client.wait_running(&step.attempt);
-    // Each number twice, and nobody opens the streams that they wait for.
+    // Each number twice, with streams that are never opened.
     for number in (0..500).flat_map(|number| [number, number]) {
         ask(
             &mut client,
@@ -162,7 +162,7 @@ fn however_many_are_asked_for_few_begin_and_all_end_with_their_agent() {
 #[test]
 fn a_program_beside_a_step_runs_as_the_step_s_user_whatever_it_is() {
     if !crate::left_out::needs_root() {
-        // The step's user is the supervisor's own then.
+        // The step runs as the supervisor's own user then.
         return;
     }
     let host = Host::start_under("[users]\ns = \"nobody\"\n", &[]);
@@ -175,7 +175,7 @@ fn a_program_beside_a_step_runs_as_the_step_s_user_whatever_it_is() {
     ask(&mut client, &exec, &["sh", "-c", script]);
     let stream = |name: &str| host.attempt_dir(&step.attempt).join("exec-1").join(name);
     until("its streams are there", || stream("stderr").exists());
-    // It goes on when both are open.
+    // The program continues when both are open.
     let [mut out, mut errors] = ["stdout", "stderr"].map(|name| File::open(stream(name)).unwrap());
     let mut said = String::new();
     out.read_to_string(&mut said).unwrap();

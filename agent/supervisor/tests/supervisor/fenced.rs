@@ -1,5 +1,5 @@
-//! Attempts of a real supervisor, kept from stand-in GPUs that they were not granted: by each of the mechanisms, and
-//! said so where there is none.
+//! Device filters of a real supervisor: attempts cannot open stand-in GPUs that they were not granted, by
+//! each mechanism; a host without one reports that.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::client::sh;
 use crate::fences::{FIRST, SECOND, nodes};
 use crate::host::Host;
 
-/// A supervisor under this config, whose steps run as root.
+/// A supervisor with this config, whose steps run as root.
 fn host(filter: &str, gpus: &[&Path]) -> Host {
     let gpus: Vec<String> = gpus.iter().map(|path| format!("{path:?}")).collect();
     let config = format!(
@@ -47,7 +47,7 @@ const BY_EACH: [(&str, Mechanism); 2] = [
 #[test]
 fn an_attempt_opens_what_it_was_granted_and_no_other_gpu() {
     if !crate::left_out::needs_root() {
-        // No group of this user's filters devices: see the last test.
+        // This user's groups cannot filter devices: see the last test.
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -85,14 +85,14 @@ fn what_the_supervisor_knows_to_be_a_gpu_no_agent_can_leave_out() {
     let real = dir.path().join("nvidia7");
     crate::fences::node(&real, DeviceNumber::new(195, 7));
     for (filter, _) in BY_EACH {
-        // Only the first is named by the config; the second is what an agent adds.
+        // The config names only the first; the agent adds the second.
         let host = host(filter, &[&first]);
         let mut client = host.client();
         let why = |path: &Path| format!("{} 2>&1 | grep -q 'not permitted'", opens(path));
         let script = format!("{} && {} && {}", why(&first), why(&second), why(&real));
         let spec = granted("adds.1", &script, &[], &[SECOND]);
         assert_eq!(client.run(&spec), Exit::Code(0), "{filter}");
-        // Nobody named the second here, so it is no GPU; the others are closed though the agent named nothing.
+        // The second is not named here, so it is no GPU; the others are denied although the agent named none.
         let script = format!("{} && {} && {}", why(&first), opens(&second), why(&real));
         assert_eq!(
             client.run(&sh("silent.1", &script)),
@@ -187,7 +187,7 @@ fn fences_that_are_used_again_are_those_that_were_asked_for() {
     let files = |pid| crate::host::open_files(pid);
     let mut most = 0;
     for round in 1..=30 {
-        // Each round grants another device besides, so that fences come and go.
+        // Each round grants another device too, so that filters are replaced.
         let other = DeviceNumber::new(195, round);
         for (name, grant, open, closed) in [
             ("a", FIRST, &first, &second),

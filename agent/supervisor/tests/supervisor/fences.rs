@@ -1,7 +1,9 @@
-//! Fences around real groups of this kernel: what a shell within can open and make, and what it cannot.
+//! Device filters on real control groups of this kernel: what a shell in the group can open and make, and
+//! what not.
 //!
-//! The GPUs are stand-ins: nodes in a temporary directory with the numbers of `/dev/zero` and `/dev/full`, which the
-//! shell does not need. Only root can make groups and nodes; where this runs as another user there is nothing to see.
+//! The GPUs are stand-ins: nodes in a temporary directory with the numbers of `/dev/zero` and `/dev/full`,
+//! which the shell does not need. Only root can make groups and nodes, so these tests pass at once for other
+//! users.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -20,14 +22,14 @@ use sluice_common::supervision::DeviceAccess;
 pub(crate) const FIRST: DeviceNumber = DeviceNumber::new(1, 5);
 pub(crate) const SECOND: DeviceNumber = DeviceNumber::new(1, 7);
 
-/// Which version of control groups.
+/// Version of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CgroupVersion {
     Unified,
     Legacy,
 }
 
-/// A group below this process's own, made by the test that removes it.
+/// A group below this process's own, removed at the end of the test.
 struct TestGroup {
     version: CgroupVersion,
     path: PathBuf,
@@ -70,7 +72,7 @@ impl TestGroup {
             unsafe_code,
             reason = "a child enters its group before it is the program"
         )]
-        // SAFETY: one write to an open file is all that is done between fork and exec.
+        // SAFETY: the child only writes to an open file between fork and exec.
         unsafe {
             command.pre_exec(enter)
         };
@@ -84,13 +86,13 @@ impl TestGroup {
 
 impl Drop for TestGroup {
     fn drop(&mut self) {
-        // Its last process has been waited for, so the kernel lets it go at once.
+        // The group's last process was waited for, so the kernel removes the group at once.
         let removed = fs::remove_dir(&self.path);
         assert!(removed.is_ok() || std::thread::panicking(), "{removed:?}");
     }
 }
 
-/// By `mountinfo` and this process's own list, as everywhere.
+/// The group of this process, from `mountinfo`.
 fn own_group(version: CgroupVersion) -> PathBuf {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let (filesystem, option) = match version {
@@ -114,7 +116,7 @@ fn own_group(version: CgroupVersion) -> PathBuf {
     Path::new(mount).join(own.unwrap_or("/").trim_start_matches('/'))
 }
 
-/// Nodes of stand-in GPUs.
+/// Device nodes of stand-in GPUs.
 pub(crate) fn nodes(dir: &Path) -> [PathBuf; 2] {
     [("gpu0", FIRST), ("gpu1", SECOND)].map(|(name, number)| {
         let path = dir.join(name);
@@ -123,7 +125,7 @@ pub(crate) fn nodes(dir: &Path) -> [PathBuf; 2] {
     })
 }
 
-/// A node for a device, whether or not there is a driver for it.
+/// Makes a device node, whether or not a driver exists for it.
 pub(crate) fn node(path: &Path, number: DeviceNumber) {
     let device = makedev(u64::from(number.major), u64::from(number.minor));
     mknod(
@@ -241,7 +243,7 @@ fn a_group_within_is_no_way_out() {
     with_both(|group, own, other| {
         let (inner, own, other) = (group.path.join("inner"), own.display(), other.display());
         let place = inner.display();
-        // Root within may move itself further in, and what it allows itself there is judged by the fence as well.
+        // Root in the group may create a nested group, and the filter still applies there.
         let allow = "echo 'a *:* rwm' >$G/devices.allow 2>/dev/null; echo 'c 1:7 rwm' >$G/devices.allow 2>/dev/null";
         let script = format!(
             "G={place}; mkdir $G && echo 0 >$G/cgroup.procs; {allow}; (exec 3<{own}) && ! (exec 4<{other}) 2>/dev/null"

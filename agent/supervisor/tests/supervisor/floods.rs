@@ -1,5 +1,5 @@
-//! Programs that write far more than is kept of it: the disk holds no more than the bound and what is written between two
-//! looks, the newest part lies where it was written, and what was dropped is said.
+//! Programs that write far more output than is kept: the disk holds no more than the bound plus the output
+//! between two checks, the newest part keeps its offsets, and the dropped part is reported.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -14,26 +14,26 @@ use crate::zoo::marked;
 
 const MIB: u64 = 1 << 20;
 
-/// What is kept of a stream.
+/// Bytes of a stream that are kept.
 const KEPT: u64 = 8 * MIB;
 
-/// What is written before it is waited until the oldest was dropped.
+/// Bytes that are written before a pause until the oldest part is dropped.
 const CHUNK: u64 = 64 * MIB;
 
-/// A file system may keep a little more than what is in a file.
+/// A file system may use slightly more space than a file's length.
 const SLACK: u64 = MIB;
 
-/// Every line is as long as this and begins with its own number, so that any part tells where it was written.
+/// Length of every line. A line begins with its number, so any part shows its offset.
 const LINE: u64 = 1024;
 
-/// How much to write: `SLUICE_FLOOD_MIB` says. Two looks show as much as sixteen do.
+/// Bytes to write, from `SLUICE_FLOOD_MIB`. The default covers two checks.
 fn flood() -> u64 {
     let asked = std::env::var("SLUICE_FLOOD_MIB").ok();
     asked.map_or(128, |text| text.parse().unwrap()) * MIB
 }
 
-/// Writes so many bytes, and after each chunk waits until the disk holds little of it: it notes the most that it has seen
-/// there.
+/// A script that writes so many bytes, waits after each chunk until little of it is on disk, and records the
+/// maximum.
 fn script(bytes: u64) -> String {
     let (lines, chunk, calm) = (bytes / LINE, CHUNK / LINE, KEPT + SLACK);
     let pad = "x".repeat(100);
@@ -60,7 +60,7 @@ fn of_a_flood_the_newest_part_is_kept_where_it_was_written() {
     let flood = flood();
     let spec = spec("flood.1", &["perl", "-e", &script(flood)]);
     client.spawn(&spec);
-    // Its own waits end only when what is old was dropped.
+    // The script's waits end only when old output was dropped.
     until("it has written all", || {
         fs::metadata(host.attempt_dir(&spec.attempt).join("stderr")).is_ok_and(|it| it.len() > 0)
     });

@@ -1,4 +1,4 @@
-//! Frozen attempts: nothing of them runs, and all else holds.
+//! Frozen attempts run no process, but leases, kills and restarts still work.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use sluice_supervisor::clock;
 use crate::client::{Client, sh};
 use crate::host::{Host, until};
 
-/// Counts as fast as it can, from a session of its own. It counts into a file and not into its output, which passes a
-/// pipe: what a frozen step left in the pipe is still written.
+/// Counts as fast as it can in a session of its own, into a file and not into its output, because output in
+/// the pipe is still written while the step is frozen.
 const COUNTER: &str = "setsid sh -c 'while :; do echo; done >counted' & wait";
 
-/// Whether this host freezes at all; where it does not, what is tested is that it says so.
+/// Whether this host can freeze; otherwise the tests check that it says so.
 fn freezes(client: &Client) -> bool {
     client.capabilities[&Capability::Freeze] != Mechanism::None
 }
@@ -44,7 +44,7 @@ fn a_frozen_attempt_stops_counting_and_goes_on_when_thawed() {
     for _ in 0..3 {
         assert_eq!(client.freeze(id), FreezerState::Frozen);
         let stopped_at = count(&host, id);
-        // Not a wait for anything: what runs would have counted far by then.
+        // A running step would have counted far in this time.
         std::thread::sleep(Duration::from_millis(50));
         assert_eq!(count(&host, id), stopped_at);
         client.thaw(id);

@@ -1,5 +1,5 @@
-//! A supervisor in a directory of its own, for tests: started, killed, started again, and at the end told to leave
-//! nothing behind.
+//! A supervisor in a directory of its own for tests: started, killed, restarted, and stopped without
+//! leftovers at the end.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -19,7 +19,7 @@ use crate::client::{Client, DEADLINE};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_sluice-supervisor");
 
-/// The program that lies beside it.
+/// The helper program in the same directory.
 pub(crate) fn helper() -> PathBuf {
     let path = Path::new(BINARY).with_file_name("sluice-helper");
     let built = path.exists();
@@ -30,18 +30,18 @@ pub(crate) fn helper() -> PathBuf {
     path
 }
 
-/// What root must say before steps may run as root, as most of these tests have it.
+/// Lets steps run as root, as most of these tests do.
 const AS_ROOT: &str = "default_user = 0\nallow_root = true\n";
 
 pub(crate) struct Host {
     pub(crate) dir: tempfile::TempDir,
     config: tempfile::NamedTempFile,
-    /// What is run; [`BINARY`] unless a test has put another there.
+    /// The program to run; [`BINARY`] unless a test sets another.
     pub(crate) binary: PathBuf,
     pub(crate) log: Arc<Mutex<String>>,
     args: Vec<String>,
     running: Option<RunningSupervisor>,
-    /// Whether its directory is a file system of its own.
+    /// Whether the directory is a file system of its own.
     is_mounted: bool,
 }
 
@@ -60,7 +60,7 @@ impl Host {
         Self::start_under(AS_ROOT, args)
     }
 
-    /// With a config of its own, which only root can obey.
+    /// With a config of its own, which only root can apply.
     pub(crate) fn start_under(config: &str, args: &[&str]) -> Self {
         let mut host = Self::new(args);
         host.configure(config);
@@ -68,14 +68,14 @@ impl Host {
         host
     }
 
-    /// On a disk of its own, of so many MiB and 102,400 files, which only root can make.
+    /// On a disk of its own with so many MiB and 102,400 files, which only root can make.
     pub(crate) fn start_on_disk(mib: u32, config: &str) -> Self {
         let size = format!("size={mib}m,nr_inodes=100k");
         let host = Self::start_on(&["-t", "tmpfs", "-o", &size, "sluice-test"], config);
         host.expect("this test mounts a file system: run it as root")
     }
 
-    /// On what `mount` makes of these arguments, if it can.
+    /// On a file system that `mount` makes from these arguments, if it can.
     pub(crate) fn start_on(mount: &[&str], config: &str) -> Option<Self> {
         let mut host = Self::new(&[]);
         let mounted = Command::new("mount")
@@ -104,15 +104,15 @@ impl Host {
         }
     }
 
-    /// Writes the config anew, for the next start.
+    /// Writes a new config for the next start.
     pub(crate) fn configure(&mut self, config: &str) {
         fs::write(self.config.path(), config).unwrap();
-        // Steps of another user have their directories below it.
+        // Steps of other users have their directories below it.
         use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(self.dir.path(), fs::Permissions::from_mode(0o711)).unwrap();
     }
 
-    /// Starts one where none runs, and waits until it listens.
+    /// Starts a supervisor if none runs, and waits until it listens.
     pub(crate) fn restart(&mut self) {
         assert!(self.running.is_none());
         let mut command = Command::new(&self.binary);
@@ -124,7 +124,7 @@ impl Host {
             .args(config_args(self.config.path()))
             .stdin(Stdio::piped())
             .stderr(Stdio::piped());
-        // The old one may have left its socket: only a new one says that it is ready.
+        // The old one may have left its socket, so the test waits for the new one's log line.
         let before = self.ready_lines();
         let mut child = command.spawn().unwrap();
         let stdin = child.stdin.take();
@@ -133,14 +133,14 @@ impl Host {
         until("the supervisor is ready", || self.ready_lines() > before);
     }
 
-    /// Has it become what is installed now, and waits until it has.
+    /// Upgrades the supervisor to the installed program, and waits for the end.
     pub(crate) fn upgrade(&self) {
         let before = self.ready_lines();
         self.signal(Signal::SIGHUP);
         until("it has upgraded itself", || self.ready_lines() > before);
     }
 
-    /// Waits until the log says something as often as this.
+    /// Waits until the log has a text this many times.
     pub(crate) fn says(&self, what: &str, times: usize) {
         until(what, || {
             self.log.lock().unwrap().matches(what).count() >= times
@@ -167,7 +167,7 @@ impl Host {
         self.running.as_ref().unwrap().child.id()
     }
 
-    /// Its children, but for the keeper and the writer that it has started.
+    /// Child processes, without the keeper and the writer.
     pub(crate) fn children(&self) -> Vec<u32> {
         let all = process::all().unwrap().into_iter();
         let children = all.filter(|p| p.parent == self.pid()).map(|p| p.pid);
@@ -208,7 +208,7 @@ impl Host {
         send(self.pid(), signal);
     }
 
-    /// The groups of attempts that are there now, in every hierarchy.
+    /// The groups of attempts that exist now, in every hierarchy.
     pub(crate) fn groups(&self) -> Vec<PathBuf> {
         let roots = roots(&name::of(self.dir.path()).unwrap());
         let listed = roots.iter().filter_map(|root| fs::read_dir(root).ok());
@@ -216,7 +216,7 @@ impl Host {
         entries.filter(|path| path.is_dir()).collect()
     }
 
-    /// Waits for its own end.
+    /// Waits for the supervisor's exit.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let mut running = self.running.take().unwrap();
         let status = until_some("the supervisor exits", || running.child.try_wait().unwrap());
@@ -229,7 +229,7 @@ impl Host {
         self.wait();
     }
 
-    /// Closes its stdin and waits for its end.
+    /// Closes stdin and waits for the exit.
     pub(crate) fn close_stdin(&mut self) -> ExitStatus {
         drop(self.running.as_mut().unwrap().stdin.take());
         self.wait()
@@ -259,7 +259,7 @@ impl Drop for Host {
     }
 }
 
-/// The roots of a supervisor's groups, in every hierarchy, by their name.
+/// The roots with this name, in every hierarchy.
 pub(crate) fn roots(name: &str) -> Vec<PathBuf> {
     let hierarchies = Hierarchies::read(Path::new("/")).unwrap();
     let own = hierarchies
@@ -270,7 +270,7 @@ pub(crate) fn roots(name: &str) -> Vec<PathBuf> {
     roots.filter(|root| root.is_dir()).collect()
 }
 
-/// Only root needs to be told who steps run as.
+/// Only root needs a config for the users of steps.
 pub(crate) fn config_args(path: &Path) -> Vec<std::ffi::OsString> {
     match nix::unistd::geteuid().is_root() {
         true => vec!["--config".into(), path.into()],
@@ -278,7 +278,7 @@ pub(crate) fn config_args(path: &Path) -> Vec<std::ffi::OsString> {
     }
 }
 
-/// A config file for those who start the binary by themselves.
+/// A config file for tests that start the binary themselves.
 pub(crate) fn as_root() -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), AS_ROOT).unwrap();
@@ -294,7 +294,7 @@ fn is_keeper(pid: u32) -> bool {
     line.split(|b| *b == 0).nth(1) == Some(b"keep")
 }
 
-/// Whether a process does anything still.
+/// Whether a process still runs.
 pub(crate) fn lives(pid: u32) -> bool {
     process::stat(pid).is_some_and(|p| p.is_alive())
 }
@@ -314,17 +314,17 @@ pub(crate) fn until_some<T>(what: &str, mut found: impl FnMut() -> Option<T>) ->
     }
 }
 
-/// Whether a process writes the output of steps.
+/// Whether a process is a writer of output.
 pub(crate) fn is_writer(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sluice-writer\n")
 }
 
-/// How many descriptors a process holds.
+/// Number of open descriptors of a process.
 pub(crate) fn open_files(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
-/// A copy of the binary that every user of the host can run.
+/// A copy of the binary that every user of the host can execute.
 pub(crate) fn readable_binary(dir: &Path) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let copy = dir.join("sluice-supervisor");
@@ -335,8 +335,8 @@ pub(crate) fn readable_binary(dir: &Path) -> PathBuf {
     copy
 }
 
-/// Copies a program that is to be run. By another process: a file that this one is writing could be open in a child that
-/// another test starts at the same moment, and what is being written cannot be run.
+/// Copies a program in another process: a file that this one writes could be open in a child that another
+/// test starts at the same moment, and then cannot be executed.
 pub(crate) fn copy_file(from: &Path, to: &Path) {
     let status = Command::new("cp").arg(from).arg(to).status().unwrap();
     assert!(status.success());

@@ -1,4 +1,4 @@
-//! Peers that do not keep to the protocol, or are not the agent.
+//! Peers that violate the protocol, or are not the agent.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,11 +16,11 @@ fn still_works(host: &Host, id: &str) {
     assert_eq!(host.client().run(&sh(id, "exit 3")), Exit::Code(3));
 }
 
-/// Sends bytes and reads until the other side has had enough.
+/// Sends bytes and reads until the supervisor closes the connection.
 fn is_dropped_after(socket: &Path, bytes: &[u8]) -> bool {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
-    // It may be dropped before all of it is written.
+    // The connection may be closed before all bytes are written.
     let _ = stream.write_all(bytes);
     let mut rest = Vec::new();
     match stream.read_to_end(&mut rest) {
@@ -96,7 +96,7 @@ fn a_newer_agent_replaces_the_older() {
 #[test]
 fn another_user_is_refused_and_the_configured_one_is_not() {
     if !crate::left_out::needs_root() {
-        // Only root can be somebody else.
+        // Only root can become another user.
         return;
     }
     let host = Host::start_under(
@@ -131,7 +131,7 @@ fn another_user_is_refused_and_the_configured_one_is_not() {
     assert_eq!(output.uid(), 1234, "the agent can read what it serves");
 }
 
-/// Connects as somebody else; how many bytes came back before the end or a moment's silence.
+/// Connects as another user; returns the number of bytes received before the end or a moment without any.
 fn as_user(uid: libc::uid_t, socket: std::path::PathBuf) -> std::io::Result<usize> {
     std::thread::spawn(move || {
         become_user(uid);
@@ -148,12 +148,12 @@ fn as_user(uid: libc::uid_t, socket: std::path::PathBuf) -> std::io::Result<usiz
     reason = "the C library changes all threads; only the raw call changes one"
 )]
 fn become_user(uid: libc::uid_t) {
-    // SAFETY: three integers go in; the calling thread, which ends soon, gets another user.
+    // SAFETY: the call takes three integers and changes only the calling thread, which ends soon.
     let done = unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) };
     assert_eq!(done, 0);
 }
 
-/// What this process holds of its own, in KiB.
+/// Private memory of a process, in KiB.
 fn own_memory(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let own = status
@@ -177,7 +177,7 @@ fn ten_thousand_connections_and_halves_of_large_messages_cost_nothing() {
     for n in 0..10_000_u32 {
         let mut stream = UnixStream::connect(host.socket()).unwrap();
         if n % 100 == 0 {
-            // It may be dropped before all of it is written: a newer one takes its place.
+            // The connection may be closed before all bytes are written, because a newer one replaces it.
             let _ = stream.write_all(&largest.to_le_bytes());
             let _ = stream.write_all(&half);
         }

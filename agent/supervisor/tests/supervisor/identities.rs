@@ -1,4 +1,4 @@
-//! Who steps run as, what such a user may do and see, and who is nobody. Most of it only root can try.
+//! The users of steps, what such a user may do and see, and which steps have no user. Most of it needs root.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::host::{BINARY, Host, copy_file, readable_binary};
 const CONFIG: &str = "default_user = \"nobody\"\nshared_users = [\"nobody\"]\numask = \"027\"\n[users]\nd = \"daemon\"\n\
                       [limits]\nnofile = 321\ncore = 0\nnproc = 4321\n";
 
-/// `None` where these tests cannot become anybody else.
+/// `None` if these tests cannot switch users.
 fn host(config: &str) -> Option<Host> {
     crate::left_out::needs_root().then(|| Host::start_under(config, &[]))
 }
@@ -38,7 +38,7 @@ fn refusal(client: &mut Client, spec: &SpawnSpec) -> String {
     }
 }
 
-/// What a shell says of itself, line by line `name value`.
+/// The output of a shell about itself, in lines of `name value`.
 fn said(host: &Host, spec: &SpawnSpec) -> BTreeMap<String, String> {
     assert_eq!(host.client().run(spec), Exit::Code(0));
     let text = host.output(&spec.attempt, "stdout");
@@ -270,7 +270,7 @@ fn a_step_of_another_user_can_be_stopped_and_taken_over() {
     assert!(!crate::host::lives(inner));
 }
 
-/// Starts a supervisor that does not come to work, and returns what it says.
+/// Starts a supervisor that is expected to fail, and returns its message.
 fn does_not_start(config: &str, change: impl FnOnce(&Path, &mut Command)) -> String {
     let dir = tempfile::tempdir().unwrap();
     let binary = readable_binary(dir.path());

@@ -1,4 +1,4 @@
-//! Keepers: what ends attempts whose lease has passed while their supervisor is dead, is stopped or never comes back.
+//! Keepers: they kill attempts with expired leases while their supervisor is dead, stopped or never returns.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ use crate::host::{BINARY, Host, lives, send, until, until_some};
 const GRACE: Span = Span::from_secs(1);
 const FAR: Span = Span::from_secs(3600);
 
-/// It ignores SIGTERM, and so does a daemon that it has, whose number it writes.
+/// Ignores SIGTERM, and so does its daemon, whose pid it writes.
 const STUBBORN: &str = "trap '' TERM; setsid sleep 1000 & echo $!; while :; do sleep 0.05; done";
 
 fn leased(id: &str, lease: Span) -> SpawnSpec {
@@ -27,7 +27,7 @@ fn leased(id: &str, lease: Span) -> SpawnSpec {
     spec
 }
 
-/// Starts it; its first process and its daemon.
+/// Starts the step; returns the pids of its first process and its daemon.
 fn begin(host: &Host, client: &mut Client, spec: &SpawnSpec) -> [u32; 2] {
     client.spawn(spec);
     let main = client.wait_running(&spec.attempt);
@@ -37,7 +37,7 @@ fn begin(host: &Host, client: &mut Client, spec: &SpawnSpec) -> [u32; 2] {
     ]
 }
 
-/// The keeper that runs all the time, as soon as there is one that lives.
+/// The pid of the permanent keeper, once it runs.
 fn keeper_of(host: &Host) -> u32 {
     let boot_id = process::boot_id().unwrap();
     until_some("a keeper lives", || {
@@ -46,10 +46,10 @@ fn keeper_of(host: &Host) -> u32 {
     })
 }
 
-/// What becomes of a supervisor, and how it is undone.
+/// Signal that disables a supervisor, and the one that undoes it.
 type Fault = (Signal, Option<Signal>);
 
-/// A supervisor that fails before the lease passes, and says how the attempt ended when it is there again.
+/// A supervisor fails before the lease expires; when it runs again, it must report how the attempt ended.
 fn a_lease_is_kept_without(fault: Fault, args: &[&str]) {
     let mut host = Host::start_with(args);
     let mut client = host.client();
@@ -104,7 +104,7 @@ fn what_was_renewed_or_has_no_lease_runs_on_without_a_supervisor() {
     host.kill();
     until("the short one is killed", || !lives(short_main));
     assert!(lasting.iter().all(|pid| lives(*pid)));
-    // The renewal counts for every lease, also for a keeper that reads it without a supervisor.
+    // The renewal applies to every lease, even if a keeper reads it without a supervisor.
     host.restart();
     let mut client = host.client();
     let again = leased("again.1", Span::from_secs(3));
@@ -139,7 +139,7 @@ fn a_keeper_that_dies_is_followed_by_another_and_none_outlives_its_work() {
     let second = until_some("another keeper lives", || {
         Some(keeper_of(&host)).filter(|pid| *pid != first)
     });
-    // It stays while there is something to keep, and leaves when there is not.
+    // The keeper stays while there are leases, and exits when there are none.
     let mut client = host.client();
     let spec = leased("left.1", Span::from_secs(3));
     let [main, _] = begin(&host, &mut client, &spec);
@@ -176,7 +176,7 @@ fn without_a_keeper_nothing_with_a_lease_begins() {
         Some(HostHealth::Unfit(why)) if why.contains("keeper") => Some(()),
         _ => None,
     });
-    // What has no lease waits for nobody.
+    // An attempt without a lease needs no keeper.
     let free: AttemptId = "free.1".parse().unwrap();
     client.spawn(&sh("free.1", "exit 3"));
     assert_eq!(client.wait_gone(&free).exit, Exit::Code(3));
@@ -190,7 +190,7 @@ fn keep(host: &Host, flag: &str) -> bool {
     keep_aloud(host, flag).0
 }
 
-/// Whether it did what it was to do, and what it said.
+/// Whether the command succeeded, and its output.
 fn keep_aloud(host: &Host, flag: &str) -> (bool, String) {
     let mut keep = Command::new(BINARY);
     keep.args(["keep", "--state-dir"]).arg(host.dir.path());
@@ -211,9 +211,9 @@ fn one_look_is_enough_and_an_end_spares_nobody() {
     };
     let [due_main, due_daemon] = begin(&host, &mut client, &due);
     let others = [&lasting, &free].map(|spec: &SpawnSpec| begin(&host, &mut client, spec));
-    // The init system runs it thousands of times a day.
+    // The init system runs it thousands of times a day, so it must print nothing.
     assert_eq!(keep_aloud(&host, "--once"), (true, String::new()));
-    // A stopped one looks at nothing; another process must do its work.
+    // A stopped keeper checks nothing; another process must do its work.
     let stopped = keeper_of(&host);
     send(stopped, Signal::SIGSTOP);
     host.signal(Signal::SIGSTOP);

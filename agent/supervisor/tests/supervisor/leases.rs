@@ -1,4 +1,4 @@
-//! Leases: held by the supervisor alone, whether or not an agent lives.
+//! Leases: enforced by the supervisor alone, with or without an agent.
 
 use sluice_common::supervision::{BootMillis, Exit, SpawnSpec, ToSupervisor};
 use sluice_common::time::Span;
@@ -66,7 +66,8 @@ fn a_renewal_outlives_the_supervisor_and_does_not_undo_what_has_passed() {
     let mut client = host.client();
     let kept = leased("kept.1", "exec sleep 1000", Span::from_secs(3), Span::ZERO);
     let deadline = kept.lease_until.unwrap();
-    // It ignores SIGTERM and has a long grace, so it is there, its lease passed, when the renewal comes.
+    // The step ignores SIGTERM and has a long grace, so it still runs with an expired lease when the renewal
+    // arrives.
     let script = "trap '' TERM; while :; do sleep 0.05; done";
     let lost = leased("lost.1", script, Span::ZERO, Span::from_secs(2));
     let lost = SpawnSpec {

@@ -1,4 +1,4 @@
-//! How the supervisor leaves, and who may be there.
+//! How the supervisor exits, and that only one can use a directory.
 
 use std::fs;
 use std::io::Read;
@@ -23,7 +23,7 @@ fn the_end_of_stdin_stops_everything() {
         "loose.1",
         "setsid sh -c 'echo $$; exec sleep 1000' & exit 0",
     ));
-    // Nobody can tell whose this one is: it left its session, its parent and its environment.
+    // Cannot be identified: it left its session, its parent and its environment.
     client.spawn(&sh(
         "nobody.1",
         "env -i /usr/bin/setsid /bin/sh -c 'echo $$; exec /bin/sleep 1000' & exit 0",
@@ -43,7 +43,7 @@ fn the_end_of_stdin_stops_everything() {
 
 #[test]
 fn a_parent_that_is_killed_takes_everything_with_it() {
-    // The log goes to a pipe that nobody reads any more either: that must not stop it from stopping the steps.
+    // The log goes to a pipe without a reader, which must not prevent the stop of the steps.
     let (dir, config) = (tempfile::tempdir().unwrap(), as_root());
     let mut child = Command::new(BINARY)
         .args(["--exit-with-stdin", "--state-dir"])
@@ -136,7 +136,7 @@ fn a_killed_supervisor_does_not_lock_its_successor_out() {
         client.spawn(&sh(&format!("busy.{n}"), "exec sleep 1000"));
     }
     host.kill();
-    // `restart` waits for the new one to say that it is ready: no step holds the lock.
+    // `restart` waits for the new one to be ready, so no step holds the lock.
     host.restart();
     host.client();
 }

@@ -1,5 +1,5 @@
-//! What supervisors leave that are killed and whose state directory is gone: the next supervisor on the host, of whichever
-//! directory, removes it, and touches nothing else.
+//! Leftovers of killed supervisors whose state directory is gone: the next supervisor on the host, of any
+//! directory, removes them and nothing else.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ fn name(host: &Host) -> String {
     naming::of(host.dir.path()).unwrap()
 }
 
-/// Nobody will come back to it.
+/// Kills the supervisor and removes its directory.
 fn lose(host: &mut Host) {
     host.kill();
     fs::remove_dir_all(host.dir.path()).unwrap();
@@ -34,7 +34,7 @@ fn what_nobody_comes_back_for_is_removed_by_the_next_and_nothing_else_is() {
     };
     fs::create_dir(&stranger).unwrap();
     assert_eq!(roots(&lost_name).len(), before.len());
-    // From here on the supervisor of any other test may remove it as well.
+    // From here on the supervisor of another test may remove it as well.
     lose(&mut lost);
     kept.kill();
     let _next = Host::start();
@@ -56,7 +56,7 @@ fn members(name: &str) -> Vec<u32> {
     pids.map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// Everything in the state directory is gone, as with a new disk at the same place.
+/// Empties the state directory, as with a new disk at the same place.
 fn empty(dir: &std::path::Path) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -80,7 +80,7 @@ fn who_has_lost_its_directory_kills_what_it_ran_before_it_says_that_it_runs_noth
     if roots(&name).is_empty() {
         return;
     }
-    // It leaves its session and its parent, and takes no signal that it can refuse.
+    // The step leaves its session and its parent, and ignores every signal that it can.
     let script =
         "trap '' TERM HUP INT; setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' & wait";
     let (mut client, mut others) = (host.client(), other.client());
@@ -89,7 +89,7 @@ fn who_has_lost_its_directory_kills_what_it_ran_before_it_says_that_it_runs_noth
         client.spawn(step);
         client.wait_running(&step.attempt).pid
     });
-    // Of the same id, of another supervisor that lives.
+    // An attempt of the same id, of another supervisor that lives.
     let same = sh("lost.1", "exec sleep 1000");
     others.spawn(&same);
     let foreign = others.wait_running(&same.attempt).pid;
@@ -98,7 +98,7 @@ fn who_has_lost_its_directory_kills_what_it_ran_before_it_says_that_it_runs_noth
     host.kill();
     empty(host.dir.path());
     host.restart();
-    // It listens: whoever asks is told that nothing runs, and that is so.
+    // The supervisor listens and reports that nothing runs, which must be true.
     for pid in inside {
         assert!(!lives(pid), "{pid} runs on");
     }
@@ -129,7 +129,7 @@ fn who_is_put_back_to_an_earlier_time_keeps_what_it_knows_and_kills_the_rest() {
     client.spawn(&later);
     let later_pid = client.wait_running(&later.attempt).pid;
     host.kill();
-    // A directory of another number: another disk, mounted at the same place.
+    // A directory with another inode number: another disk, mounted at the same place.
     let path = host.dir.path().to_owned();
     let aside = path.with_extension("aside");
     fs::rename(&path, &aside).unwrap();

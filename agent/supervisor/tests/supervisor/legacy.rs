@@ -1,4 +1,4 @@
-//! Groups of version 1 alone, on a host that seems to have no others.
+//! Groups of version 1, on a simulated host without version 2.
 
 use std::fs;
 use std::io::Write;
@@ -46,7 +46,7 @@ impl Old {
         name::settle(self.root.path(), false).unwrap()
     }
 
-    /// What an attempt's directory is called in each hierarchy that is used.
+    /// The directories of an attempt in each hierarchy that is used.
     fn directories(&self, attempt: &AttemptId) -> Vec<PathBuf> {
         let name = self.name();
         let hierarchies = Hierarchies::read(self.root.path()).unwrap();
@@ -62,7 +62,7 @@ impl Drop for Old {
     }
 }
 
-/// A process in these groups, which runs `script` only once it is in all of them.
+/// A process in these groups, which runs `script` only after it has entered all of them.
 fn shell(directories: &[PathBuf], script: &str) -> Child {
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("read gate; {script}")]);
@@ -90,7 +90,7 @@ fn version_1_limits_freezes_and_kills() {
         "that hierarchy is not ours"
     );
     if of(Capability::Freeze) != Mechanism::Cgroup1 || of(Capability::Cpu) != Mechanism::Cgroup1 {
-        // No such hierarchies here, or none that this user may use.
+        // No such hierarchies here, or this user may not use them.
         return;
     }
     let attempt: AttemptId = "old.1".parse().unwrap();
@@ -159,7 +159,7 @@ fn version_1_is_killed_while_it_is_frozen() {
 
 #[test]
 fn where_version_2_cannot_kill_what_version_1_holds_frozen_dies() {
-    // On paper: kernels before 5.14 have groups of version 2 without `cgroup.kill`, and then version 1 freezes.
+    // Simulated: kernels before 5.14 have groups of version 2 without `cgroup.kill`, so version 1 freezes.
     let root = tempfile::tempdir().unwrap();
     let put = |name: &str, text: &str| {
         let path = root.path().join(name);

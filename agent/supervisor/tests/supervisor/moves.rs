@@ -1,5 +1,5 @@
-//! Attempts that hold memory of GPUs: moved by a helper before they are frozen, and brought back after. A script stands
-//! for NVIDIA's tool; it keeps a state for each process in a file and notes each toggle.
+//! Attempts with GPU memory: a helper moves it before a freeze, and back after. A script stands in for
+//! NVIDIA's tool; it keeps each process's state in a file and records each toggle.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -17,7 +17,7 @@ use sluice_common::time::Span;
 use crate::client::{Client, sh};
 use crate::host::{Host, until};
 
-/// What the tool does is told by the files beside it: `refuses` and `hangs` hold the state in which it does.
+/// Files beside the script control it: `refuses` and `hangs` contain the state in which it does so.
 const TOOL: &str = r#"#!/bin/sh
 at=FOLDER
 case $1 in
@@ -50,7 +50,7 @@ impl Gpu {
         Self { folder }
     }
 
-    /// A supervisor whose helpers find the script and nothing else, with an attempt that counts.
+    /// A supervisor whose helpers find only the script, with an attempt that counts.
     fn host(&self) -> (Host, Client, AttemptId, u32) {
         let config = format!(
             "cuda_library = \"/no/such/libcuda.so.1\"\ncuda_checkpoint = \"{}\"\n",
@@ -134,7 +134,7 @@ fn what_is_on_gpus_is_moved_as_the_step_s_user_before_the_freeze_and_back_after_
         return assert_eq!(suspend(&mut client, &id, &[pid], LONG), refused);
     }
     for round in 1..=2 {
-        // The first process of the machine and this test are not the attempt's.
+        // Process 1 and this test do not belong to the attempt.
         let users = [1, pid, std::process::id(), pid];
         assert_eq!(suspend(&mut client, &id, &users, LONG), moved(pid));
         assert_eq!(gpu.toggled().len(), round * 2 - 1);
@@ -209,7 +209,7 @@ fn a_supervisor_that_dies_in_the_middle_leaves_the_rest_to_the_next() {
     assert_eq!(gpu.toggled(), ["running", "checkpointed"]);
     counts_on(&host, &id);
 
-    // The helper dies with its supervisor, after the driver has done it.
+    // The helper dies with its supervisor, after the driver is done.
     gpu.say("hangs", "running");
     order(&mut client, &id, &[pid], LONG);
     until("it hangs", || gpu.at("hanging").exists());
@@ -226,7 +226,7 @@ fn a_supervisor_that_dies_in_the_middle_leaves_the_rest_to_the_next() {
     counts_on(&host, &id);
 }
 
-/// The script is a child of the helper, which the supervisor's death does not reach.
+/// Kills the script, a child of the helper that survives the supervisor.
 fn end(pid: &str) {
     let pid = pid.trim().parse().unwrap();
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);

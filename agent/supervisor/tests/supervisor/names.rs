@@ -1,5 +1,5 @@
-//! What a supervisor's groups are called: by lot and no more by the number of its directory, which another may have had.
-//! What an earlier supervisor has named so runs on.
+//! Names of a supervisor's groups: random, and not the directory's inode number, which another directory may
+//! have had. Steps under a name of an earlier release keep running.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,13 +13,13 @@ use sluice_supervisor::groups::name;
 use crate::client::sh;
 use crate::host::{Host, lives, roots, send, until};
 
-/// How earlier supervisors called theirs.
+/// The name that earlier releases used.
 fn old_name(host: &Host) -> String {
     let found = fs::metadata(host.dir.path()).unwrap();
     format!("sluice-{:x}-{:x}", found.dev(), found.ino())
 }
 
-/// One that calls its groups as earlier ones did: it cannot keep another name.
+/// A supervisor with the old form of the name, because it cannot store another.
 fn start_old() -> Host {
     let mut host = Host::start();
     host.kill();
@@ -42,7 +42,7 @@ fn what_runs_under_an_old_name_runs_on_and_what_comes_later_has_a_new_one() {
     let mut client = host.client();
     client.spawn(&step);
     let main = client.wait_running(&step.attempt).pid;
-    // It is installed anew, and can keep a name.
+    // The next supervisor can store a name.
     fs::remove_dir(host.dir.path().join("groups.new")).unwrap();
     host.upgrade();
     host.kill();
@@ -74,7 +74,7 @@ fn a_directory_with_the_number_of_one_that_is_gone_takes_nothing_of_its_steps() 
         return;
     };
     host.close_stdin();
-    // As if it had just been made.
+    // The directory looks as if it was just made.
     for entry in fs::read_dir(host.dir.path()).unwrap() {
         let path = entry.unwrap().path();
         match path.is_dir() {

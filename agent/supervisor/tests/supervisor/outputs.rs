@@ -1,4 +1,4 @@
-//! Who writes the output of a step: not the step, whoever dies meanwhile.
+//! The writer of output: steps cannot change what they have written, whichever process dies meanwhile.
 
 use std::fs;
 use std::io::Write;
@@ -15,7 +15,7 @@ use sluice_supervisor::process;
 use crate::client::{sh, spec};
 use crate::host::{Host, is_writer, lives, send, until, until_some};
 
-/// All that one can do to a file that one has a descriptor of.
+/// Everything that a program can do to a file of which it has a descriptor.
 const FORGE: &str = r#"
 import ctypes, os, sys
 print("said before", flush=True)
@@ -60,7 +60,7 @@ fn a_step_can_give_its_output_words_and_take_none_back() {
     assert!(!host.attempt_dir(&"forger.1").join("stdout.pipe").exists());
 }
 
-/// The process that writes, which is a child of the supervisor.
+/// The writer, which is a child of the supervisor.
 fn writer(host: &Host) -> u32 {
     until_some("somebody writes", || {
         let mut all = process::all().unwrap().into_iter();
@@ -173,7 +173,7 @@ fn a_step_is_over_although_somebody_else_holds_what_it_wrote_to() {
 fn an_end_is_told_when_what_the_program_wrote_is_there_whoever_else_holds_its_output() {
     let host = Host::start();
     let mut client = host.client();
-    // A daemon of its own holds the pipes and goes on writing.
+    // A daemon holds the pipes and continues to write.
     let step = sh(
         "quick.1",
         "setsid sh -c 'while :; do echo more; sleep 0.01; done' & until [ -e go ]; do sleep 0.01; done
@@ -188,7 +188,7 @@ fn an_end_is_told_when_what_the_program_wrote_is_there_whoever_else_holds_its_ou
     until("that is recorded", || {
         host.log.lock().unwrap().contains("process ended")
     });
-    // To an agent that listens, and to one that comes just now.
+    // For an agent that is connected, and for one that connects now.
     for _ in 0..2 {
         let phase = &client.list()[&step.attempt].phase;
         assert!(matches!(phase, HostPhase::Running(_)), "{phase:?}");
@@ -275,7 +275,7 @@ fn on_a_full_disk_a_step_waits_and_what_it_wrote_is_there_when_there_is_room() {
     assert!(said.ends_with("xend\n"));
 }
 
-/// What scripts do with their output.
+/// Different ways in which scripts use their output.
 const HABITS: &str = "echo one > /dev/stdout; echo two > /dev/stderr; echo three >> /proc/self/fd/1
 echo four | tee /dev/stderr; [ -t 1 ] && echo terminal
 setsid sh -c 'echo five > /dev/stdout' > /proc/self/fd/2
@@ -286,7 +286,7 @@ fn a_step_may_open_its_output_anew_and_close_it() {
     if !crate::left_out::needs_root() {
         return;
     }
-    // A user of its own, who is not the supervisor's.
+    // A user other than the supervisor's.
     let host = Host::start_under("", &[]);
     let step = sh("opens.1", HABITS);
     assert_eq!(host.client().run(&step), Exit::Code(7));
@@ -294,7 +294,7 @@ fn a_step_may_open_its_output_anew_and_close_it() {
     assert_eq!(host.output(&"opens.1", "stderr"), "two\nfour\nfive\nsix\n");
 }
 
-/// How long a process has run, in nanoseconds.
+/// Processor time of a process, in nanoseconds.
 fn time_of(pid: u32) -> u64 {
     let found = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
     found.split(' ').next().unwrap().parse().unwrap()

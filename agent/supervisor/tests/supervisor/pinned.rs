@@ -1,4 +1,4 @@
-//! Steps that have processors of their own, against the cpuset controller that this machine has.
+//! Steps with processors of their own, with the cpuset controller of this machine.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ fn allowed(pid: u32) -> CpuSet {
     list.unwrap().trim().parse().unwrap()
 }
 
-/// Two processors that this process may run on; none where there is but one, or nobody can be pinned.
+/// Two processors that this process may run on; `None` if there is only one, or pinning is not possible.
 fn two(client: &Client) -> Option<[u32; 2]> {
     let mine = allowed(std::process::id());
     let mut mine = mine.iter();
@@ -73,7 +73,7 @@ fn a_pinned_step_runs_on_its_own_processors_whatever_it_asks_for() {
         processors: set(second),
     });
     until("it runs on the other", || allowed(pid) == set(second));
-    // Whoever is not pinned is not pinned by this.
+    // Steps that are not pinned are not affected.
     client.send(&ToSupervisor::Pin {
         attempt: free.attempt.clone(),
         processors: set(second),

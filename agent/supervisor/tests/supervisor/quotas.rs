@@ -1,5 +1,5 @@
-//! Storage on a file system that keeps projects to their limits. Only root can mount one, and not every kernel has such
-//! quotas; the guest's scenario `quotas` runs the same on kernels that do.
+//! Storage on a file system with project quotas. Only root can mount one, and not every kernel supports it;
+//! the guest's scenario `quotas` runs the same tests on kernels that do.
 
 use std::fs;
 use std::process::Command;
@@ -11,13 +11,13 @@ use crate::client::sh;
 use crate::host::{Host, until};
 use crate::storage::{MIB, exceeded, granted};
 
-/// Each attempt is a user of its own. Root is let pass its quota by ext4.
+/// Each attempt has a user of its own, because ext4 exempts root from quotas.
 const OWN_USERS: &str = "min_free = \"0MiB\"\n";
 
-/// Of a grant of 40 MiB: 8 MiB more, and some blocks of what is counted and not in the project.
+/// For a grant of 40 MiB: 8 MiB more, and some blocks that are counted but not in the project.
 const MOST: u64 = 49 * MIB;
 
-/// A host on a disk with project quotas, where one can be had.
+/// A host on a disk with project quotas, if one can be made.
 fn host() -> Option<(Host, tempfile::NamedTempFile)> {
     let image = tempfile::NamedTempFile::new().unwrap();
     image.as_file().set_len(600 * MIB).unwrap();
@@ -37,7 +37,7 @@ fn host() -> Option<(Host, tempfile::NamedTempFile)> {
     Some((host, image))
 }
 
-/// The project of an attempt, by its record.
+/// The project of an attempt, from its record.
 fn project_of(host: &Host, id: &str) -> u32 {
     let text = fs::read_to_string(host.record(id)).unwrap();
     let record: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -50,7 +50,8 @@ fn used(host: &Host, project: u32) -> project::ProjectAmount {
     project::used(std::os::fd::AsFd::as_fd(&dir), project).unwrap()
 }
 
-/// Most end by themselves with what they were refused, before anybody has looked. A file without a name goes with them.
+/// Most steps end by themselves after a rejected write, before any check, and their deleted files are gone by
+/// then.
 #[test]
 fn a_step_is_refused_what_goes_beyond_its_grant_at_once_and_its_end_says_so() {
     let Some((host, _image)) = host() else { return };
@@ -89,7 +90,7 @@ fn a_step_is_refused_more_files_than_come_with_its_grant() {
     assert!(found.used_files <= 50_064, "{found:?}");
 }
 
-/// Others write it, and must not wait for room in the project of the step.
+/// The writer must not be limited by the project of the step.
 #[test]
 fn output_is_not_in_the_project_of_its_step() {
     let Some((host, _image)) = host() else { return };
@@ -105,7 +106,7 @@ fn output_is_not_in_the_project_of_its_step() {
     assert!((30 * MIB..31 * MIB).contains(&used), "{used}");
 }
 
-/// The kernel lets the owner of a file say whose project it is.
+/// The kernel lets the owner of a file change its project.
 #[test]
 fn a_step_moves_none_of_its_files_out_of_its_project_or_into_that_of_another() {
     let Some((host, _image)) = host() else { return };
@@ -125,7 +126,7 @@ fn a_step_moves_none_of_its_files_out_of_its_project_or_into_that_of_another() {
     assert_eq!(host.output(&"thief.1", "stdout"), "");
     let stderr = host.output(&"thief.1", "stderr");
     assert_eq!(stderr.matches("not permitted").count(), 5, "{stderr}");
-    // One that was granted nothing could do it as well.
+    // A step without a grant could do it as well.
     let none = format!("touch x; chattr -p {project} x && echo moved");
     assert_eq!(client.run(&sh("none.1", &none)), Exit::Code(1));
     assert!(used(&host, project).files <= 2);

@@ -1,4 +1,4 @@
-//! What survives the supervisor's death, and what the next one makes of it.
+//! What survives the supervisor's death, and what the next one does with it.
 
 use std::fs;
 
@@ -162,7 +162,7 @@ fn another_process_with_the_same_number_is_not_taken_for_the_step() {
     crate::host::send(process.pid, nix::sys::signal::Signal::SIGKILL);
     until("it is dead", || !lives(process.pid));
     host.restart();
-    // This very test would be killed by the last line if it were mistaken for the step.
+    // The last line would kill this test if it were mistaken for the step.
     let mut client = host.client();
     client.signal(&spec.attempt, StopSignal::Kill);
     assert_eq!(client.wait_gone(&spec.attempt).exit, Exit::Unknown);

@@ -1,4 +1,4 @@
-//! An agent that was taken over cannot keep its steps running: no number of its own extends a lease.
+//! A compromised agent cannot keep its steps running: it cannot extend a lease by itself.
 
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use sluice_common::id::NodeName;
@@ -12,7 +12,7 @@ use crate::host::Host;
 
 const FOR_EVER: BootMillis = BootMillis(1 << 62);
 
-/// A cluster's signature.
+/// A lease signed by a cluster.
 fn signed(seed: u8, challenge: Challenge, lease: Span) -> ToSupervisor {
     signed_for("n", seed, challenge, lease)
 }
@@ -32,7 +32,7 @@ fn signed_for(node: &str, seed: u8, challenge: Challenge, lease: Span) -> ToSupe
     })
 }
 
-/// The signature of the cluster of this number under a text.
+/// Signature of a text with the key of the cluster of this number.
 pub(crate) fn sign(seed: u8, text: &[u8]) -> (LeaseKey, [[u8; 32]; 2]) {
     let key = Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap();
     let signature = key.sign(text);
@@ -46,7 +46,7 @@ pub(crate) fn renew(client: &mut Client, lease: Span) {
     client.send(&signed(1, challenge, lease));
 }
 
-/// Deaf to SIGTERM, without a lease of its own and with a grace without end.
+/// A step that ignores SIGTERM, without a lease, and with an infinite grace.
 fn unleased(id: &str) -> SpawnSpec {
     let mut spec = sh(id, "trap '' TERM; while :; do sleep 0.05; done");
     spec.lease_until = None;
@@ -73,7 +73,7 @@ fn no_word_of_the_agent_keeps_a_step_beyond_what_the_cluster_has_signed() {
     // The kill is within the stop limit that was signed, not within the agent's grace.
     let most = after(latest, Span::from_secs(20));
     assert!(boot_now() < most, "{:?} and not {most:?}", boot_now());
-    // Nor does anything begin from now on.
+    // No further attempt starts.
     for id in ["later.1", "later.2"] {
         let exit = client.run(&unleased(id));
         assert!(matches!(exit, Exit::NotBegun(_)), "{exit:?}");
@@ -139,7 +139,7 @@ fn what_was_signed_for_another_host_or_supervisor_extends_nothing() {
     let spec = unleased("own.1");
     client.spawn(&spec);
     client.wait_running(&spec.attempt);
-    // Another node's; another supervisor's challenge; one of this host's that an earlier supervisor has drawn.
+    // A challenge for another node, of another supervisor, or of an earlier supervisor of this host.
     let challenge = client.challenge();
     client.send(&signed_for("m", 1, challenge, Span::from_secs(3600)));
     let theirs = other.client().challenge();

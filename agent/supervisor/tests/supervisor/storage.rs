@@ -1,4 +1,4 @@
-//! What a step may take of its host's disk, and what becomes of one that takes more.
+//! Storage limits of steps, and what happens to a step that exceeds them.
 
 use std::fs;
 
@@ -28,14 +28,14 @@ pub(crate) fn exceeded(exit: Exit) -> StorageExceeded {
     }
 }
 
-/// Waits until the host says that it takes work, or that it takes none.
+/// Waits until the host reports itself as fit or unfit.
 fn wait_health(client: &mut Client, fit: bool) {
     client.wait("word of the host's health", |c| {
         (matches!(c.health.as_ref()?, HostHealth::Fit) == fit).then_some(())
     });
 }
 
-/// However it takes them: blocks beyond the end of a file, a file without a name, deep below, as output.
+/// By any means: blocks beyond the end of a file, a deleted file, deep directories, output.
 #[test]
 fn a_step_that_takes_more_than_its_grant_is_stopped_and_told_why() {
     let host = Host::start();
@@ -73,7 +73,7 @@ fn a_step_that_takes_more_than_its_grant_is_stopped_and_told_why() {
     }
 }
 
-/// Empty ones take no block, and the disk has only so many.
+/// Empty files use no blocks, but the disk has a limited number of files.
 #[test]
 fn a_step_that_makes_more_files_than_come_with_its_grant_is_stopped_and_told_why() {
     let host = Host::start_on_disk(200, AS_ROOT);

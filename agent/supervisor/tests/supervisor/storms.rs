@@ -1,4 +1,4 @@
-//! Many at once, and deaths at any moment.
+//! Many attempts at once, and deaths of the supervisor at any moment.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use sluice_common::supervision::{Exit, HostPhase, SpawnSpec};
 use crate::client::{sh, spec};
 use crate::host::{Host, open_files, until};
 
-/// How often a supervisor with nothing to do wakes at most: once for the disk, whose counter also ends, and once for the
+/// Most wakeups of an idle supervisor in a second: one for the disk, whose child also ends, and one for the
 /// keeper.
 const LOOKS_IN_A_SECOND: u64 = 4;
 
@@ -51,7 +51,7 @@ fn no_step_runs_twice_and_none_unrecorded_whenever_the_supervisor_dies() {
         for spec in &specs {
             client.spawn(spec);
         }
-        // Not a wait for anything: each round dies at another moment of its work.
+        // Each round kills the supervisor at another moment of its work.
         std::thread::sleep(Duration::from_millis(round * 3));
         host.kill();
         host.restart();
@@ -85,7 +85,7 @@ fn no_step_runs_twice_and_none_unrecorded_whenever_the_supervisor_dies() {
 fn a_full_host_refuses_and_can_still_tell_all_it_holds() {
     let host = Host::start();
     let mut client = host.client();
-    // The longest sentence that a refusal can have.
+    // The longest message of a rejected start.
     let mut refused = spec("full.1", &[&"x".repeat(300)]);
     refused.env.insert("PATH".to_owned(), "/none:".repeat(100));
     for n in 1..=MAX_ATTEMPTS_PER_NODE {
@@ -128,8 +128,8 @@ fn an_end_beside_another_is_seen_without_anything_else_happening() {
         .iter()
         .map(|spec| client.wait_running(&spec.attempt).pid)
         .collect();
-    // The second of each pair dies a little later than the first, each time by another distance: some die between the
-    // supervisor's look at its children and its look at its signals.
+    // The second of each pair dies slightly later than the first, by a varying delay, so that some die
+    // between the supervisor's check of its children and its check of its signals.
     for (n, (specs, pids)) in (0..).zip(specs.chunks(2).zip(pids.chunks(2))) {
         kill(pids[0]);
         let from = Instant::now();
@@ -147,7 +147,7 @@ fn kill(pid: u32) {
     nix::sys::signal::kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).unwrap();
 }
 
-/// How often a process has gone to sleep.
+/// Number of times that a process has gone to sleep.
 fn sleeps(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status
@@ -171,8 +171,8 @@ fn with_nothing_to_do_it_sleeps() {
     client.wait_running(&"runs.1".parse().unwrap());
     client.wait_ended(&"orphan.1".parse().unwrap());
     client.run(&spec("failed.1", &["/no/such"]));
-    // It may wake a few times more, while it cannot tell whose the orphan is; then it has to sleep but for its looks at the
-    // disk and at its keeper.
+    // The supervisor may wake a few more times until the orphan is identified; then it must sleep except for
+    // its periodic checks.
     until("it sleeps", || {
         let before = sleeps(host.pid());
         std::thread::sleep(Duration::from_secs(1));

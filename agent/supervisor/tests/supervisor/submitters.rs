@@ -1,5 +1,5 @@
-//! Steps that run as whoever submitted them: as whom, out of whose reach, and on whose word. Only root can start them as
-//! somebody else, so another user's tests end at once.
+//! Steps that run as their submitters: as which user, isolated from whom, and by whose signature. Only root
+//! can start them as other users, so these tests pass at once for others.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,20 +19,20 @@ use crate::tenants::reached_by;
 
 const LISTED: &str = "as_submitter = [\"daemon\", \"games\"]\n";
 
-/// A host that has met its cluster, which is number 1 and calls it `n`.
+/// A host with the pinned key of cluster number 1, which calls the host `n`.
 fn host(config: &str) -> Option<Host> {
     let host = crate::left_out::needs_root().then(|| Host::start_under(config, &[]))?;
     meet(&mut host.client());
     Some(host)
 }
 
-/// A lease of the cluster comes, and has been read.
+/// Sends a lease of the cluster, and waits until it is read.
 fn meet(client: &mut Client) {
     renew(client, Span::from_secs(600));
     client.challenge();
 }
 
-/// A step that a cluster says was submitted by a user.
+/// A step with a cluster's signature that a user submitted it.
 fn sealed(seed: u8, node: &str, user: &str, mut spec: SpawnSpec) -> SpawnSpec {
     let user = UserName::new(user).unwrap();
     let node = NodeName::new(node).unwrap();
@@ -57,7 +57,7 @@ fn refusal(client: &mut Client, spec: &SpawnSpec) -> String {
     }
 }
 
-/// As whom a step of this name runs, in the words of `id`.
+/// The user that a step ran as, from `id`.
 fn ran_as(host: &Host, spec: &SpawnSpec) -> u32 {
     assert_eq!(host.client().run(spec), Exit::Code(0));
     host.number_in(&spec.attempt.to_string(), "stdout")
@@ -241,7 +241,7 @@ fn a_subject_s_user_goes_before_its_submitters_and_others_run_as_usual_where_the
     let mut prod = by("g@example.org", sh("prod.1", "id -u"));
     prod.subject = Subject::new("prod").unwrap();
     assert_eq!(ran_as(&host, &prod), uid_of("daemon"));
-    // Nor is a name believed where it would change nothing.
+    // A name that would change nothing is not accepted either.
     prod.attempt = "forged.1".parse().unwrap();
     assert!(refusal(&mut host.client(), &prod).contains("signature"));
 }

@@ -1,5 +1,5 @@
-//! What the step of one subject can do to that of another on the same host, and what is left for whoever gets its user id
-//! after it. Only root can give steps users of their own, so another user's tests end at once.
+//! Isolation between steps of different subjects on one host, and between successive owners of a user id.
+//! Only root can give steps users of their own, so these tests pass at once for others.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use sluice_common::supervision::{Exit, SpawnSpec, StopSignal};
 use crate::client::{sh, spec};
 use crate::host::{Host, lives, until, until_some};
 
-/// Every step is this one user.
+/// Every step runs as this one user.
 const SHARED: &str = "default_user = \"nobody\"\nshared_users = [\"nobody\"]\n";
 
 fn host(config: &str) -> Option<Host> {
@@ -24,7 +24,7 @@ fn of(subject: &str, mut spec: SpawnSpec) -> SpawnSpec {
     spec
 }
 
-/// Tries all that one user may do to a process of its own, and prints what it came to.
+/// Tries everything that one user may do to a process of its own, and prints what succeeded.
 const ATTACK: &str = r#"
 import ctypes, os, sys
 pid, work = int(sys.argv[1]), sys.argv[2]
@@ -57,12 +57,12 @@ attempt("signal", lambda: os.kill(pid, 0))
 attempt("kill", lambda: os.kill(pid, 9))
 "#;
 
-/// What a step of one subject could do to that of another.
+/// What a step of one subject can do to a step of another.
 fn reached(host: &Host) -> BTreeSet<String> {
     reached_by(host, |spec| of("a", spec), |spec| of("b", spec))
 }
 
-/// What the second step could do to the first, each of whom it is made for.
+/// What the second step can do to the first; each function prepares one of them.
 pub(crate) fn reached_by(
     host: &Host,
     first: impl Fn(SpawnSpec) -> SpawnSpec,
@@ -117,7 +117,7 @@ fn subjects_with_users_of_their_own_are_as_far_apart() {
     assert_eq!(reached(&host), BTreeSet::new());
 }
 
-/// So that the two tests above show what they say, and nobody calls a shared user a boundary.
+/// Shows that the two tests above can fail, and that a shared user is no boundary.
 #[test]
 fn subjects_that_share_a_user_reach_all_of_each_other_s() {
     let Some(host) = host(SHARED) else { return };
@@ -138,7 +138,7 @@ fn uid_in(host: &Host, id: &str) -> u32 {
     u32::try_from(record["uid"].as_u64().unwrap()).unwrap()
 }
 
-/// Where it stands that an id is not free.
+/// Whether an id is in use, by the registry.
 fn claimed(uid: u32) -> bool {
     let path = Path::new(sluice_supervisor::uids::REGISTRY).join(uid.to_string());
     fs::symlink_metadata(path).is_ok()
@@ -180,7 +180,7 @@ fn what_runs_beside_and_after_a_step_has_the_step_s_own_user_over_a_restart_and_
     until("its id is free", || !claimed(uid));
 }
 
-/// All that a user can leave behind on a host, some of it so that it is hard to remove.
+/// Everything that a user can leave on a host, some of it hard to remove.
 const LITTER: &str = r#"
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -234,7 +234,7 @@ fn an_id_is_given_again_only_when_nothing_is_left_of_it() {
     until("it is clean", || !claimed(uid));
     assert_eq!(litter(uid), Vec::<String>::new());
     assert!(!work.exists(), "it goes with the attempt");
-    // What could not be removed is root's now.
+    // Root owns what could not be removed.
     for dir in ["/tmp", "/dev/shm", "/var/tmp"] {
         let left = format!("{dir}/sluice-test-{uid}");
         assert_eq!(fs::metadata(&left).map_or(0, |found| found.uid()), 0);
@@ -247,7 +247,7 @@ fn an_id_is_given_again_only_when_nothing_is_left_of_it() {
 fn a_supervisor_that_lost_its_records_frees_no_id_that_is_in_use() {
     let Some(mut host) = host("") else { return };
     let mut client = host.client();
-    // One that leaves its group, session and mark.
+    // A process that leaves its process group, session and mark.
     let script = "setsid env -i sleep 1000 & echo $!; wait";
     let spec = sh("lost.1", script);
     client.spawn(&spec);

@@ -1,5 +1,5 @@
-//! A supervisor that becomes a newer one in the same process: nothing is lost by it, and where it cannot be done the
-//! old one goes on.
+//! Upgrades of a supervisor in the same process: nothing is lost, and if an upgrade fails the old program
+//! continues.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -47,11 +47,11 @@ fn a_hundred_steps_run_through_ten_upgrades_and_each_end_is_seen() {
         }
     }
     assert_eq!(host.pid(), pid);
-    // It opens a file now and then for a moment; what an upgrade left open would be there ten times.
+    // The supervisor opens files briefly; a descriptor left open by an upgrade would be there ten times.
     until("none is left open by an upgrade", || {
         open_files(pid) <= before + 2
     });
-    // All of them read from it, and all reach its end.
+    // All steps read from it and reach its end.
     drop(File::options().write(true).open(&gate).unwrap());
     let mut client = host.client();
     for (n, spec) in (1..).zip(&specs) {
@@ -106,7 +106,7 @@ fn what_was_asked_before_holds_after() {
     host.kill();
     host.restart();
     let mut client = host.client();
-    // It lays its marks down once they were seen.
+    // The process clears its marks after they were read.
     let script = "setsid sh -c 'echo $$; while [ ! -e go ]; do sleep 0.01; done; exec env -i sleep 1000' & \
                   while [ ! -s ../stdout ]; do sleep 0.01; done; exit 6";
     let orphan = sh("orphan.1", script);
@@ -197,7 +197,7 @@ fn install(at: &Path, text: &str) {
     fs::rename(&new, at).unwrap();
 }
 
-/// A supervisor whose program can be exchanged.
+/// A supervisor whose program can be replaced.
 fn exchangeable() -> (Host, tempfile::TempDir) {
     let place = tempfile::tempdir().unwrap();
     let mut host = Host::start();
@@ -221,7 +221,7 @@ fn the_program_that_is_installed_now_is_taken() {
     client.spawn(&spec);
     let process = client.wait_running(&spec.attempt);
     let trace = place.path().join("trace");
-    // Stands for a newer release: it says that it was run.
+    // A newer release that records that it was run.
     install(
         &host.binary,
         &format!(
@@ -254,7 +254,7 @@ fn where_the_new_program_or_its_config_is_no_good_the_old_goes_on() {
         &|host| fs::remove_file(&host.binary).unwrap(),
         &|host| install(&host.binary, "no program"),
         &|host| install(&host.binary, "#!/no/such/interpreter\n"),
-        // An older release, which knows nothing of rehearsals.
+        // An older release, which has no rehearsal.
         &|host| install(&host.binary, "#!/bin/sh\nexit 2\n"),
         &|host| {
             copy_file(&good, &host.binary);
@@ -287,7 +287,7 @@ fn where_the_new_program_or_its_config_is_no_good_the_old_goes_on() {
 #[test]
 fn it_reads_its_config_anew() {
     if !crate::left_out::needs_root() {
-        // Another user's supervisor has nobody to choose.
+        // Another user's supervisor has no choice of users.
         return;
     }
     let mut host = Host::start_under("[users]\ns = \"nobody\"\n", &[]);
@@ -355,7 +355,7 @@ fn one_that_hangs_before_its_program_holds_no_upgrade_up_and_is_frozen_when_it_h
     client.send(&ToSupervisor::Freeze {
         attempt: spec.attempt.clone(),
     });
-    // What was sent before is obeyed before.
+    // Messages are handled in order, so the earlier one is done.
     client.list();
     host.upgrade();
     let mut client = host.client();

@@ -1,4 +1,4 @@
-//! What an attempt has used, as the supervisor tells it at the end.
+//! Resource usage of an attempt, as reported at its end.
 
 use sluice_common::supervision::ProcessEnd;
 use sluice_common::usage::Usage;
@@ -6,7 +6,7 @@ use sluice_common::usage::Usage;
 use crate::client::sh;
 use crate::host::Host;
 
-/// Works for a while in a process that nobody waits for, so that only a group counts it.
+/// Works in a process that no parent waits for, so that only a group counts it.
 const WORK: &str = "n=0; while [ $n -lt 100000 ]; do n=$((n+1)); done";
 
 fn used(args: &[&str], script: &str) -> (Usage, bool) {
@@ -23,7 +23,7 @@ fn all_of_its_processes_count() {
     let (usage, left) = used(&[], &format!("({WORK}) & {WORK}; wait"));
     assert!(!left);
     assert!(usage.cpu_us.unwrap() > 10_000, "{usage:?}");
-    // Without a memory controller it is that of the largest process.
+    // Without a memory controller the number is that of the largest process.
     assert!(usage.peak_memory_bytes.unwrap() > 100_000, "{usage:?}");
 }
 

@@ -1,4 +1,4 @@
-//! What a step can do to the wrapper and the hooks that an admin has put around it: nothing.
+//! A step cannot influence the wrapper and hooks that an admin has put around it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,7 @@ fn program(path: &Path, script: &str) -> String {
     path.parent().unwrap().to_str().unwrap().to_owned()
 }
 
-/// A step that brings a `wrap` and a `stage` of its own, and a library that every program of it would load.
+/// A step with a `wrap` and a `stage` of its own in `PATH`, and a library in `LD_PRELOAD`.
 fn hostile(id: &str, dir: &Path, command: &[&str]) -> SpawnSpec {
     let own = program(&dir.join("own/wrap"), "echo steered; exec \"$@\"");
     program(&dir.join("own/stage"), "echo steered");

@@ -1,5 +1,5 @@
-//! Programs that try to outlive their stop, by accident or by will: each ends as it should, its groups are gone, and
-//! nothing of it is left in the process table.
+//! Programs that try to outlive their stop, by accident or on purpose: each ends as it should, its groups are
+//! removed, and no process is left.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use sluice_supervisor::process::{self, Mark};
 use crate::client::{Client, sh, spec};
 use crate::host::{Host, lives, open_files, until};
 
-/// Processes that carry the marks of an attempt.
+/// Number of processes with the marks of an attempt.
 pub(crate) fn marked(id: &AttemptId) -> usize {
     let of = Mark::Of(id.clone());
     let all = process::all().unwrap();
@@ -25,19 +25,19 @@ fn holds_groups(client: &Client) -> bool {
     client.capabilities[&Capability::Kill] != Mechanism::ProcessGroup
 }
 
-/// Starts it, and waits until it has made so many processes.
+/// Starts the step, and waits until it has this many processes.
 fn grown(client: &mut Client, spec: &SpawnSpec, processes: usize) {
     client.spawn(spec);
     client.wait_running(&spec.attempt);
     until("it has grown", || marked(&spec.attempt) >= processes);
 }
 
-/// Kills it and sees that nothing is left, anywhere.
+/// Kills the step and checks that nothing is left.
 fn ends_clean(host: &Host, client: &mut Client, id: &AttemptId, how: &Exit) {
     client.signal(id, StopSignal::Kill);
     assert_eq!(client.wait_gone(id).exit, *how);
     assert_eq!(marked(id), 0);
-    // The kernel lets go of a group a moment after its last process.
+    // The kernel removes a group shortly after its last process.
     until("its groups are gone", || host.groups().is_empty());
 }
 
@@ -46,7 +46,7 @@ fn a_fork_bomb_stays_within_its_processes_and_dies() {
     let host = Host::start_under("default_user = 0\nallow_root = true\npids_max = 40\n", &[]);
     let mut client = host.client();
     if client.capabilities[&Capability::Pids] == Mechanism::None {
-        // Nothing would hold it back here.
+        // Without groups there is no limit on processes.
         return;
     }
     let bomb = sh(
@@ -61,7 +61,7 @@ fn a_fork_bomb_stays_within_its_processes_and_dies() {
             .contains("fork")
     };
     until("it cannot fork any more", failures);
-    // One look meets processes that end and others that begin while it goes on; without the bound there are ever more.
+    // Processes end and start during the scan; without the limit their number keeps growing.
     until("it stays within its processes", || {
         marked(&bomb.attempt) <= 40
     });
@@ -124,10 +124,10 @@ fn one_that_fills_its_disk_ends_as_it_says_and_so_does_another() {
     let host = Host::start();
     let mut client = host.client();
     if !crate::left_out::needs_root() {
-        // Nobody else can make a disk.
+        // Only root can mount a disk.
         return;
     }
-    // The mount is the step's own: it goes with the last process that sees it.
+    // The mount disappears with the last process that sees it.
     let fill = "mkdir small && mount -t tmpfs -o size=2m tmpfs small && cd small || exit 1; \
                 cat /dev/zero > all 2>../why; echo $?; (cat /dev/zero > more) 2>/dev/null; \
                 (setsid sh -c 'while :; do cat /dev/zero > again; done' 2>/dev/null &); ";
@@ -184,7 +184,7 @@ fn stopped_processes_die_too() {
     ends_clean(&host, &mut client, &stopped.attempt, &Exit::Signal(9));
 }
 
-/// `PTRACE_TRACEME` is 0 everywhere; the number of the call is not.
+/// `PTRACE_TRACEME` is 0 everywhere; the number of the call differs.
 fn traced_sleep() -> Option<String> {
     let call = match std::env::consts::ARCH {
         "x86_64" => 101,
@@ -257,13 +257,13 @@ fn the_next_supervisor_finds_by_group_what_left_everything_else() {
     assert!(!lives(daemon));
 }
 
-/// How often to start and stop, unless `SLUICE_CYCLES` says otherwise.
+/// Number of cycles; `SLUICE_CYCLES` overrides it.
 fn cycles() -> usize {
     let asked = std::env::var("SLUICE_CYCLES").ok();
     asked.map_or(1_000, |text| text.parse().unwrap())
 }
 
-/// How many files and directories there are of attempts: their own, and their records.
+/// Number of files and directories of attempts, including records.
 fn kept_of_attempts(host: &Host) -> usize {
     ["attempts", "spool"]
         .map(|name| {
@@ -306,7 +306,7 @@ fn starting_and_stopping_leaves_nothing_behind() {
     (50..50 + cycles()).for_each(&mut once);
     until("no child is left", || host.children().is_empty());
     assert!(client.list().is_empty());
-    // One more is open for a moment while it looks for what was kept long enough.
+    // One more descriptor is open briefly during a sweep.
     until("no descriptor is left", || {
         open_files(host.pid()) <= before.0
     });

@@ -1,5 +1,5 @@
-//! Removes what lies in the bin. Steps have made it, so each directory is opened from the one above it and no link is
-//! followed; and however deep it nests, it takes a bounded number of descriptors.
+//! Empties the trash. Its content was made by steps, so each directory is opened from its parent, no link is
+//! followed, and the number of open descriptors is bounded at any depth.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -11,16 +11,16 @@ use nix::fcntl::{OFlag, renameat};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-/// Deepest directory that is entered where it lies. One below it is moved up into the bin and has its turn there.
+/// Deepest directory that is emptied in place. A deeper one is moved up into the trash first.
 const MAX_DEPTH: usize = 200;
 
-/// Removes everything in a directory, as far as it can be removed.
+/// Removes everything in a directory, as far as possible.
 pub(super) fn empty(path: &Path) {
     let mut bin = match open(|flags| Dir::open(path, flags, Mode::empty())) {
         Ok(dir) => Trash { dir, moved: 0 },
         Err(_) => return,
     };
-    // What lay too deep makes another round.
+    // Another round removes directories that were moved up.
     loop {
         let before = bin.moved;
         let _what_cannot_go_now_is_tried_again = bin.empty();
@@ -32,7 +32,7 @@ pub(super) fn empty(path: &Path) {
 
 struct Trash {
     dir: Dir,
-    /// How many directories were moved up.
+    /// Number of directories that were moved up.
     moved: u64,
 }
 
@@ -45,7 +45,8 @@ struct OpenDirectory {
 
 impl OpenDirectory {
     fn new(dir: Dir, name: CString) -> io::Result<Self> {
-        // Somebody may have closed it to himself; where it is another's, root needs no leave.
+        // The owner may have removed permissions; fails for another user's directory, for which root needs
+        // none.
         let _as_far_as_it_is_ours = fchmod(dir.as_fd(), Mode::S_IRWXU);
         Ok(Self {
             dir: dir.as_fd().try_clone_to_owned()?,
@@ -73,7 +74,7 @@ impl Trash {
         Ok(())
     }
 
-    /// Removes what is no directory; what is one is entered next.
+    /// Removes an entry unless it is a directory; a directory is returned to be entered.
     fn remove(&mut self, dir: &OwnedFd, name: &CStr, depth: usize) -> Option<OpenDirectory> {
         if unlinkat(dir, name, UnlinkatFlags::NoRemoveDir).is_ok() {
             return None;
@@ -89,7 +90,7 @@ impl Trash {
     }
 }
 
-/// The last one was emptied: it goes too, but for the bin itself.
+/// Removes the last directory, which is empty now, unless it is the trash itself.
 fn close(levels: &mut Vec<OpenDirectory>) {
     let Some(done) = levels.pop() else { return };
     if let Some(above) = levels.last() {

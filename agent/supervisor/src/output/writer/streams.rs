@@ -1,4 +1,4 @@
-//! The streams of an attempt: a pipe with a name for each, and the file that what comes out of it belongs to.
+//! The output streams of an attempt: a named pipe for each, and the file that receives its content.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -16,29 +16,29 @@ use sluice_common::wire::LogStream;
 use crate::atomic_file::open_in_place;
 use crate::output::{cap, open_own};
 
-/// How much a step can give before it waits for the writer: with the kernel's 64 KiB a flood takes half as long again.
+/// Pipe capacity, which a step can fill before it blocks. With the kernel's default of 64 KiB, large output
+/// takes half as long again.
 const PIPE_BYTES: libc::c_int = 1 << 20;
 
-/// The writer's ends of the streams of an attempt.
+/// The writer's ends of an attempt's streams.
 #[derive(Debug)]
 pub struct AttemptStreams {
     pub(super) ends: WriterStreams,
     pub(super) pipes: ReaderPipes,
 }
 
-/// What the writer is given, with streams in the order of [`STREAMS`].
+/// Descriptors for the writer, with streams in the order of [`STREAMS`].
 #[derive(Debug)]
 pub(super) struct WriterStreams {
     streams: [WriterStream; STREAMS.len()],
     marks: File,
 }
 
-/// The reading ends once more, for the supervisor to hold. As long as they are open, no byte in a pipe is lost, whoever else
-/// closes it.
+/// Duplicates of the reading ends. No byte in a pipe is lost as long as the supervisor holds them open.
 #[derive(Debug)]
 pub(super) struct ReaderPipes([File; STREAMS.len()]);
 
-/// A pipe, and the file that what comes out of it belongs to.
+/// A pipe, and the file that receives its content.
 #[derive(Debug)]
 struct WriterStream {
     pipe: File,
@@ -46,11 +46,11 @@ struct WriterStream {
 }
 
 impl AttemptStreams {
-    /// Makes the pipes and files in an attempt's directory, where they are not there yet: the ends that its processes,
-    /// of the user `owner`, are born with, and the writer's. The files are `reader_uid`'s to read, where one is given.
+    /// Makes missing pipes and files in an attempt's directory. Returns the ends for its processes, which run
+    /// as `owner`, and the writer's ends. The files are readable by `reader_uid`.
     ///
     /// # Errors
-    /// Where one of them cannot be made.
+    /// If one cannot be made.
     pub fn make(
         dir: &Path,
         owner: Uid,
@@ -62,11 +62,11 @@ impl AttemptStreams {
                 Ok(()) | Err(Errno::EEXIST) => {}
                 Err(e) => return Err(e.into()),
             }
-            // In both directions, so that it always has a reader: to write to it never is an error.
+            // Opened in both directions, so that it always has a reader and writing never fails.
             let given = open_pipe(&path, OpenOptions::new().read(true).write(true), 0)?;
-            // A pipe has at least the kernel's own size, where this user may have no more of such.
+            // Fails if this user may not have more pipe memory; the pipe keeps the default capacity then.
             let _ = fcntl(&given, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES));
-            // So that the step may also open it anew, as /dev/stdout.
+            // The step may also open it again, as /dev/stdout.
             fchown(&given, Some(owner.as_raw()), None)?;
             let file = open_in_place(&dir.join(stream.file_name()))?;
             reader_uid.map_or(Ok(()), |uid| fchown(&file, Some(uid), None))?;
@@ -79,10 +79,10 @@ impl AttemptStreams {
         ))
     }
 
-    /// The ends of an attempt that an earlier supervisor has begun; `None` if it has no pipes.
+    /// Ends of an attempt that an earlier supervisor started; `None` if it has no pipes.
     ///
     /// # Errors
-    /// Where they cannot be opened.
+    /// If they cannot be opened.
     pub(super) fn reopen(dir: &Path) -> io::Result<Option<Self>> {
         let pipes = open_reader(dir, STREAMS[0])
             .and_then(|out| Ok(ReaderPipes([out, open_reader(dir, STREAMS[1])?])));
@@ -93,10 +93,10 @@ impl AttemptStreams {
         }
     }
 
-    /// The ends that belong to pipes which are open.
+    /// Ends for pipes that are already open.
     ///
     /// # Errors
-    /// Where the files cannot be opened.
+    /// If the files cannot be opened.
     pub(super) fn of_pipes(pipes: ReaderPipes, dir: &Path) -> io::Result<Self> {
         let end = |n: usize| -> io::Result<WriterStream> {
             let pipe = pipes.0[n].try_clone()?;
@@ -143,7 +143,7 @@ pub(super) fn remove(dir: &Path) {
     }
 }
 
-/// Both ways at once, or with `O_NONBLOCK`, so that nobody waits for the other end.
+/// Opens in both directions or with `O_NONBLOCK`, so that the call never waits for the other end.
 fn open_pipe(path: &Path, options: &mut OpenOptions, flags: libc::c_int) -> io::Result<File> {
     let pipe = options.custom_flags(libc::O_NOFOLLOW | flags).open(path)?;
     if !pipe.metadata()?.file_type().is_fifo() {
