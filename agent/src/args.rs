@@ -1,4 +1,4 @@
-//! What the agent's program may be told on its command line and by its environment.
+//! The command line and environment of the agent.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use crate::config::Overrides;
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
-    pub(crate) command: Option<Action>,
+    pub(crate) command: Option<Command>,
     /// The config file.
     #[arg(
         long,
@@ -79,7 +79,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Subcommand)]
-pub(crate) enum Action {
+pub(crate) enum Command {
     /// Print what this host would report, as JSON, and exit. Needs no coordinator.
     Detect,
     /// Print whether this host's supervisor answers, as JSON, and exit. The agent that runs here stays connected to it.
@@ -98,7 +98,7 @@ pub(crate) enum Action {
 }
 
 impl Args {
-    /// What overrides the config.
+    /// The options that override the config.
     pub(crate) fn overrides(self) -> Overrides {
         Overrides {
             coordinators: self.coordinators,

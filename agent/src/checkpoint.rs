@@ -1,5 +1,5 @@
-//! Looks whether steps have saved their work, by the change time of the file that each was given for that, and tells the
-//! loop. What is told may be lost with a link, so it is told again from time to time.
+//! Checks whether steps have saved their work, by the change time of each step's checkpoint file, and reports
+//! it. A report may be lost with a link, so it is repeated periodically.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,24 +14,28 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use crate::engine::Event;
-use crate::logs::Live;
+use crate::logs::WritingAttempts;
 
-/// Between two looks: the pace of heartbeats, one call of the kernel for each attempt.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
-/// Between two tellings of the same.
-const TELL_AGAIN: Duration = Duration::from_secs(60);
+/// Time between two checks, as for heartbeats: one system call for each attempt.
+const LOOK_INTERVAL: Duration = Duration::from_secs(3);
+/// Time between two reports of the same checkpoint.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What was told of each attempt that has saved its work.
+/// The last report for each attempt with a checkpoint.
 #[derive(Default)]
-struct Told(BTreeMap<AttemptId, (SystemTime, Instant)>);
+struct ReportedCheckpoints(BTreeMap<AttemptId, (SystemTime, Instant)>);
 
-/// Looks until the loop is gone.
-pub(crate) async fn watch(attempts_dir: PathBuf, live: Arc<Live>, events: mpsc::Sender<Event>) {
-    let mut told = Told::default();
+/// Runs until the engine is gone.
+pub(crate) async fn watch(
+    attempts_dir: PathBuf,
+    live: Arc<WritingAttempts>,
+    events: mpsc::Sender<Event>,
+) {
+    let mut told = ReportedCheckpoints::default();
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(LOOK_INTERVAL).await;
         let (dir, attempts) = (attempts_dir.clone(), live.all());
-        // The disk may stall; the loop of this process must not.
+        // A slow disk must not block the runtime.
         let Ok(found) = spawn_blocking(move || look(&dir, attempts)).await else {
             continue;
         };
@@ -47,19 +51,19 @@ pub(crate) async fn watch(attempts_dir: PathBuf, live: Arc<Live>, events: mpsc::
     }
 }
 
-/// When each last saved its work, of those that did.
+/// Change time of each existing checkpoint file.
 fn look(attempts_dir: &Path, attempts: Vec<AttemptId>) -> BTreeMap<AttemptId, SystemTime> {
     let saved = |id: AttemptId| {
         let dir = attempts_dir.join(id.to_string()).join(STEP_DIR);
-        // Not through a link: the time of somebody else's file says nothing.
+        // Not through a link, because the time of another file means nothing.
         let found = fs::symlink_metadata(dir.join(CHECKPOINT_FILE)).ok()?;
         Some((id, found.modified().ok()?))
     };
     attempts.into_iter().filter_map(saved).collect()
 }
 
-impl Told {
-    /// What is worth telling of what was found; the rest was told not long ago.
+impl ReportedCheckpoints {
+    /// The checkpoints to report: new ones, and those reported long ago.
     fn news(
         &mut self,
         found: BTreeMap<AttemptId, SystemTime>,
@@ -69,10 +73,9 @@ impl Told {
         self.0.retain(|id, _| found.contains_key(id));
         let mut news = Vec::new();
         for (id, saved) in found {
-            let old = self
-                .0
-                .get(&id)
-                .is_some_and(|(told, at)| *told == saved && now.duration_since(*at) < TELL_AGAIN);
+            let old = self.0.get(&id).is_some_and(|(told, at)| {
+                *told == saved && now.duration_since(*at) < REPORT_INTERVAL
+            });
             if !old {
                 // A time in the future counts as now.
                 let ago = wall.duration_since(saved).unwrap_or_default();
@@ -99,14 +102,14 @@ mod tests {
         let (wall, now) = (SystemTime::now(), Instant::now());
         file.set_modified(wall - Duration::from_secs(5)).unwrap();
         let found = || look(dir.path(), vec![one.clone(), other.clone()]);
-        let mut told = Told::default();
+        let mut told = ReportedCheckpoints::default();
         let five = vec![(one.clone(), Span::from_secs(5))];
         assert_eq!(told.news(found(), wall, now), five);
         assert_eq!(told.news(found(), wall, now), []);
         file.set_modified(wall + Duration::from_secs(5)).unwrap();
         let just_now = vec![(one.clone(), Span::ZERO)];
         assert_eq!(told.news(found(), wall, now), just_now);
-        assert_eq!(told.news(found(), wall, now + TELL_AGAIN), just_now);
+        assert_eq!(told.news(found(), wall, now + REPORT_INTERVAL), just_now);
         fs::remove_file(own.join(CHECKPOINT_FILE)).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", own.join(CHECKPOINT_FILE)).unwrap();
         assert_ne!(

@@ -1,4 +1,4 @@
-//! The host's two clocks, and the only place in the agent that reads them.
+//! The host's two clocks; no other module of the agent reads them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,6 @@ use nix::time::{ClockId, clock_gettime};
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Time;
 
-/// Both clocks, now.
 pub(crate) fn now() -> Now {
     Now {
         wall: wall(),
@@ -15,7 +14,7 @@ pub(crate) fn now() -> Now {
     }
 }
 
-/// Milliseconds since boot, sleep included.
+/// Milliseconds since boot, including suspend.
 pub(crate) fn boot() -> BootMillis {
     let time = clock_gettime(ClockId::CLOCK_BOOTTIME)
         .expect("every Linux since 2.6.39 has CLOCK_BOOTTIME");
@@ -31,7 +30,7 @@ fn wall() -> Time {
     Time::from_unix_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// How long until `at`; zero where it has passed.
+/// Time until `at`; zero if it has passed.
 pub(crate) fn until(at: BootMillis) -> Duration {
     Duration::from_millis(at.0.saturating_sub(boot().0))
 }

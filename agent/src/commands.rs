@@ -1,4 +1,4 @@
-//! What the agent's program does but run: each prints what came of it, and ends.
+//! The subcommands of the agent: each prints its result and exits.
 
 use std::io::Write;
 
@@ -28,7 +28,7 @@ pub(crate) fn print_detection(
         .enable_time()
         .build()?;
     let (inventory, readings) = runtime.block_on(async {
-        let mut host = detect::Host::new(dir, library, reserve);
+        let mut host = detect::HostDetector::new(dir, library, reserve);
         detect::once(&mut host).await
     });
     let mut out = std::io::stdout().lock();

@@ -1,4 +1,4 @@
-//! `agent.toml`: what is written there, and what it means once it is checked. Flags and environment override it.
+//! Reads `agent.toml` and checks it. Flags and environment variables override it.
 
 mod changes;
 mod shown;
@@ -21,21 +21,21 @@ use sluice_common::time::Span;
 use sluice_log::{Filter, FilterError, Format};
 use sluice_transport::{Peer, TlsFiles};
 
+use crate::credentials_dir::CredentialsDir;
 use crate::join::Applicant;
-use crate::kept::Kept;
-use crate::renewal::Source;
+use crate::renewal::CertificateSource;
 
-/// Where a packaged agent keeps its state.
+/// Default state directory of a packaged agent.
 const DEFAULT_STATE_DIR: &str = "/var/lib/sluice/agent";
-/// Where a packaged supervisor listens.
+/// Default socket of a packaged supervisor.
 const DEFAULT_SUPERVISOR_SOCKET: &str = "/run/sluice/supervisor/supervisor.sock";
-/// `PATH` of steps that bring none of their own.
+/// Default `PATH` of steps that set none.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Drivers take seconds to give back a large memory.
+/// Drivers take seconds to free a large memory.
 const DEFAULT_GPU_RELEASE_TIMEOUT: Span = Span::from_secs(30);
 const MIN_GPU_RELEASE_TIMEOUT: Span = Span::from_secs(1);
 
-/// The file as written.
+/// The file as written, before any check.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawConfig {
@@ -73,7 +73,7 @@ struct RawTls {
     key: PathBuf,
 }
 
-/// What flags and environment say, each in place of the file's word.
+/// Values of flags and environment variables, which override the file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides {
     pub(crate) coordinators: Vec<String>,
@@ -87,51 +87,46 @@ pub(crate) struct Overrides {
     pub(crate) log_format: Option<Format>,
 }
 
-/// Kept for the system and never offered to steps.
+/// Resources reserved for the system and not offered to steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reserve {
     pub(crate) cpus: u32,
     pub(crate) memory_bytes: u64,
 }
 
-/// The file, checked.
+/// The checked config.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     /// `host:port` of each coordinator, tried in turn.
     pub(crate) coordinators: Vec<String>,
-    /// This host's name.
+    /// Name of this node.
     pub(crate) node: NodeName,
-    /// The pool that it joins.
     pub(crate) pool: PoolName,
-    /// Where the other hosts of a gang reach this one.
+    /// Address at which the other hosts of a gang reach this one.
     pub(crate) address: String,
-    /// Shown by the API and matched by platforms.
+    /// Labels, shown by the API and matched by platforms.
     pub(crate) labels: BTreeMap<String, String>,
-    /// Kept for the system.
     pub(crate) reserve: Reserve,
-    /// In place of the loader's choice.
+    /// Path of NVML; the default is the dynamic loader's choice.
     pub(crate) nvml_library: Option<PathBuf>,
-    /// Where the agent keeps what it must remember.
     pub(crate) state_dir: PathBuf,
-    /// Where the supervisor listens; the attempts' output lies in `attempts/` beside it.
+    /// Socket of the supervisor; the attempts' output is in `attempts/` beside it.
     pub(crate) supervisor_socket: PathBuf,
-    /// `PATH` of steps that bring none.
+    /// `PATH` of steps that set none.
     pub(crate) path: String,
-    /// How long a step's GPUs may take to come free once nothing of it is left; after that they are quarantined.
+    /// Time limit for a step's GPUs to be free after its last process; then they are quarantined.
     pub(crate) gpu_release_timeout: Span,
-    /// How long moving what a step holds on GPUs may take before it is frozen, and bringing it back.
+    /// Time limit for moving GPU memory at a suspend, and for restoring it.
     pub(crate) suspend_limit: Span,
-    /// Whether a GPU is kept back while processes use it that are no step's.
+    /// Whether a GPU with foreign processes is unavailable.
     pub(crate) respect_foreign: bool,
-    /// Where the agent's certificate is, its key and the cluster's authority.
-    pub(crate) tls: Source,
-    /// How the log is written.
+    /// Files with the agent's certificate and key, and the cluster's authority.
+    pub(crate) tls: CertificateSource,
     pub(crate) log_format: Format,
-    /// Which lines of it are.
     pub(crate) log_filter: Filter,
 }
 
-/// What is wrong with a config.
+/// Why a config is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     #[error("cannot read {path}", path = path.display())]
@@ -149,7 +144,6 @@ pub(crate) enum ConfigError {
 }
 
 impl RawConfig {
-    /// Reads a file.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = fs::read_to_string(path).map_err(|source| ConfigError::Read {
             path: path.into(),
@@ -169,17 +163,17 @@ impl RawConfig {
         })
     }
 
-    /// How the log is written, where the file says so. Needed before the rest is checked: that may have to be told.
+    /// The log format in the file. Needed before the other values are checked, to log their errors.
     pub(crate) fn log_format(&self) -> Option<Format> {
         self.log_format
     }
 
-    /// Which lines it has, where the file says so.
+    /// The log filter in the file.
     pub(crate) fn log_filter(&self) -> Option<&str> {
         self.log_filter.as_deref()
     }
 
-    /// Who would join, and the file with the line for it, where the config names one.
+    /// The host's identity for joining, and the file with the join line, if the config names one.
     pub(crate) fn applicant(
         &self,
         overrides: &Overrides,
@@ -203,10 +197,10 @@ impl RawConfig {
         Ok((applicant, file.filter(|_| self.tls.is_none())))
     }
 
-    /// Checks it, with `overrides` in place of what the file says. What neither says is as this host has joined.
+    /// Checks the file with `overrides`. Missing values come from when this host joined.
     pub(crate) fn check(self, overrides: Overrides) -> Result<Config, ConfigError> {
         let (applicant, file) = self.applicant(&overrides)?;
-        let kept = Kept::new(&applicant.state_dir);
+        let kept = CredentialsDir::new(&applicant.state_dir);
         let member = match self.tls {
             None if kept.is_there() => joined(&kept)?,
             Some(_) | None => (None, None),
@@ -216,10 +210,10 @@ impl RawConfig {
             || NodeName::new(host_name()?).map_err(|e| value("node", e)),
             Ok,
         )?;
-        // A wish of a host that joins; where it is since, the coordinator knows.
+        // Only a host that joins requests a pool; later the coordinator knows it.
         let pool = applicant.pool.or(member.1);
         let pool = pool.unwrap_or_else(|| PoolName::new("default").expect("a constant is a name"));
-        // What can be right on any host is judged before what a host has only once it has joined.
+        // Values that need no join are checked first.
         let address = check_address(self.address.unwrap_or_else(|| node.to_string()))?;
         let (labels, reserve) = (check_labels(self.labels)?, self.reserve.check()?);
         let log_filter = Filter::from_env_or(self.log_filter.as_deref())?;
@@ -263,7 +257,7 @@ impl RawConfig {
     }
 }
 
-/// What `detect` needs of a config; the rest need not be right, or there.
+/// Values for `detect`; the others may be missing or invalid.
 pub(crate) fn for_detection(
     raw: RawConfig,
 ) -> Result<(PathBuf, Option<PathBuf>, Reserve), ConfigError> {
@@ -274,7 +268,7 @@ pub(crate) fn for_detection(
     Ok((dir, raw.nvml_library, raw.reserve.check()?))
 }
 
-/// Where the supervisor listens, whatever else the config lacks.
+/// Socket of the supervisor; other values may be missing or invalid.
 pub(crate) fn supervisor_socket(raw: RawConfig, by_flag: Option<PathBuf>) -> PathBuf {
     let socket = by_flag.or(raw.supervisor_socket);
     socket.unwrap_or_else(|| DEFAULT_SUPERVISOR_SOCKET.into())
@@ -298,7 +292,7 @@ fn value(key: &'static str, message: impl ToString) -> ConfigError {
     }
 }
 
-/// Labels are checked here, where somebody reads what is wrong with them, by the grammar of those that admins set.
+/// Labels are checked here with the grammar of the API, so that the error is seen on the host.
 fn check_labels(labels: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, ConfigError> {
     let count = labels.len();
     if count > MAX_NODE_LABELS {
@@ -317,7 +311,7 @@ fn or_file(given: Vec<String>, file: Vec<String>) -> Vec<String> {
     if given.is_empty() { file } else { given }
 }
 
-/// It goes into the environment of steps, in a list that commas separate.
+/// The address becomes part of a comma-separated list in the environment of steps.
 fn check_address(address: String) -> Result<String, ConfigError> {
     let fits = (1..=MAX_ADDRESS_BYTES).contains(&address.len());
     if fits
@@ -337,7 +331,7 @@ fn check_address(address: String) -> Result<String, ConfigError> {
     })
 }
 
-/// A host that is about to join is told where.
+/// A host that is about to join gets the address from the join line.
 fn check_coordinators(list: Vec<String>, will_join: bool) -> Result<Vec<String>, ConfigError> {
     if list.is_empty() && !will_join {
         return Err(value(
@@ -358,7 +352,7 @@ fn check_coordinators(list: Vec<String>, will_join: bool) -> Result<Vec<String>,
     }
 }
 
-/// So short a time would give up GPUs that are merely slow; so long a one would hide one that hangs.
+/// A shorter limit would quarantine slow GPUs; a longer one would hide hung ones.
 fn check_limit(
     key: &'static str,
     written: Option<String>,
@@ -375,14 +369,18 @@ fn check_limit(
     Err(value(key, message))
 }
 
-fn check_tls(tls: Option<RawTls>, kept: &Kept, will_join: bool) -> Result<Source, ConfigError> {
+fn check_tls(
+    tls: Option<RawTls>,
+    kept: &CredentialsDir,
+    will_join: bool,
+) -> Result<CertificateSource, ConfigError> {
     match tls {
-        Some(tls) => Ok(Source::Given(TlsFiles {
+        Some(tls) => Ok(CertificateSource::Given(TlsFiles {
             ca: tls.ca,
             cert: tls.cert,
             key: tls.key,
         })),
-        None if kept.is_there() || will_join => Ok(Source::Joined(kept.clone())),
+        None if kept.is_there() || will_join => Ok(CertificateSource::Joined(kept.clone())),
         None => {
             let message = "the agent has no certificate: paste the line of `sluice token create` into `sluice-agent join` on this \
                            host, or into the file that `join_token_file` names; or write tls = { ca = ..., cert = ..., key = ... } \
@@ -392,8 +390,8 @@ fn check_tls(tls: Option<RawTls>, kept: &Kept, will_join: bool) -> Result<Source
     }
 }
 
-/// Who this host is since it joined, and of which pool.
-fn joined(kept: &Kept) -> Result<(Option<NodeName>, Option<PoolName>), ConfigError> {
+/// Name and pool of this host, from when it joined.
+fn joined(kept: &CredentialsDir) -> Result<(Option<NodeName>, Option<PoolName>), ConfigError> {
     let identity = kept
         .identity()
         .map_err(|error| value("tls", error_chain(&error)))?;
@@ -405,7 +403,7 @@ fn joined(kept: &Kept) -> Result<(Option<NodeName>, Option<PoolName>), ConfigErr
     Ok((node, member.claim.pool.clone()))
 }
 
-/// What somebody chose, which must be as this host has joined.
+/// A value from the config, which must be equal to the one from joining.
 fn settle<T: PartialEq + Display>(
     key: &'static str,
     chosen: Option<T>,
@@ -508,7 +506,7 @@ mod tests {
     #[test]
     fn the_config_that_is_shipped_is_one() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/config/agent.toml");
-        // It has no line for joining yet, and no certificate.
+        // The shipped config has no join line and no certificate.
         let raw = RawConfig::read(&path).unwrap();
         let (applicant, file) = raw.applicant(&Overrides::default()).unwrap();
         assert_eq!(applicant.state_dir, Path::new(DEFAULT_STATE_DIR));
@@ -529,7 +527,7 @@ mod tests {
         let text = format!("state_dir = {:?}\njoin_token_file = {line:?}\n", dir.path());
         let told = |text: &str| parse(text).unwrap_err().to_string();
         assert!(told(&text).contains("`sluice-agent join`"));
-        // What is wrong on any host is told first.
+        // Errors that do not depend on joining come first.
         let worse = format!("suspend_limit = \"soon\"\n{text}");
         assert!(told(&worse).contains("suspend_limit"));
         fs::write(&line, "a line").unwrap();
@@ -545,9 +543,11 @@ mod tests {
     fn what_the_config_leaves_out_is_as_the_host_has_joined_and_what_it_says_must_be() {
         let dir = tempfile::tempdir().unwrap();
         let authority = sluice_transport::Authority::create("c1").unwrap();
-        let (given, key) = crate::kept::tests::issued(&authority, "gpu-7");
+        let (given, key) = crate::credentials_dir::tests::issued(&authority, "gpu-7");
         let at = ["coord-1:7443".to_owned()];
-        Kept::new(dir.path()).keep(&given, &key, &at).unwrap();
+        CredentialsDir::new(dir.path())
+            .keep(&given, &key, &at)
+            .unwrap();
         let state = format!("state_dir = {:?}\n", dir.path());
         let config = parse(&state).unwrap();
         assert_eq!(

@@ -1,8 +1,8 @@
-//! What this host has and how it does: one file for each detector, and their sum. A detector that cannot answer leaves
-//! its part empty and says why in the inventory's notes; none of them fails.
+//! Detects the host's hardware and its state, with one file for each detector. A detector that fails leaves
+//! its part empty and adds a note to the inventory; detection as a whole never fails.
 //!
-//! The driver of the GPUs is asked on a thread of its own, because it may keep whoever asks waiting for ever. While it
-//! does, what it said last stays, and the agent does everything else.
+//! A thread of its own queries the GPU driver, because a query may block for ever. Meanwhile the last answer
+//! stays, and the agent continues.
 
 mod cpu;
 mod health;
@@ -17,7 +17,7 @@ pub(crate) mod topology;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_core::{GpuHealth, GpuLook, Input, Seen};
+use agent_core::{GpuHealth, GpuObservation, GpuScan, Input};
 use sluice_common::inventory::{self, HostReading, Inventory, Readings};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -27,99 +27,101 @@ use crate::clock;
 use crate::config::Reserve;
 use crate::engine::Event;
 
-use health::Judged;
+use health::SeenFailures;
 use notes::Notes;
-use nvml::{Driver, Report, Xids};
+use nvml::{Driver, DriverReport, Xids};
 
-/// Between two looks at the host while the agent runs. A GPU that falls off the bus should be gone from the pool within
-/// seconds; a look costs a few calls of the driver.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
-/// Looks between two tellings of readings: a graph of ten-second points is as fine as most are drawn, and a coordinator
-/// of a thousand hosts hears a hundred of them a second.
-const TELL_AFTER: u32 = 3;
-/// How long the driver may take for a look before it is noted that it does not answer. A cold driver takes a few seconds.
+/// Time between two scans of the host. A lost GPU should leave the pool within seconds; a scan takes a few
+/// driver calls.
+const LOOK_INTERVAL: Duration = Duration::from_secs(3);
+/// Scans between two reports of readings: ten seconds are as fine as most graphs are drawn, and a coordinator
+/// of a thousand hosts gets a hundred reports a second.
+const LOOKS_PER_REPORT: u32 = 3;
+/// How long a driver query may take before a note says that it does not answer. The first query takes a few
+/// seconds.
 const DRIVER_LIMIT: Duration = Duration::from_secs(10);
-/// How long the agent's start waits for the first look of the driver; whatever it says later is a change.
+/// How long the agent's start waits for the driver's first answer; a later one is reported as a change.
 const FIRST_LIMIT: Duration = Duration::from_secs(5);
 
-/// What is noted while the driver keeps us waiting. The same words each time, so that it is one change.
+/// The note while the driver does not answer. A constant text, so that it counts as one change.
 const SILENT: &str = "the NVIDIA driver does not answer: what it said last is shown, and the rest of this host goes on \
                       without it; look at the kernel's log, and reboot the host if it stays so";
 
-/// What detection needs to know.
-pub(crate) struct Host {
+/// State of the detectors.
+pub(crate) struct HostDetector {
     state_dir: PathBuf,
     reserve: Reserve,
     driver: DriverThread,
     xids: Xids,
-    judged: Judged,
+    seen_failures: SeenFailures,
 }
 
-/// What the driver is asked.
+/// A query for the driver thread.
 #[derive(Clone, Copy, Debug)]
-enum Ask {
+enum DriverRequest {
     All,
-    /// Who uses the GPUs.
-    Glance,
+    /// Only the users of the GPUs.
+    UseScan,
 }
 
-/// What came of it: a report where all was asked, and in any case who uses the GPUs, where the driver tells.
-struct Told {
-    report: Option<Report>,
-    glance: Option<GpuLook>,
+/// Answer of the driver thread: a report if everything was queried, and the users of the GPUs if the driver
+/// tells.
+struct DriverAnswer {
+    report: Option<DriverReport>,
+    glance: Option<GpuScan>,
 }
 
-/// The thread that asks the driver.
+/// Handle of the thread that queries the driver.
 struct DriverThread {
-    ask: mpsc::Sender<Ask>,
-    told: mpsc::Receiver<Told>,
-    last: Report,
-    /// The last glance, until somebody takes it.
-    glance: Option<GpuLook>,
-    /// Since when an answer is awaited.
+    ask: mpsc::Sender<DriverRequest>,
+    told: mpsc::Receiver<DriverAnswer>,
+    last: DriverReport,
+    /// The last scan of users that was not taken yet.
+    glance: Option<GpuScan>,
+    /// Start of the pending query.
     asked: Option<Instant>,
     silent: bool,
 }
 
-impl Host {
-    /// `state_dir` tells which disk counts; `nvml_library` replaces the loader's choice; `reserve` is kept for the
-    /// system and not reported.
+impl HostDetector {
+    /// `state_dir` selects the disk; `nvml_library` replaces the loader's choice; `reserve` is not offered to
+    /// steps.
     pub(crate) fn new(state_dir: PathBuf, nvml_library: Option<PathBuf>, reserve: Reserve) -> Self {
         Self {
             state_dir,
             reserve,
             driver: DriverThread::start(nvml_library.clone()),
             xids: nvml::listen(nvml_library),
-            judged: Judged::default(),
+            seen_failures: SeenFailures::default(),
         }
     }
 
-    /// What there is, with the driver's word if it comes within `limit`.
+    /// The inventory, with the driver's answer if it comes within `limit`.
     pub(crate) async fn look(&mut self, limit: Duration) -> Inventory {
-        self.driver.look(Ask::All, limit).await;
+        self.driver.look(DriverRequest::All, limit).await;
         inventory(&self.state_dir, &self.reserve, &self.driver)
     }
 
-    /// Who uses the GPUs now, where the driver tells within `limit`.
-    pub(crate) async fn glance(&mut self, limit: Duration) -> Option<GpuLook> {
-        self.driver.look(Ask::Glance, limit).await;
+    /// Users of the GPUs now, if the driver answers within `limit`.
+    pub(crate) async fn glance(&mut self, limit: Duration) -> Option<GpuScan> {
+        self.driver.look(DriverRequest::UseScan, limit).await;
         self.seen()
     }
 
-    /// Who used them at the last look, once.
-    pub(crate) fn seen(&mut self) -> Option<GpuLook> {
+    /// Users of the GPUs at the last scan; returned once.
+    pub(crate) fn seen(&mut self) -> Option<GpuScan> {
         self.driver.glance.take()
     }
 
-    /// What the last look and the driver's reports of errors ask for, each once.
-    fn verdicts(&mut self) -> Vec<GpuHealth> {
+    /// New failures by the last scan and the driver's error events; each is returned once.
+    fn new_failures(&mut self) -> Vec<GpuHealth> {
         let last = &self.driver.last;
-        self.judged.note_slowed(&last.slowed);
-        self.judged
-            .verdicts(&last.gpus, &last.readings, &self.xids.all())
+        self.seen_failures.note_slowed(&last.slowed);
+        self.seen_failures
+            .new_failures(&last.gpus, &last.readings, &self.xids.all())
     }
 
-    /// How it does, by the last look.
+    /// Readings of the last scan.
     pub(crate) fn readings(&self) -> Readings {
         let mut gpus = self.driver.last.readings.clone();
         for reading in &mut gpus {
@@ -142,16 +144,16 @@ impl DriverThread {
                 let mut driver = Driver::new(library);
                 while let Some(ask) = asked.blocking_recv() {
                     let report = match ask {
-                        Ask::All => Some(driver.look()),
-                        Ask::Glance => None,
+                        DriverRequest::All => Some(driver.look()),
+                        DriverRequest::UseScan => None,
                     };
                     let glance = driver.glance();
-                    if tell.blocking_send(Told { report, glance }).is_err() {
+                    if tell.blocking_send(DriverAnswer { report, glance }).is_err() {
                         return;
                     }
                 }
             });
-        let mut last = Report::default();
+        let mut last = DriverReport::default();
         if let Err(error) = started {
             last.notes.add(format!(
                 "GPUs cannot be looked for: no thread can be started: {error}"
@@ -167,8 +169,8 @@ impl DriverThread {
         }
     }
 
-    /// Asks, unless an answer is still awaited, and waits for it.
-    async fn look(&mut self, what: Ask, limit: Duration) {
+    /// Queries the driver unless a query is pending, and waits for the answer.
+    async fn look(&mut self, what: DriverRequest, limit: Duration) {
         if self.asked.is_none() && self.ask.try_send(what).is_ok() {
             self.asked = Some(Instant::now());
         }
@@ -201,7 +203,7 @@ fn inventory(state_dir: &Path, reserve: &Reserve, driver: &DriverThread) -> Inve
             notes.add(format!("control groups cannot be looked for: {e}"));
             sluice_cgroups::capabilities::minimum_capabilities()
         });
-    let Report {
+    let DriverReport {
         driver: version,
         cuda,
         gpus,
@@ -220,7 +222,7 @@ fn inventory(state_dir: &Path, reserve: &Reserve, driver: &DriverThread) -> Inve
     inventory
 }
 
-/// What steps are not given is told beside what they are. More than there is cannot be kept.
+/// Notes the reserve and subtracts it from the inventory, down to zero.
 fn keep_back(reserve: &Reserve, inventory: &mut Inventory) {
     let kept = inventory::Reserve {
         cpus: reserve.cpus.min(inventory.cpus),
@@ -250,28 +252,28 @@ pub(crate) fn load_milli(loadavg: &str) -> u64 {
         .saturating_add(number(&part))
 }
 
-/// The first look of an agent that starts.
-pub(crate) async fn first(host: &mut Host) -> Inventory {
+/// The first scan of an agent that starts.
+pub(crate) async fn first(host: &mut HostDetector) -> Inventory {
     host.look(FIRST_LIMIT).await
 }
 
-/// Everything, for whoever asks once and waits.
-pub(crate) async fn once(host: &mut Host) -> (Inventory, Readings) {
+/// A complete scan, for a command that waits.
+pub(crate) async fn once(host: &mut HostDetector) -> (Inventory, Readings) {
     let inventory = host.look(DRIVER_LIMIT).await;
     (inventory, host.readings())
 }
 
-/// Looks again and again, and tells the loop when the host has changed and how it does, and who uses the GPUs, in
-/// between whenever `wanted` asks for that. Ends with the loop.
+/// Scans the host periodically, and reports changes, readings and users of GPUs; scans users at once on a
+/// request in `wanted`. Ends with the engine.
 pub(crate) async fn watch(
-    mut host: Host,
+    mut host: HostDetector,
     mut last: Inventory,
     events: mpsc::Sender<Event>,
     mut wanted: mpsc::Receiver<()>,
 ) {
     let mut looks = 0;
     loop {
-        let told = if looks % TELL_AFTER == 0 {
+        let told = if looks % LOOKS_PER_REPORT == 0 {
             events
                 .send(Event::Readings(Box::new(host.readings())))
                 .await
@@ -282,9 +284,14 @@ pub(crate) async fn watch(
             return;
         }
         looks += 1;
-        if glance_until(&mut host, Instant::now() + LOOK_EVERY, &events, &mut wanted)
-            .await
-            .is_err()
+        if glance_until(
+            &mut host,
+            Instant::now() + LOOK_INTERVAL,
+            &events,
+            &mut wanted,
+        )
+        .await
+        .is_err()
         {
             return;
         }
@@ -309,55 +316,61 @@ pub(crate) async fn watch(
     }
 }
 
-/// The loop has ended.
-struct Over;
+/// The engine has ended.
+struct DetectionEnded;
 
-/// Glances at the GPUs whenever that is wanted, until it is time for a look at everything.
+/// Serves requests for scans of users until the next full scan.
 async fn glance_until(
-    host: &mut Host,
+    host: &mut HostDetector,
     until: Instant,
     events: &mpsc::Sender<Event>,
     wanted: &mut mpsc::Receiver<()>,
-) -> Result<(), Over> {
+) -> Result<(), DetectionEnded> {
     while let Ok(asked) = timeout_at(until, wanted.recv()).await {
-        asked.ok_or(Over)?;
+        asked.ok_or(DetectionEnded)?;
         let seen = host.glance(DRIVER_LIMIT).await;
         tell_seen(seen, events).await?;
     }
     Ok(())
 }
 
-async fn tell_seen(seen: Option<GpuLook>, events: &mpsc::Sender<Event>) -> Result<(), Over> {
+async fn tell_seen(
+    seen: Option<GpuScan>,
+    events: &mpsc::Sender<Event>,
+) -> Result<(), DetectionEnded> {
     match seen {
         Some(look) => {
             let event = Event::Core(Input::Gpus(look));
-            events.send(event).await.map_err(|_| Over)
+            events.send(event).await.map_err(|_| DetectionEnded)
         }
         None => Ok(()),
     }
 }
 
-async fn tell_health(host: &mut Host, events: &mpsc::Sender<Event>) -> Result<(), Over> {
-    for verdict in host.verdicts() {
+async fn tell_health(
+    host: &mut HostDetector,
+    events: &mpsc::Sender<Event>,
+) -> Result<(), DetectionEnded> {
+    for verdict in host.new_failures() {
         let event = Event::Core(Input::GpuHealth(verdict));
-        events.send(event).await.map_err(|_| Over)?;
+        events.send(event).await.map_err(|_| DetectionEnded)?;
     }
     Ok(())
 }
 
-/// Answers for GPUs that are declared and not there: nobody can tell who uses them. Ends with the loop.
+/// Answers requests for declared GPUs, whose users are unknown. Ends with the engine.
 pub(crate) async fn answer_for_declared(
     declared: Inventory,
     events: mpsc::Sender<Event>,
     mut wanted: mpsc::Receiver<()>,
 ) {
     while wanted.recv().await.is_some() {
-        let untold = Seen::There {
+        let untold = GpuObservation::Present {
             processes: None,
             memory_used: None,
         };
         let gpus = declared.gpus.iter();
-        let look = GpuLook {
+        let look = GpuScan {
             began: clock::boot(),
             gpus: gpus.map(|gpu| (gpu.uuid.clone(), untold.clone())).collect(),
             memory_available: None,
@@ -368,7 +381,7 @@ pub(crate) async fn answer_for_declared(
     }
 }
 
-/// Once in the log what is new.
+/// Logs what is new in the inventory.
 fn report(last: &Inventory, found: &Inventory) {
     info!(
         gpus = found.gpus.len(),
@@ -385,7 +398,8 @@ mod tests {
     use sluice_common::inventory::Capability;
 
     async fn found(dir: &Path, library: Option<&Path>, reserve: &Reserve) -> Inventory {
-        let mut host = Host::new(dir.into(), library.map(Path::to_path_buf), reserve.clone());
+        let mut host =
+            HostDetector::new(dir.into(), library.map(Path::to_path_buf), reserve.clone());
         once(&mut host).await.0
     }
 

@@ -1,9 +1,9 @@
-//! The loop: the one owner of the core. It takes events from the link and the supervisor, hands them to the core in
-//! the order in which they came, and does what the core wants done, in the order in which it says so.
+//! The main loop, which owns the core. It passes events of the link and the supervisor to the core in order,
+//! and performs the core's outputs in order.
 //!
-//! The loop never waits for a peer: an outbox that is full is dropped, which ends that connection, and after the next
-//! hello everything that still matters is said again. So neither a slow coordinator nor a slow supervisor can hold up
-//! the other, and no two tasks wait for each other.
+//! The loop never waits for a peer: if an outbox is full, the connection is dropped, and the next hello
+//! repeats everything that matters. So a slow coordinator cannot block the supervisor or vice versa, and no
+//! two tasks wait for each other.
 
 mod devices;
 mod execs;
@@ -28,46 +28,47 @@ use tracing::{info, warn};
 
 use crate::clock;
 use crate::epoch::EpochError;
-use crate::logs::Live;
+use crate::logs::WritingAttempts;
 use crate::state_files::StateFiles;
 
-pub(crate) use execs::{Begun, ExecEvent};
+pub(crate) use execs::{ExecEvent, StartedExec};
 use output::writes;
-use report::{Report, Touched, assigned};
+use report::{AttemptLog, ChangedAttempts, assigned};
 
-/// Events that wait for the loop. Beyond it the tasks that bring them wait, which slows their peers down.
+/// Most queued events. If the queue is full, the sending tasks wait, which slows their peers down.
 pub(crate) const INBOX: usize = 1024;
-/// Messages that wait for one peer: every attempt of a full host may change twice before the peer is given up.
+/// Most queued messages for one peer: every attempt of a full host may change twice before the connection is
+/// dropped.
 pub(crate) const OUTBOX: usize = 2 * MAX_ATTEMPTS_PER_NODE;
 
-/// What the tasks bring.
+/// An event for the loop.
 #[expect(
     clippy::large_enum_variant,
     reason = "what the core hears is what mostly comes, and the inbox is bounded"
 )]
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A connection to a coordinator stands.
+    /// A connection to a coordinator was made.
     Dialled {
         link: LinkId,
         outbox: mpsc::Sender<ToLink>,
     },
-    /// The supervisor has said hello.
+    /// The supervisor has sent its hello.
     SupervisorUp {
         boot_id: BootId,
         attempts: Vec<AttemptView>,
         capabilities: BTreeMap<Capability, Mechanism>,
         outbox: mpsc::Sender<ToSupervisor>,
     },
-    /// What the host has is no longer what it had.
+    /// The inventory has changed.
     HostChanged(Box<Inventory>),
-    /// How the host does.
+    /// New readings of the host.
     Readings(Box<Readings>),
-    /// An attempt saved its work so long ago.
+    /// An attempt saved its work this long ago.
     Checkpoint { attempt: AttemptId, ago: Span },
-    /// How the host is by its own check.
+    /// Result of the host's health check.
     Health(HostHealth),
-    /// The config has these labels now: all of them.
+    /// The labels of a reloaded config.
     Labels(BTreeMap<String, String>),
     /// The supervisor has drawn a challenge.
     Challenge(Challenge),
@@ -75,69 +76,69 @@ pub(crate) enum Event {
     WantChallenge,
     /// The coordinator has signed a lease.
     Leased(Box<SealedLease>),
-    /// Of a program beside an attempt.
+    /// About a program beside an attempt.
     Exec(ExecEvent),
-    /// Anything that needs no wiring.
+    /// An input for the core.
     Core(Input),
-    /// Somebody wants to know whether the loop turns.
+    /// A watchdog checks whether the loop runs.
     Asked(oneshot::Sender<()>),
 }
 
-/// What a link is to do.
+/// A message for a link's task.
 #[derive(Debug)]
 pub(crate) enum ToLink {
-    /// The first words.
+    /// The first message.
     Hello(Box<Hello>),
     Say(FromNode),
 }
 
-/// Who this host is: the part of a hello that is the same until the host or its config is another.
+/// The host's part of a hello, which changes only with the host or its config.
 #[derive(Debug)]
-pub(crate) struct Identity {
+pub(crate) struct HostIdentity {
     pub(crate) node: NodeName,
     pub(crate) pool: PoolName,
     pub(crate) labels: BTreeMap<String, String>,
-    /// Where the other hosts of a gang reach this one.
+    /// Address at which the other hosts of a gang reach this one.
     pub(crate) address: String,
     pub(crate) boot_id: BootId,
     pub(crate) state_dir: String,
     pub(crate) inventory: Inventory,
-    /// Whether the inventory was declared by hand: then nothing that is found here goes into it.
+    /// Whether the inventory was declared: then nothing that is detected is added.
     pub(crate) is_declared: bool,
 }
 
-/// The loop and what it holds.
+/// The loop and its state.
 pub(crate) struct Engine {
     core: Core,
-    identity: Identity,
+    identity: HostIdentity,
     kept: StateFiles,
-    /// Asks for a look at the GPUs.
+    /// Requests a GPU scan.
     looks: mpsc::Sender<()>,
-    live: Arc<Live>,
+    live: Arc<WritingAttempts>,
     link: Option<(LinkId, mpsc::Sender<ToLink>)>,
     supervisor: Option<mpsc::Sender<ToSupervisor>>,
     can_greet: watch::Sender<bool>,
-    /// The newest that the supervisor has drawn.
+    /// The newest challenge of the supervisor.
     challenge: watch::Sender<Option<Challenge>>,
     readings: Option<Readings>,
-    /// How the host is by its own check, once that is known.
+    /// Result of the host's health check, if known.
     health: Option<HostHealth>,
-    /// By which means the supervisor holds processes; empty until it has told.
+    /// The supervisor's mechanisms; empty until it has connected.
     capabilities: BTreeMap<Capability, Mechanism>,
     timers: BTreeMap<TimerKey, BootMillis>,
-    report: Report,
-    execs: execs::Execs,
+    report: AttemptLog,
+    execs: execs::PendingExecs,
 }
 
 impl Engine {
-    /// A loop that has not begun. `can_greet` turns true when the core has something to say to a coordinator: what the host
-    /// runs, or that its supervisor is away.
+    /// `can_greet` turns true when a coordinator can be greeted: the supervisor has answered, or its absence
+    /// is reported.
     pub(crate) fn new(
         core: Core,
-        identity: Identity,
+        identity: HostIdentity,
         kept: StateFiles,
         looks: mpsc::Sender<()>,
-        live: Arc<Live>,
+        live: Arc<WritingAttempts>,
         can_greet: watch::Sender<bool>,
     ) -> Self {
         Self {
@@ -154,12 +155,12 @@ impl Engine {
             health: None,
             capabilities: BTreeMap::new(),
             timers: BTreeMap::new(),
-            report: Report::default(),
-            execs: execs::Execs::default(),
+            report: AttemptLog::default(),
+            execs: execs::PendingExecs::default(),
         }
     }
 
-    /// What the supervisor wants to see signed; `None` while it is away.
+    /// The supervisor's challenge to be signed; `None` while it is disconnected.
     pub(crate) fn challenges(&self) -> watch::Receiver<Option<Challenge>> {
         self.challenge.subscribe()
     }
@@ -212,7 +213,7 @@ impl Engine {
                 Ok(())
             }
             Event::Checkpoint { attempt, ago } => {
-                // As with readings: it is told again.
+                // As with readings, a lost report is repeated.
                 if let Some((_, outbox)) = &self.link {
                     let message = FromNode::Checkpoint { attempt, ago };
                     let _ = outbox.try_send(ToLink::Say(message));
@@ -260,7 +261,7 @@ impl Engine {
         }
     }
 
-    /// What the supervisor does counts, and not what the host would offer to others.
+    /// The supervisor's capabilities replace the detected ones.
     fn on_capabilities(&mut self, found: BTreeMap<Capability, Mechanism>) {
         let before = self.identity.inventory.capabilities.clone();
         self.capabilities = found;
@@ -270,7 +271,7 @@ impl Engine {
         }
     }
 
-    /// A link that is made later begins with them.
+    /// A later link starts with the new labels.
     fn on_labels(&mut self, labels: BTreeMap<String, String>) {
         if self.identity.labels == labels {
             return;
@@ -293,7 +294,7 @@ impl Engine {
         }
     }
 
-    /// What the loop itself learns from an input before the core hears it.
+    /// Handles an input before the core does.
     fn on_input(&mut self, input: &Input) {
         match input {
             Input::Attempt(view) if writes(view) => self.live.add(view.attempt.clone()),
@@ -327,7 +328,8 @@ impl Engine {
         }
     }
 
-    /// Nothing of an attempt is left to wait for. Its timeout may lie days ahead, and each event looks at all timers.
+    /// Removes the timers of an attempt without processes. Its timeout may be days ahead, and each event
+    /// checks all timers.
     fn disarm(&mut self, attempt: &AttemptId) {
         self.timers.remove(&TimerKey::Grace(attempt.clone()));
         self.timers.remove(&TimerKey::Timeout(attempt.clone()));
@@ -349,7 +351,7 @@ impl Engine {
     }
 
     fn feed(&mut self, input: Input) -> Result<(), EpochError> {
-        let touched = Touched::by(&input);
+        let touched = ChangedAttempts::by(&input);
         self.core.handle(clock::now(), input);
         self.forget_output(&touched);
         self.report.tell(&self.core, touched);
@@ -391,8 +393,8 @@ impl Engine {
             Output::SetTimer { key, at } => {
                 self.timers.insert(key, at);
             }
-            // Where one is asked for already, that one will do.
-            Output::LookAtGpus => drop(self.looks.try_send(())),
+            // If a request is pending, it serves both.
+            Output::ScanGpus => drop(self.looks.try_send(())),
             Output::SaveGpus(kept) => self.kept.gpus.save(&kept),
             Output::KeepWarrant { attempt, warrant } => self.kept.warrants.keep(&attempt, &warrant),
             Output::ShowWarrant { link, attempt } => {
@@ -428,7 +430,7 @@ impl Engine {
         }
     }
 
-    /// Over the link that stands now; one that is made later begins with it.
+    /// Sends over the current link; a later one starts with the new inventory.
     fn tell_inventory(&mut self) {
         if let Some((link, _)) = &self.link {
             let message = FromNode::Inventory(Box::new(self.identity.inventory.clone()));
@@ -436,7 +438,7 @@ impl Engine {
         }
     }
 
-    /// They are told again soon: where there is no room for them, nothing is lost.
+    /// A report that does not fit into the queue is dropped, because the next one follows soon.
     fn tell_readings(&self) {
         if let (Some((_, outbox)), Some(readings)) = (&self.link, &self.readings) {
             let _ = outbox.try_send(ToLink::Say(FromNode::Readings(readings.clone())));
@@ -455,7 +457,7 @@ impl Engine {
         }
     }
 
-    /// Its writer ends with its last sender, and the connection with its writer.
+    /// Dropping the sender ends the writer task, and with it the connection.
     fn drop_link(&mut self, link: LinkId) {
         if self
             .link

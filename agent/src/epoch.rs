@@ -1,5 +1,4 @@
-//! The one thing that an agent must remember by itself: the highest epoch that this host has obeyed, and the seal by which
-//! it proves that to a coordinator.
+//! Stores the highest epoch that this host has obeyed, with the seal that proves it to a coordinator.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -11,23 +10,23 @@ use sluice_common::hex;
 use sluice_common::id::{ClusterId, Epoch};
 use tracing::warn;
 
-/// The file that holds it.
+/// The file with the epoch.
 pub(crate) struct EpochFile {
     path: PathBuf,
 }
 
-/// The epoch as it is written.
+/// The stored form.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Written {
+pub(crate) struct StoredEpoch {
     cluster: ClusterId,
     counter: u64,
-    /// Digits of the seal; agents of before there were seals wrote none.
+    /// Hex digits of the seal; earlier releases had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     seal: Option<String>,
 }
 
-/// Why the epoch could not be read or kept. An agent that forgot it might obey a coordinator that was replaced, so
-/// each of these ends the agent.
+/// Why the epoch cannot be read or stored. Without it the agent might obey a coordinator that was replaced,
+/// so each error ends the agent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EpochError {
     #[error("cannot read {path}", path = path.display())]
@@ -52,8 +51,8 @@ impl EpochFile {
         }
     }
 
-    /// The highest epoch, `None` on a host that never obeyed one. A number that no coordinator can have reached was made up
-    /// by another host, at a time when coordinators believed it: it is forgotten, and the cluster is not.
+    /// The highest epoch; `None` on a host that never obeyed one. An impossible number was invented by
+    /// another host, at a time when coordinators believed it: the number is forgotten, but not the cluster.
     pub(crate) fn load(&self) -> Result<Option<SealedEpoch>, EpochError> {
         let Some(known) = self.read()? else {
             return Ok(None);
@@ -71,7 +70,7 @@ impl EpochFile {
         Ok(Some(unobeyed(known.epoch.cluster)))
     }
 
-    /// Forgets the number and keeps the cluster: what was forgotten, if there was anything.
+    /// Forgets the number and keeps the cluster; returns what was forgotten.
     pub(crate) fn forget(&self) -> Result<Option<Epoch>, EpochError> {
         let Some(known) = self.read()? else {
             return Ok(None);
@@ -83,7 +82,7 @@ impl EpochFile {
     fn read(&self) -> Result<Option<SealedEpoch>, EpochError> {
         let path = || self.path.clone();
         let written = match fs::read(&self.path) {
-            Ok(bytes) => serde_json::from_slice::<Written>(&bytes),
+            Ok(bytes) => serde_json::from_slice::<StoredEpoch>(&bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => {
                 return Err(EpochError::Read {
@@ -99,12 +98,12 @@ impl EpochFile {
         Ok(Some(written.into()))
     }
 
-    /// Keeps it, durably: written beside, synced, renamed.
+    /// Stores the epoch durably, by sync and rename.
     pub(crate) fn save(&self, epoch: &SealedEpoch) -> Result<(), EpochError> {
         let write = || -> io::Result<()> {
             let beside = self.path.with_extension("json.new");
             let mut file = File::create(&beside)?;
-            file.write_all(&serde_json::to_vec(&Written::from(epoch))?)?;
+            file.write_all(&serde_json::to_vec(&StoredEpoch::from(epoch))?)?;
             file.sync_all()?;
             fs::rename(&beside, &self.path)?;
             let parent = self.path.parent().expect("the file lies in a directory");
@@ -117,7 +116,7 @@ impl EpochFile {
     }
 }
 
-/// Coordinators count from 1, so all of this cluster's are obeyed.
+/// Coordinators count from 1, so every epoch of this cluster is higher.
 fn unobeyed(cluster: ClusterId) -> SealedEpoch {
     Epoch {
         cluster,
@@ -126,7 +125,7 @@ fn unobeyed(cluster: ClusterId) -> SealedEpoch {
     .into()
 }
 
-impl From<&SealedEpoch> for Written {
+impl From<&SealedEpoch> for StoredEpoch {
     fn from(epoch: &SealedEpoch) -> Self {
         let SealedEpoch { epoch, seal } = epoch;
         Self {
@@ -137,14 +136,14 @@ impl From<&SealedEpoch> for Written {
     }
 }
 
-impl From<Written> for SealedEpoch {
-    fn from(written: Written) -> Self {
-        let Written {
+impl From<StoredEpoch> for SealedEpoch {
+    fn from(written: StoredEpoch) -> Self {
+        let StoredEpoch {
             cluster,
             counter,
             seal,
         } = written;
-        // A seal that is damaged proves nothing, which the coordinator says where it matters.
+        // A damaged seal proves nothing; the coordinator reports that if it matters.
         let seal = seal.and_then(|digits| hex::decode::<EPOCH_SEAL_BYTES>(&digits));
         Self {
             epoch: Epoch { cluster, counter },

@@ -1,8 +1,8 @@
-//! Programs that run beside attempts: carries their streams between the coordinator and the pipes that the supervisor
-//! made. A caller who goes away takes the program with them.
+//! Programs beside attempts: passes their streams between the coordinator and the supervisor's pipes. If the
+//! caller disconnects, the program ends.
 //!
-//! The pipes are opened for both reading and writing here. So opening waits for nobody, and a stream that no program
-//! has opened yet does not look like one that has ended; that the program has ended is the supervisor's word.
+//! The pipes are opened for both reading and writing. So opening never blocks, and a stream that the program
+//! has not opened yet does not look closed; the supervisor reports the program's end.
 
 use std::io;
 use std::path::PathBuf;
@@ -22,12 +22,12 @@ use tokio::net::unix::pipe::{OpenOptions, Receiver, Sender};
 use tokio::sync::{mpsc, oneshot};
 use tracing::debug;
 
-use crate::engine::{Begun, Event, ExecEvent};
+use crate::engine::{Event, ExecEvent, StartedExec};
 
-/// Between two looks for the pipes, which the supervisor makes within milliseconds.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// Time between two checks for the pipes, which the supervisor makes within milliseconds.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Why an exec went no further.
+/// Why an exec failed.
 #[derive(Debug, thiserror::Error)]
 enum ExecError {
     #[error(transparent)]
@@ -42,21 +42,21 @@ enum ExecError {
     Stopping,
 }
 
-/// Serves the commands that run beside steps: passes their streams on, and ends them.
-pub(crate) struct Execs {
+/// Serves exec streams of the coordinator.
+pub(crate) struct ExecServer {
     attempts_dir: PathBuf,
     events: mpsc::Sender<Event>,
 }
 
-/// The three streams of a program, each at this end.
-struct Streams {
+/// This end of a program's three streams.
+struct ExecStreams {
     stdin: Sender,
     stdout: Receiver,
     stderr: Receiver,
 }
 
-impl Execs {
-    /// Beside the attempts below `attempts_dir`.
+impl ExecServer {
+    /// For the attempts below `attempts_dir`.
     pub(crate) fn new(attempts_dir: PathBuf, events: mpsc::Sender<Event>) -> Self {
         Self {
             attempts_dir,
@@ -64,7 +64,7 @@ impl Execs {
         }
     }
 
-    /// One exec, from its command to the end of its stream.
+    /// Serves one exec, from its command to the end of its stream.
     pub(crate) async fn serve(&self, attempt: AttemptId, reader: FrameReader, writer: FrameWriter) {
         if let Err(error) = self.answer(attempt, reader, writer).await {
             debug!(error = %error_chain(&error), "a program beside a step was given up");
@@ -87,8 +87,8 @@ impl Execs {
                 return Ok(());
             }
         };
-        // However this ends, nothing is left of it.
-        let _unwanted = Unwanted {
+        // Ends the program on every path out of this function.
+        let _unwanted = CancelOnDrop {
             exec: begun.exec.clone(),
             events: self.events.clone(),
         };
@@ -103,7 +103,7 @@ impl Execs {
         &self,
         attempt: AttemptId,
         order: ExecOrder,
-    ) -> Result<Result<Begun, String>, ExecError> {
+    ) -> Result<Result<StartedExec, String>, ExecError> {
         let (answer, answered) = oneshot::channel();
         let wanted = ExecEvent::Wanted {
             attempt,
@@ -117,17 +117,17 @@ impl Execs {
 
     async fn carry(
         &self,
-        Begun { exec, mut end }: Begun,
+        StartedExec { exec, mut end }: StartedExec,
         reader: FrameReader,
         writer: &mut FrameWriter,
     ) -> Result<(), ExecError> {
         let streams = tokio::select! {
-            // One that could not begin may leave no pipes to be found.
+            // A program that could not start may have no pipes.
             biased;
             exit = &mut end => return say_end(exit.ok(), writer).await,
             streams = self.open(&exec) => streams?,
         };
-        let Streams {
+        let ExecStreams {
             stdin,
             mut stdout,
             mut stderr,
@@ -149,15 +149,15 @@ impl Execs {
         say_end(exit, writer).await
     }
 
-    /// The pipes, once they are there.
-    async fn open(&self, exec: &ExecId) -> Result<Streams, ExecError> {
+    /// Opens the pipes once they exist.
+    async fn open(&self, exec: &ExecId) -> Result<ExecStreams, ExecError> {
         let name = format!("{EXEC_DIR_PREFIX}{}", exec.number);
         let dir = self.attempts_dir.join(exec.attempt.to_string()).join(name);
         let [stdin, stdout, stderr] = EXEC_STREAMS.map(|stream| dir.join(stream));
         let mut both = OpenOptions::new();
         both.read_write(true);
-        let opened = || -> io::Result<Streams> {
-            Ok(Streams {
+        let opened = || -> io::Result<ExecStreams> {
+            Ok(ExecStreams {
                 stdin: both.open_sender(&stdin)?,
                 stdout: both.open_receiver(&stdout)?,
                 stderr: both.open_receiver(&stderr)?,
@@ -166,14 +166,15 @@ impl Execs {
         loop {
             match opened() {
                 Ok(streams) => return Ok(streams),
-                // Made, and not this process's yet: the supervisor gives each away after it has made it.
+                // The pipe exists but is not this user's yet: the supervisor changes the owner after
+                // creation.
                 Err(e)
                     if matches!(
                         e.kind(),
                         io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
                     ) =>
                 {
-                    tokio::time::sleep(LOOK_AGAIN).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 Err(e) => return Err(ExecError::Streams(e)),
             }
@@ -181,13 +182,13 @@ impl Execs {
     }
 }
 
-/// Says that nobody wants a program any more, when this is dropped: by whatever way its caller went.
-struct Unwanted {
+/// Reports on drop that the program is not wanted any more, however its caller disconnected.
+struct CancelOnDrop {
     exec: ExecId,
     events: mpsc::Sender<Event>,
 }
 
-impl Drop for Unwanted {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         let event = Event::Exec(ExecEvent::Unwanted(self.exec.clone()));
         let Err(mpsc::error::TrySendError::Full(event)) = self.events.try_send(event) else {
@@ -200,7 +201,7 @@ impl Drop for Unwanted {
     }
 }
 
-/// Writes what the caller says to the program, until the caller is gone.
+/// Writes the caller's input to the program until the caller is gone.
 async fn feed(mut reader: FrameReader, stdin: Sender) -> Result<(), ExecError> {
     let mut stdin = Some(stdin);
     let mut frames = FrameDecoder::default();
@@ -231,14 +232,15 @@ async fn pass_on(
     Ok(())
 }
 
-/// What is in the pipe when the program has ended. What it left running may go on to write, and is not waited for.
+/// Sends what is in a pipe when the program has ended. Processes that it left may write more, which is not
+/// waited for.
 async fn drain(
     kind: FrameKind,
     pipe: &Receiver,
     bytes: &mut [u8],
     writer: &mut FrameWriter,
 ) -> Result<(), ExecError> {
-    // As much as a pipe holds, and no more: another may fill it as fast as it is emptied.
+    // At most the capacity of a pipe, because another process may fill it continuously.
     let mut left = PIPE_BYTES;
     while left > 0 {
         let Ok(count @ 1..) = pipe.try_read(bytes) else {
@@ -250,10 +252,10 @@ async fn drain(
     Ok(())
 }
 
-/// The most that a pipe holds unless root raised it: see pipe(7).
+/// Capacity of a pipe unless root raised it: see pipe(7).
 const PIPE_BYTES: usize = 1024 * 1024;
 
-/// `None` where the supervisor was lost, by whom the program is killed.
+/// `None` if the supervisor was lost, which kills the program.
 async fn say_end(exit: Option<Exit>, writer: &mut FrameWriter) -> Result<(), ExecError> {
     let lost =
         || Exit::HostFailed("the host's supervisor was lost, and the program with it".into());

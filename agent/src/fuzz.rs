@@ -1,6 +1,5 @@
-//! Hostile bytes for what the agent reads of files: its config, and what it kept of its state. What the host says is
-//! `fuzz/host.rs`'s, what its peers say `fuzz/orders.rs`'s; their bytes are `sluice-codec`'s. Corpora and engine are
-//! `sluice-fuzz`'s.
+//! Fuzz targets for files that the agent reads: its config and its stored state. `fuzz/host.rs` covers what
+//! the host says, `fuzz/orders.rs` the content of peers' messages, `sluice-codec` their bytes.
 
 mod host;
 mod orders;
@@ -11,9 +10,9 @@ use sluice_common::id::BootId;
 use sluice_fuzz::{Fuzz, place_for_files};
 
 use crate::config::{Overrides, RawConfig};
+use crate::credentials_dir::CredentialsDir;
 use crate::epoch::EpochFile;
 use crate::gpu_file::GpuFile;
-use crate::kept::Kept;
 
 fn is_harmless(said: &str) {
     assert!(!said.chars().any(char::is_control), "{said:?}");
@@ -58,7 +57,7 @@ fn the_config() {
     });
 }
 
-/// The first byte says which file the rest is taken for.
+/// The first byte selects the file.
 #[test]
 fn kept_files() {
     let words = [
@@ -97,7 +96,7 @@ fn kept_files() {
             1 => epoch(dir.path(), bytes),
             2 => {
                 fs::write(tls.join("join.json"), bytes).unwrap();
-                let _addresses = Kept::new(dir.path()).coordinators();
+                let _addresses = CredentialsDir::new(dir.path()).coordinators();
             }
             _ => identity(dir.path(), bytes),
         }
@@ -123,7 +122,7 @@ fn identity(dir: &std::path::Path, bytes: &[u8]) {
         fs::write(dir.join(file), bytes).unwrap();
         fs::set_permissions(dir.join(file), fs::Permissions::from_mode(0o600)).unwrap();
     }
-    if let Err(error) = Kept::new(dir).identity() {
+    if let Err(error) = CredentialsDir::new(dir).identity() {
         is_harmless(&error.to_string());
     }
 }

@@ -1,32 +1,32 @@
-//! What the next agent of this boot must know of the host's GPUs: which did not come free, which have failed, how much of
-//! their memory is held when nothing runs on them, and which frozen attempts hold nothing there. A boot resets all of it.
+//! Stores GPU state for the next agent of this boot: quarantined and failed GPUs, idle memory levels, and
+//! which suspended attempts hold nothing there. A reboot resets all of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use agent_core::{Holders, KeptGpu, KeptGpus};
+use agent_core::{GpuHolders, StoredGpu, StoredGpus};
 use serde::{Deserialize, Serialize};
 use sluice_common::id::{AttemptId, BootId};
 use tracing::warn;
 
-/// The file that holds it.
+/// The file with the state.
 pub(crate) struct GpuFile {
     path: PathBuf,
     boot_id: BootId,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct StoredGpuFile {
     boot_id: BootId,
-    gpus: BTreeMap<String, WrittenGpu>,
+    gpus: BTreeMap<String, GpuEntry>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct WrittenGpu {
+struct GpuEntry {
     idle_bytes: Option<u64>,
-    held: Option<WrittenHolders>,
+    held: Option<HoldersEntry>,
     sick: Option<String>,
     #[serde(default)]
     counted: Option<String>,
@@ -35,7 +35,7 @@ struct WrittenGpu {
 }
 
 #[derive(Serialize, Deserialize)]
-struct WrittenHolders {
+struct HoldersEntry {
     why: String,
     pids: Vec<u32>,
 }
@@ -49,12 +49,12 @@ impl GpuFile {
         }
     }
 
-    /// What was kept in this boot. One that cannot be read is said and passed over: what is wrong with a GPU is mostly
-    /// seen again.
-    pub(crate) fn load(&self) -> KeptGpus {
+    /// The state of this boot. An unreadable file is logged and ignored, because most faults will be observed
+    /// again.
+    pub(crate) fn load(&self) -> StoredGpus {
         let written = match fs::read(&self.path) {
-            Ok(bytes) => serde_json::from_slice::<Written>(&bytes).map_err(io::Error::from),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return KeptGpus::new(),
+            Ok(bytes) => serde_json::from_slice::<StoredGpuFile>(&bytes).map_err(io::Error::from),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return StoredGpus::new(),
             Err(error) => Err(error),
         };
         match written {
@@ -62,24 +62,24 @@ impl GpuFile {
                 let gpus = written.gpus.into_iter();
                 gpus.map(|(uuid, gpu)| (uuid, gpu.kept())).collect()
             }
-            Ok(_) => KeptGpus::new(),
+            Ok(_) => StoredGpus::new(),
             Err(error) => {
                 warn!(
                     "{} cannot be read, so GPUs that were quarantined count as fit until they are looked at: {error}",
                     self.path.display()
                 );
-                KeptGpus::new()
+                StoredGpus::new()
             }
         }
     }
 
-    /// Keeps it, durably: written beside, synced, renamed. Where that fails, only an agent that starts anew misses it.
-    pub(crate) fn save(&self, kept: &KeptGpus) {
+    /// Stores the state durably, by sync and rename. A failure matters only if the agent restarts.
+    pub(crate) fn save(&self, kept: &StoredGpus) {
         let gpus = kept.iter();
-        let written = Written {
+        let written = StoredGpuFile {
             boot_id: self.boot_id.clone(),
             gpus: gpus
-                .map(|(uuid, gpu)| (uuid.clone(), WrittenGpu::of(gpu)))
+                .map(|(uuid, gpu)| (uuid.clone(), GpuEntry::of(gpu)))
                 .collect(),
         };
         if let Err(error) = self.write(&written) {
@@ -87,7 +87,7 @@ impl GpuFile {
         }
     }
 
-    fn write(&self, written: &Written) -> io::Result<()> {
+    fn write(&self, written: &StoredGpuFile) -> io::Result<()> {
         let beside = self.path.with_extension("json.new");
         let mut file = File::create(&beside)?;
         file.write_all(&serde_json::to_vec(written)?)?;
@@ -98,9 +98,9 @@ impl GpuFile {
     }
 }
 
-impl WrittenGpu {
-    fn of(gpu: &KeptGpu) -> Self {
-        let held = gpu.held.as_ref().map(|held| WrittenHolders {
+impl GpuEntry {
+    fn of(gpu: &StoredGpu) -> Self {
+        let held = gpu.held.as_ref().map(|held| HoldersEntry {
             why: held.why.clone(),
             pids: held.pids.clone(),
         });
@@ -113,10 +113,10 @@ impl WrittenGpu {
         }
     }
 
-    fn kept(self) -> KeptGpu {
-        KeptGpu {
+    fn kept(self) -> StoredGpu {
+        StoredGpu {
             idle_bytes: self.idle_bytes,
-            held: self.held.map(|held| Holders {
+            held: self.held.map(|held| GpuHolders {
                 why: held.why,
                 pids: held.pids,
             }),
@@ -135,23 +135,23 @@ mod tests {
     fn what_is_kept_survives_in_its_boot_alone_and_damage_is_passed_over() {
         let dir = tempfile::tempdir().unwrap();
         let file = |boot: &str| GpuFile::new(dir.path(), BootId::new(boot).unwrap());
-        assert_eq!(file("one").load(), KeptGpus::new());
-        let held = Holders {
+        assert_eq!(file("one").load(), StoredGpus::new());
+        let held = GpuHolders {
             why: "held".to_owned(),
             pids: vec![7],
         };
-        let gpu = KeptGpu {
+        let gpu = StoredGpu {
             idle_bytes: Some(5),
             held: Some(held),
             sick: Some("XID 48".to_owned()),
             counted: Some("2 errors".to_owned()),
             left_by: ["a.1".parse().unwrap()].into(),
         };
-        let kept = KeptGpus::from([("GPU-a".to_owned(), gpu)]);
+        let kept = StoredGpus::from([("GPU-a".to_owned(), gpu)]);
         file("one").save(&kept);
         assert_eq!(file("one").load(), kept);
-        assert_eq!(file("two").load(), KeptGpus::new());
+        assert_eq!(file("two").load(), StoredGpus::new());
         fs::write(dir.path().join("gpus.json"), b"{").unwrap();
-        assert_eq!(file("one").load(), KeptGpus::new());
+        assert_eq!(file("one").load(), StoredGpus::new());
     }
 }

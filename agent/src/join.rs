@@ -1,5 +1,5 @@
-//! How this host joins a cluster: with the line that an admin pastes here, once. The coordinator proves first that it is
-//! the one of the line; then it is shown the secret, and gives a certificate for the key that was made here.
+//! Joins a cluster with the line that an admin pastes. The coordinator first proves that it matches the line;
+//! then it gets the secret, and returns a certificate for the key that was generated here.
 
 use std::fs;
 use std::io::{self, Read};
@@ -19,25 +19,24 @@ use sluice_transport::{
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use crate::kept::{Kept, KeptError};
+use crate::credentials_dir::{CredentialsDir, CredentialsError};
 
-/// How long the coordinator may take to answer; it commits a record first, which on a busy disk takes long.
+/// How long the coordinator may take to answer; it commits a record first, which takes long on a busy disk.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
-/// Who wants to join, as far as the config and flags say.
+/// The host that joins, by config and flags.
 #[derive(Clone, Debug)]
 pub(crate) struct Applicant {
-    /// Where the agent keeps what it must remember.
     pub(crate) state_dir: PathBuf,
-    /// The name that somebody chose for this host.
+    /// The configured node name.
     pub(crate) chosen: Option<NodeName>,
-    /// The host's own name, where it could be one of a node.
+    /// The host name, if it is a valid node name.
     pub(crate) host_name: Option<NodeName>,
-    /// The pool that somebody chose.
+    /// The configured pool.
     pub(crate) pool: Option<PoolName>,
 }
 
-/// Why this host has not joined.
+/// Why this host could not join.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JoinError {
     #[error("cannot read the line for joining from {from}")]
@@ -64,13 +63,13 @@ pub(crate) enum JoinError {
     #[error("the coordinator does not let this host join: {message}")]
     Refused { message: String, later: bool },
     #[error(transparent)]
-    Kept(#[from] KeptError),
+    CredentialsDir(#[from] CredentialsError),
     #[error("cannot become the user to whom {} belongs, who must be able to renew what is kept there", dir.display())]
     Become { dir: PathBuf, source: Errno },
 }
 
 impl JoinError {
-    /// Whether the same again may end otherwise, with nobody's help.
+    /// Whether a retry may succeed without a change.
     fn may_pass(&self) -> bool {
         match self {
             Self::Link(_) | Self::NoAnswer => true,
@@ -81,13 +80,13 @@ impl JoinError {
             | Self::OtherNode { .. }
             | Self::Joined { .. }
             | Self::Key(_)
-            | Self::Kept(_)
+            | Self::CredentialsDir(_)
             | Self::Become { .. } => false,
         }
     }
 }
 
-/// Reads the line from standard input, so that no list of processes shows it.
+/// Reads the line from standard input, so that process lists do not show it.
 pub(crate) fn from_stdin() -> Result<JoinLine, JoinError> {
     read("standard input", io::stdin().lock())
 }
@@ -112,8 +111,8 @@ fn read(from: &str, source: impl Read) -> Result<JoinLine, JoinError> {
     Ok(text.parse()?)
 }
 
-/// Root may have this host join, and goes on as the agent's user: it is his directory, where he may have laid links to
-/// what is not his, and he must be able to renew what is kept there. A directory that is not there yet stays root's.
+/// Switches from root to the owner of the state directory: the owner may have placed links there to files of
+/// others, and must be able to renew the certificate. A missing directory will be root's.
 pub(crate) fn become_owner(state_dir: &Path) -> Result<(), JoinError> {
     let Ok(owner) = fs::metadata(state_dir) else {
         return Ok(());
@@ -129,13 +128,13 @@ pub(crate) fn become_owner(state_dir: &Path) -> Result<(), JoinError> {
     })
 }
 
-/// Joins with this line: who this host is then.
+/// Joins with this line; returns the node's name and pool for people.
 pub(crate) async fn join(
     applicant: &Applicant,
     line: &JoinLine,
     anew: bool,
 ) -> Result<String, JoinError> {
-    let kept = Kept::new(&applicant.state_dir);
+    let kept = CredentialsDir::new(&applicant.state_dir);
     if kept.is_there()
         && !anew
         && let Ok(identity) = kept.identity()
@@ -154,7 +153,7 @@ pub(crate) async fn join(
     };
     let given = ask(line, &request).await?;
     kept.keep(&given, &key, &line.addresses)?;
-    let identity = kept.identity().map_err(KeptError::Unusable)?;
+    let identity = kept.identity().map_err(CredentialsError::Unusable)?;
     let member = identity.peer_identity();
     let pool = member.claim.pool.as_ref();
     let pool = pool.map_or_else(String::new, |pool| format!(" of pool {pool}"));
@@ -163,7 +162,7 @@ pub(crate) async fn join(
     Ok(format!("{}{pool}{cluster}", member.peer))
 }
 
-/// What somebody chose goes first, then what the line says, then what the host is called.
+/// The configured name, else the line's, else the host name.
 fn name(applicant: &Applicant, line: &JoinLine) -> Result<NodeName, JoinError> {
     let chosen = applicant.chosen.clone();
     match (chosen, line.node.clone()) {
@@ -173,7 +172,7 @@ fn name(applicant: &Applicant, line: &JoinLine) -> Result<NodeName, JoinError> {
     }
 }
 
-/// Asks at each address in turn. One that refuses is not asked elsewhere: it has the last word.
+/// Tries each address in turn. A refusal is final.
 async fn ask(line: &JoinLine, request: &JoinRequest) -> Result<Credentials, JoinError> {
     let dialer = JoinDialer::new(line.authority)?;
     let mut outcome = Err(JoinError::NoAnswer);
@@ -206,8 +205,8 @@ async fn talk(stranger: &JoiningPeer, request: &JoinRequest) -> Result<Credentia
     }
 }
 
-/// Joins with the line in a file, as an agent does that starts for the first time; waits for a coordinator that is not
-/// there yet. The file has done its work then and is removed: nobody needs the secret any more.
+/// Joins with the line in a file, when an agent starts for the first time; waits for a coordinator that is
+/// not reachable yet. Then removes the file, because the secret is not needed any more.
 pub(crate) async fn join_by_file(applicant: &Applicant, path: &Path) -> Result<(), JoinError> {
     let line = from_file(path)?;
     let mut backoff = Backoff::new();

@@ -1,5 +1,5 @@
-//! The link to the coordinator: dial, say hello, keep the heart beating, carry orders and statuses, serve output.
-//! When it breaks it is made anew, to the next address in the list, with backoff and jitter.
+//! The link to the coordinator: connects, sends the hello and heartbeats, passes orders and statuses, and
+//! serves output. After a failure it reconnects to the next address in the list, with backoff and jitter.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -21,15 +21,16 @@ use tracing::{info, warn};
 
 use crate::clock;
 use crate::engine::{Event, OUTBOX, ToLink};
+use crate::log_dedup::LogDedup;
 use crate::logs::Logs;
-use crate::renewal::{self, Door};
-use crate::told::Told;
+use crate::renewal::{self, CertifiedDialer};
 
-/// How long a coordinator may take to answer a hello; it commits a record first, which on a busy disk takes long.
+/// How long a coordinator may take to answer a hello; it commits a record first, which takes long on a busy
+/// disk.
 const GREETING_WITHIN: Duration = Duration::from_secs(10);
-/// How long a link waits for the supervisor's challenge. It is on this host and answers in milliseconds.
+/// How long a link waits for the supervisor's challenge, which takes milliseconds.
 const CHALLENGE_WITHIN: Duration = Duration::from_millis(500);
-/// Heartbeats that may be under way. A link on which more are unanswered is as good as dead.
+/// Most unacknowledged heartbeats. A link with more is dead.
 const BEATS_UNDER_WAY: usize = 1000;
 
 /// Why a link ended or could not be made.
@@ -49,24 +50,24 @@ enum LinkError {
     Unanswered,
 }
 
-/// The link, through all its connections.
+/// The link, across all its connections.
 pub(crate) struct Link {
-    pub(crate) door: Door,
+    pub(crate) dialer_source: CertifiedDialer,
     pub(crate) coordinators: Vec<String>,
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) logs: Arc<Logs>,
-    /// What the supervisor wants to see signed.
+    /// The supervisor's challenge to be signed.
     pub(crate) challenges: watch::Receiver<Option<Challenge>>,
 }
 
 impl Link {
-    /// Keeps a link until the loop is gone. Nothing is dialled before there is something to say, which `can_greet` tells.
+    /// Keeps a link until the engine is gone. Connects only after `can_greet` has turned true.
     pub(crate) async fn run(mut self, mut can_greet: watch::Receiver<bool>) {
         if can_greet.wait_for(|can| *can).await.is_err() {
             return;
         }
         let mut backoff = Backoff::new();
-        let mut told = Told::default();
+        let mut told = LogDedup::default();
         let coordinators = self.coordinators.clone();
         let mut addresses = coordinators.iter().cycle();
         for number in 1.. {
@@ -86,8 +87,8 @@ impl Link {
         }
     }
 
-    /// A lease is counted from when its challenge was drawn, so a link begins with a new one, and so does each heartbeat.
-    /// A supervisor that is away draws none.
+    /// Requests a new challenge: a lease counts from its challenge, so each link and each heartbeat needs a
+    /// new one. A disconnected supervisor draws none.
     async fn renew_challenge(&self) -> Option<Challenge> {
         let mut challenges = self.challenges.clone();
         challenges.mark_unchanged();
@@ -97,7 +98,7 @@ impl Link {
         *challenges.borrow()
     }
 
-    /// One connection, from dialling to its end; `linked` turns true once the coordinator has let this node in.
+    /// Runs one connection from dial to end; `linked` turns true once the coordinator has accepted this node.
     async fn serve(
         &mut self,
         address: &str,
@@ -105,7 +106,7 @@ impl Link {
         backoff: &mut Backoff,
         linked: &mut bool,
     ) -> LinkError {
-        let connection = match self.door.refresh().dial(address).await {
+        let connection = match self.dialer_source.refresh().dial(address).await {
             Ok(connection) => connection,
             Err(error) => return error.into(),
         };
@@ -115,7 +116,7 @@ impl Link {
             Err(error) => error,
         };
         connection.close("the agent ends this link");
-        // The loop may be gone, and then nobody needs to know.
+        // Fails if the engine is gone.
         let _ = self
             .events
             .send(Event::Core(Input::LinkLost { link }))
@@ -136,12 +137,12 @@ impl Link {
         let (mut beats, acks) = connection.open().await?;
         beats.send(&StreamKind::Heartbeat).await?;
         let (outbox, mut outgoing) = mpsc::channel(OUTBOX);
-        // No later than the hello, which the welcome answers.
+        // A lower bound of the time of the hello, which the welcome acknowledges.
         let dialled_at = clock::boot();
         self.tell(Event::Dialled { link, outbox }).await?;
         say_next(&mut control, &mut outgoing).await?;
         let mut welcome = greeted(&mut orders).await?;
-        // Before the core hears of it, so that the lease is there when something starts.
+        // Before the core is told, so that the lease exists when something starts.
         if let Some(lease) = welcome.seal.take() {
             self.tell(Event::Leased(lease)).await?;
         }
@@ -149,10 +150,10 @@ impl Link {
         backoff.reset();
         *linked = true;
         let interval = welcome.heartbeat;
-        let beats = Beats::new(beats, acks, dialled_at);
+        let beats = Heartbeats::new(beats, acks, dialled_at);
         self.tell(Event::Core(Input::Welcomed { link, welcome }))
             .await?;
-        // The number of the newest order that has arrived.
+        // Number of the newest received order.
         let arrived = AtomicU64::new(0);
         tokio::select! {
             end = write(control, outgoing) => end,
@@ -164,7 +165,7 @@ impl Link {
     }
 
     async fn renew(&self, connection: &Connection) -> Result<Infallible, LinkError> {
-        Ok(renewal::keep(connection, self.door.source()).await?)
+        Ok(renewal::keep(connection, self.dialer_source.source()).await?)
     }
 
     async fn tell(&self, event: Event) -> Result<(), LinkError> {
@@ -188,10 +189,11 @@ impl Link {
         }
     }
 
-    /// Beats at every interval, the first at once, and tells the core when the acknowledged ones were *sent*.
+    /// Sends a heartbeat at every interval, the first at once, and tells the core when the acknowledged ones
+    /// were *sent*.
     async fn beat(
         &self,
-        mut beats: Beats,
+        mut beats: Heartbeats,
         link: LinkId,
         interval: Span,
         arrived: &AtomicU64,
@@ -203,7 +205,7 @@ impl Link {
         loop {
             tokio::select! {
                 _ = ticks.tick() => {
-                    // A supervisor that is away is not waited for: its absence is no reason to fall silent.
+                    // A disconnected supervisor is not waited for, so that heartbeats continue.
                     let is_there = self.challenges.borrow().is_some();
                     let challenge = match is_there {
                         true => self.renew_challenge().await,
@@ -213,7 +215,7 @@ impl Link {
                 }
                 Ok(()) = challenges.changed() => {
                     let is_there = challenges.borrow_and_update().is_some();
-                    // One that is back may have no lease any more, and begins nothing before it has one.
+                    // A reconnected supervisor may have no lease, without which it starts nothing.
                     if is_there && !was_there {
                         ticks.reset_immediately();
                     }
@@ -232,7 +234,7 @@ impl Link {
         }
     }
 
-    /// Each transfer of output has a stream of its own, which the coordinator opens.
+    /// The coordinator opens a stream for each transfer of output.
     async fn serve_logs(&self, connection: &Connection) -> Result<Infallible, LinkError> {
         let mut transfers = JoinSet::new();
         loop {
@@ -248,8 +250,8 @@ impl Link {
     }
 }
 
-/// One line for the loss of a link, and one for each new cause that keeps another from standing, not one for each try.
-fn tell(address: &str, linked: bool, why: &str, told: &mut Told) {
+/// Logs the loss of a link once, and each new cause of failed attempts once.
+fn tell(address: &str, linked: bool, why: &str, told: &mut LogDedup) {
     if linked {
         told.reached();
         warn!(%address, "link to the coordinator lost: {why}");
@@ -259,22 +261,22 @@ fn tell(address: &str, linked: bool, why: &str, told: &mut Told) {
 }
 
 /// The heartbeats of one link.
-struct Beats {
+struct Heartbeats {
     out: FrameWriter,
     acks: FrameReader,
-    under_way: UnderWay,
-    /// When the newest of what the coordinator has answered was said.
+    under_way: UnackedHeartbeats,
+    /// When the newest acknowledged message was sent.
     answered: BootMillis,
     number: u64,
 }
 
-impl Beats {
-    /// Of a link on which the hello, said at `greeted_at` or later, was answered.
+impl Heartbeats {
+    /// For a link whose hello, sent at `greeted_at` or later, was answered.
     fn new(out: FrameWriter, acks: FrameReader, greeted_at: BootMillis) -> Self {
         Self {
             out,
             acks,
-            under_way: UnderWay::default(),
+            under_way: UnackedHeartbeats::default(),
             answered: greeted_at,
             number: 0,
         }
@@ -308,11 +310,11 @@ impl Beats {
     }
 }
 
-/// Heartbeats that were not acknowledged yet, and when each was sent.
+/// Unacknowledged heartbeats with their sending times.
 #[derive(Default)]
-struct UnderWay(VecDeque<(u64, BootMillis)>);
+struct UnackedHeartbeats(VecDeque<(u64, BootMillis)>);
 
-impl UnderWay {
+impl UnackedHeartbeats {
     fn push(&mut self, number: u64, sent: BootMillis) -> Result<(), LinkError> {
         if self.0.len() >= BEATS_UNDER_WAY {
             return Err(LinkError::Unanswered);
@@ -321,7 +323,7 @@ impl UnderWay {
         Ok(())
     }
 
-    /// Takes the acknowledged heartbeat and all before it off the list: when it was sent.
+    /// Removes the acknowledged heartbeat and all before it; returns when it was sent.
     fn settle(&mut self, acked: u64) -> Option<BootMillis> {
         let mut sent = None;
         while let Some((_, at)) = self.0.pop_front_if(|(number, _)| *number <= acked) {
@@ -350,7 +352,7 @@ async fn write(
     }
 }
 
-/// The next words of the loop. When it has dropped its sender the link was given up.
+/// Sends the next message of the engine. A dropped sender means that the engine has given the link up.
 async fn say_next(
     control: &mut FrameWriter,
     outgoing: &mut mpsc::Receiver<ToLink>,
@@ -362,7 +364,7 @@ async fn say_next(
     Ok(())
 }
 
-/// For jitter, so that a thousand agents do not come back in one moment.
+/// Randomness for jitter, so that a thousand agents do not reconnect at one moment.
 fn random() -> u64 {
     getrandom::u64().unwrap_or(0)
 }
@@ -373,7 +375,7 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_settles_all_before_it_and_counts_from_the_sending() {
-        let mut under_way = UnderWay::default();
+        let mut under_way = UnackedHeartbeats::default();
         for (number, sent) in [(0, 10), (1, 20), (2, 30)] {
             under_way.push(number, BootMillis(sent)).unwrap();
         }

@@ -1,10 +1,10 @@
-//! Serves the output of attempts: files that the supervisor opened and the steps write, read by offset.
+//! Serves the output of attempts from the supervisor's files, by offset.
 //!
-//! A follower is sent what is there and then what is written, until nothing of the attempt is left to write. The files
-//! do not depend on this process, so neither does their content.
+//! A follower gets what exists and then what is written, until no process of the attempt is left. The files
+//! do not depend on this process.
 
-mod kept;
 mod live;
+mod output_start;
 mod watch;
 
 use std::fs::File;
@@ -21,49 +21,49 @@ use sluice_transport::{FrameReader, FrameWriter, TransportError};
 use tokio::task::spawn_blocking;
 use tracing::debug;
 
-use crate::execs::Execs;
-use kept::Kept;
-pub(crate) use live::Live;
-pub(crate) use watch::Watcher;
+use crate::execs::ExecServer;
+pub(crate) use live::WritingAttempts;
+use output_start::OutputStart;
+pub(crate) use watch::FileWatcher;
 
-/// Read and sent at a time.
+/// Bytes that are read and sent at a time.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// Where the kernel does not tell that a file has grown (a network file system, no watch left), it is looked at this
-/// often.
+/// Interval of checks for growth if the kernel does not notify (a network file system, no inotify watch
+/// left).
 const RECHECK: Duration = Duration::from_secs(1);
-/// How long a request may be ahead of the order that starts its attempt: the two travel on different streams.
+/// How long a request may precede the order that starts its attempt: the two use different streams.
 const AHEAD: Duration = Duration::from_secs(2);
 
-/// Why a transfer ended early.
+/// Why a transfer failed.
 #[derive(Debug, thiserror::Error)]
 enum LogError {
     #[error(transparent)]
     Transport(#[from] TransportError),
     #[error("cannot read {path}", path = path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// The reader comes back and is told where the output begins now.
+    /// The reader retries, and learns the new start of the output.
     #[error(
         "the oldest output was dropped before it could be read: it begins at {first_kept} now, not at {wanted}"
     )]
     Overtaken { wanted: u64, first_kept: u64 },
 }
 
-/// What transfers need.
+/// State that transfers need.
 pub(crate) struct Logs {
-    /// Holds a directory for each attempt.
+    /// Directory of the attempts' directories.
     attempts_dir: PathBuf,
-    live: Arc<Live>,
-    watcher: Option<Watcher>,
-    execs: Execs,
+    live: Arc<WritingAttempts>,
+    watcher: Option<FileWatcher>,
+    execs: ExecServer,
 }
 
 impl Logs {
-    /// Serves the attempts below `attempts_dir`; `live` tells which may still write.
+    /// `live` tells which attempts may still write.
     pub(crate) fn new(
         attempts_dir: PathBuf,
-        live: Arc<Live>,
-        watcher: Option<Watcher>,
-        execs: Execs,
+        live: Arc<WritingAttempts>,
+        watcher: Option<FileWatcher>,
+        execs: ExecServer,
     ) -> Self {
         Self {
             attempts_dir,
@@ -73,8 +73,7 @@ impl Logs {
         }
     }
 
-    /// One transfer, from its request to the end of its stream. What goes wrong concerns its reader alone, who sees
-    /// the stream break.
+    /// Serves one transfer until the end of its stream. An error only breaks that stream.
     pub(crate) async fn serve(&self, mut reader: FrameReader, writer: FrameWriter) {
         let outcome = match reader.next::<LogRequest>().await {
             Ok(Some(request)) if request.stream == LogStream::Exec => {
@@ -108,9 +107,9 @@ impl Logs {
             return Ok(());
         }
         let path = self.path(&request);
-        let kept = Kept::new(&self.dir(&request.attempt), request.stream);
+        let kept = OutputStart::new(&self.dir(&request.attempt), request.stream);
         let mut offset = request.offset;
-        // Nothing is before or beyond the beginning: who reads from there is answered before there is a file.
+        // Reading from the start can be answered before the file exists.
         let early = offset == 0 && !path.exists();
         if early {
             writer.send(&LogReply::From { offset }).await?;
@@ -127,7 +126,7 @@ impl Logs {
             writer.send(&LogReply::From { offset }).await?;
         }
         let Some(file) = file else {
-            // It never wrote: an attempt that could not be started has no output, and that is its whole output.
+            // An attempt that could not start has empty output.
             writer.finish();
             return Ok(());
         };
@@ -136,8 +135,8 @@ impl Logs {
             .as_ref()
             .and_then(|watcher| watcher.watch(&path).ok());
         loop {
-            // Armed before reading, so that what is written after the read wakes the wait.
-            let grown = watch.as_ref().map(watch::Watch::grown);
+            // Armed before the read, so that a later write wakes the wait.
+            let grown = watch.as_ref().map(watch::FileWatch::grown);
             let changed = self.live.changed();
             let live = self.live.contains(&request.attempt);
             offset = copy(&file, &path, &kept, offset, &mut writer).await?;
@@ -149,13 +148,13 @@ impl Logs {
                 () = wait(grown) => {}
                 () = changed => {}
                 () = tokio::time::sleep(RECHECK) => {}
-                // The reader is gone: a step that is silent for a year must not keep its transfer for a year.
+                // The reader is gone: the transfer of a silent step must not last as long as the step.
                 () = writer.reader_gone() => return Ok(()),
             }
         }
     }
 
-    /// The file, once it is there; `None` where the attempt is over without one.
+    /// The file, once it exists; `None` if the attempt ended without one.
     async fn opened(
         &self,
         attempt: &AttemptId,
@@ -170,7 +169,7 @@ impl Logs {
             }
             tokio::select! {
                 () = changed => {}
-                // The supervisor makes it within milliseconds of the order.
+                // The supervisor makes the file within milliseconds of the order.
                 () = tokio::time::sleep(Duration::from_millis(5)) => {}
             }
         }
@@ -203,7 +202,7 @@ fn open(path: &Path) -> Result<Option<Arc<File>>, LogError> {
     }
 }
 
-/// What was written so far; nothing where there is no file.
+/// Current length; 0 if there is no file.
 fn length(file: Option<&File>, path: &Path) -> Result<u64, LogError> {
     let Some(file) = file else { return Ok(0) };
     let metadata = file.metadata().map_err(|source| LogError::Read {
@@ -213,11 +212,11 @@ fn length(file: Option<&File>, path: &Path) -> Result<u64, LogError> {
     Ok(metadata.len())
 }
 
-/// Sends all that is there from `offset`; where it ended.
+/// Sends everything from `offset` on; returns the end offset.
 async fn copy(
     file: &Arc<File>,
     path: &Path,
-    kept: &Kept,
+    kept: &OutputStart,
     mut offset: u64,
     writer: &mut FrameWriter,
 ) -> Result<u64, LogError> {
@@ -237,7 +236,7 @@ async fn copy(
 
 /// A piece of the file from `offset` on; empty at its end and beyond.
 async fn read(file: &Arc<File>, offset: u64) -> io::Result<Vec<u8>> {
-    // The kernel refuses what ends where it cannot count.
+    // The kernel rejects offsets beyond `i64::MAX`.
     if i64::try_from(offset.saturating_add(CHUNK_BYTES as u64)).is_err() {
         return Ok(Vec::new());
     }

@@ -1,11 +1,12 @@
-//! `sluice-agent`: tells the coordinator what this host has, runs what it is told to, and serves the output. Never
-//! root: whatever needs more rights than this user has is the supervisor's.
+//! The binary `sluice-agent`: reports the host's inventory to the coordinator, passes its orders to the
+//! supervisor, and serves output. Never runs as root: the supervisor does what needs more permissions.
 
 mod args;
 mod checkpoint;
 mod clock;
 mod commands;
 mod config;
+mod credentials_dir;
 mod detect;
 mod engine;
 mod epoch;
@@ -14,8 +15,8 @@ mod execs;
 mod fuzz;
 mod gpu_file;
 mod join;
-mod kept;
 mod link;
+mod log_dedup;
 mod logs;
 mod notify;
 mod reload;
@@ -23,7 +24,6 @@ mod renewal;
 mod serve;
 mod state_files;
 mod supervisor;
-mod told;
 mod warrants;
 
 use std::fs;
@@ -37,14 +37,14 @@ use sluice_common::inventory::Inventory;
 use sluice_log::{Filter, Log, LogError};
 use tracing::Instrument;
 
-use crate::args::{Action, Args};
+use crate::args::{Args, Command};
 use crate::commands::on_a_runtime;
 use crate::config::{Config, ConfigError, Overrides, RawConfig};
 use crate::reload::Reload;
 use crate::serve::{lock, serve};
 
-/// The config says how the log is written, and the log says what is wrong with the config: so it is read first, and
-/// judged second.
+/// The config determines the log's format, and errors in the config are logged: so the file is parsed first,
+/// and checked after the log is set up.
 fn main() -> ExitCode {
     let args = Args::parse();
     let raw = read_config(&args);
@@ -56,20 +56,20 @@ fn main() -> ExitCode {
         Err(error) => return told(Err(error.into())),
     };
     let outcome = match args.command {
-        Some(Action::Detect) => commands::print_detection(raw, &args),
-        Some(Action::Supervisor) => commands::print_supervisor(raw, &args),
-        Some(Action::Join { ref line, anew }) => {
+        Some(Command::Detect) => commands::print_detection(raw, &args),
+        Some(Command::Supervisor) => commands::print_supervisor(raw, &args),
+        Some(Command::Join { ref line, anew }) => {
             let line = line.clone();
-            // Somebody sits there and reads it.
+            // Prints the result for a person at a terminal.
             return told(commands::join_by_hand(raw, args, line.as_deref(), anew));
         }
-        Some(Action::ForgetEpoch) => return told(commands::forget_epoch(raw, args)),
+        Some(Command::ForgetEpoch) => return told(commands::forget_epoch(raw, args)),
         None => run(raw, args, log),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The whole chain, once, on one line.
+            // The whole error chain on one line.
             tracing::error!("{error:#}");
             ExitCode::FAILURE
         }
@@ -93,7 +93,7 @@ fn told(outcome: anyhow::Result<()>) -> ExitCode {
     }
 }
 
-/// For detection a config that is not there does not matter: it works on a host that joined nothing.
+/// Detection works without a config, on a host that has not joined.
 fn read_config(args: &Args) -> Result<RawConfig, ConfigError> {
     if args.command.is_some() && !args.config.exists() {
         return Ok(RawConfig::default());
@@ -118,21 +118,21 @@ fn run(raw: Result<RawConfig, ConfigError>, args: Args, log: Log) -> anyhow::Res
         .map(|file| read_declared(&file, &config))
         .transpose()?;
     let _lock = lock(&config.state_dir)?;
-    // Two threads: one may be deep in TLS while the other keeps the heart beating.
+    // Two threads: one may be busy with TLS while the other sends heartbeats.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?;
-    // Of the highest level, so that the span is there for whatever the filter lets through.
+    // Error level, so that the span exists under every filter.
     let span = tracing::error_span!("agent", node = %config.node);
     let serving = serve(config, reload, declared, exit_with_stdin);
     let outcome = runtime.block_on(serving.instrument(span));
-    // A read of a log on a stalled disk must not keep the process.
+    // A read on a stalled disk must not delay the exit.
     runtime.shutdown_background();
     outcome
 }
 
-/// A host that only claims to have what it has must not take work from a real cluster.
+/// A host with a declared inventory must not take work from a real cluster.
 fn read_declared(file: &Path, config: &Config) -> anyhow::Result<Inventory> {
     let away = config.coordinators.iter().find(|address| {
         let host = address
@@ -150,10 +150,10 @@ fn read_declared(file: &Path, config: &Config) -> anyhow::Result<Inventory> {
     serde_json::from_slice(&text).with_context(|| format!("{} is no inventory", file.display()))
 }
 
-/// An agent that starts on a host which has not joined does so first, where the config names a file with a line.
+/// Joins before the start if the host has not joined and the config names a file with a join line.
 fn join_by_config(raw: &RawConfig, overrides: &Overrides) -> anyhow::Result<()> {
     let (applicant, file) = raw.applicant(overrides)?;
-    let has_joined = kept::Kept::new(&applicant.state_dir).is_there();
+    let has_joined = credentials_dir::CredentialsDir::new(&applicant.state_dir).is_there();
     match file.filter(|file| !has_joined && file.exists()) {
         Some(file) => Ok(on_a_runtime()?.block_on(join::join_by_file(&applicant, &file))?),
         None => Ok(()),

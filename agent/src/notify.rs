@@ -1,5 +1,5 @@
-//! What the init system is told: that the agent works, that its loop answers, that it leaves. `main` says when;
-//! `sd_notify(3)` is the protocol. Started by hand there is nobody to tell, and nothing is told.
+//! Notifies the init system that the agent is ready, reloads, stops, and that its loop runs, by
+//! `sd_notify(3)`. Without an init system nothing is sent. `main` decides when.
 
 use std::convert::Infallible;
 
@@ -9,27 +9,27 @@ use tracing::warn;
 
 use crate::engine::Event;
 
-/// The agent works, whether or not a coordinator or a supervisor can be reached yet.
-pub(crate) fn tell_ready() {
+/// Reports the agent as ready, even if coordinator and supervisor are not reachable yet.
+pub(crate) fn notify_ready() {
     tell(NotifyState::Ready);
 }
 
-/// The agent reads its config anew, and says that it works when it has. `sd_notify(3)` wants to know since when.
-pub(crate) fn tell_reloading() {
+/// Reports a reload with its start time, as `sd_notify(3)` requires.
+pub(crate) fn notify_reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(since) => tell_all(&[NotifyState::Reloading, since]),
         Err(error) => warn!("the clock cannot be read: {error}"),
     }
 }
 
-/// The agent leaves, because it was told to.
-pub(crate) fn tell_stopping() {
+/// Reports that the agent stops.
+pub(crate) fn notify_stopping() {
     tell(NotifyState::Stopping);
 }
 
-/// Says that the loop answers, twice within the watchdog's limit where one is set. A loop that hangs is not spoken for,
-/// so the init system starts another agent; one that has ended is somebody else's to notice.
-pub(crate) async fn tell_alive(events: mpsc::Sender<Event>) -> Infallible {
+/// Notifies the watchdog twice within its limit while the loop answers. If the loop hangs, the init system
+/// restarts the agent; a loop that has ended is handled elsewhere.
+pub(crate) async fn notify_alive(events: mpsc::Sender<Event>) -> Infallible {
     if let Some(limit) = sd_notify::watchdog_enabled() {
         while answers(&events).await {
             tell(NotifyState::Watchdog);
@@ -44,7 +44,7 @@ async fn answers(events: &mpsc::Sender<Event>) -> bool {
     events.send(Event::Asked(answer)).await.is_ok() && answered.await.is_ok()
 }
 
-/// An init system that does not listen will restart this agent; its steps run on.
+/// If the notification is lost, the init system restarts this agent; its steps keep running.
 fn tell(state: NotifyState<'_>) {
     tell_all(&[state]);
 }

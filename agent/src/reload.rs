@@ -1,6 +1,6 @@
-//! SIGHUP has the agent read its config anew. One with a mistake is refused as a whole, and the agent goes on with what
-//! it has; of one without, what may change counts from now on, and what may not is named. `main` starts it; what may
-//! change is [`crate::config`]'s to say.
+//! Reloads the config on SIGHUP. An invalid config is rejected as a whole, and the agent continues with the
+//! old one. Of a valid one, values that can change take effect, and the log names the others.
+//! [`crate::config`] decides which can change.
 
 use std::path::PathBuf;
 
@@ -16,23 +16,23 @@ use crate::config::{Config, ConfigError, Overrides, RawConfig};
 use crate::engine::Event;
 use crate::notify;
 
-/// What is needed to read the config again as it was read at the start.
+/// Where and how to read the config again.
 pub(crate) struct Reload {
     pub(crate) file: PathBuf,
     pub(crate) overrides: Overrides,
     pub(crate) log: Log,
 }
 
-/// The loop has ended.
-struct Over;
+/// The engine has ended.
+struct ReloadEnded;
 
 impl Reload {
-    /// Listens for the signal, whose default is to end the process. `config` is what the agent runs with.
+    /// Starts to listen for the signal. `config` is the current config.
     ///
     /// # Errors
-    /// Where signals cannot be listened for.
-    pub(crate) fn listen(self, config: Config) -> std::io::Result<Listening> {
-        Ok(Listening {
+    /// If the signal handler cannot be installed.
+    pub(crate) fn listen(self, config: Config) -> std::io::Result<ReloadListener> {
+        Ok(ReloadListener {
             hangup: signal(SignalKind::hangup())?,
             reload: self,
             config,
@@ -45,26 +45,26 @@ impl Reload {
 }
 
 /// Waits for the signal.
-pub(crate) struct Listening {
+pub(crate) struct ReloadListener {
     hangup: Signal,
     reload: Reload,
     config: Config,
 }
 
-impl Listening {
-    /// Until the loop is gone.
+impl ReloadListener {
+    /// Runs until the engine is gone.
     pub(crate) async fn run(mut self, events: mpsc::Sender<Event>) {
         while self.hangup.recv().await.is_some() {
-            notify::tell_reloading();
+            notify::notify_reloading();
             let done = self.renew(&events).await;
-            notify::tell_ready();
-            if let Err(Over) = done {
+            notify::notify_ready();
+            if let Err(ReloadEnded) = done {
                 return;
             }
         }
     }
 
-    async fn renew(&mut self, events: &mpsc::Sender<Event>) -> Result<(), Over> {
+    async fn renew(&mut self, events: &mpsc::Sender<Event>) -> Result<(), ReloadEnded> {
         let written = match self.reload.read() {
             Ok(written) => written,
             Err(error) => {
@@ -82,7 +82,7 @@ impl Listening {
         let labels = Event::Labels(self.config.labels.clone());
         let tuned = Event::Core(Input::Tuned(self.config.tuning()));
         for event in [labels, tuned] {
-            events.send(event).await.map_err(|_| Over)?;
+            events.send(event).await.map_err(|_| ReloadEnded)?;
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! This host's certificate while it is linked: which authorities are to be trusted is told from the other end, and the
-//! next certificate is asked for when two thirds of this one's life are over, or another authority issues. The link
-//! lives on; the next dial shows the new one.
+//! Renews this host's certificate while it is linked: the coordinator sends the trusted authorities, and the
+//! agent requests a new certificate after two thirds of its lifetime, or if another authority issues now. The
+//! link stays; the next dial uses the new certificate.
 //!
-//! Certificates that the config names are somebody else's to renew: they are read anew before each dial.
+//! Certificates named in the config are renewed by the admin and read again before each dial.
 
 use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
@@ -17,26 +17,27 @@ use sluice_transport::{
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use crate::kept::Kept;
+use crate::credentials_dir::CredentialsDir;
 
-/// After a request that was refused or could not be stored.
+/// Time until the next request after a rejected or failed one.
 const RETRY: Duration = Duration::from_secs(600);
 
-/// Longest time without a look at the clock, which somebody may set.
+/// Longest time without a check of the wall clock, which may be set.
 const LOOK: Duration = Duration::from_secs(600);
 
-/// So that a cluster whose authority changes does not ask in one moment, in milliseconds.
+/// Jitter in milliseconds, so that the hosts of a cluster do not request at one moment when the authority
+/// changes.
 const SPREAD_MILLIS: u64 = 3000;
 
 /// Where this host's certificate comes from.
 #[derive(Clone, Debug)]
-pub(crate) enum Source {
-    Joined(Kept),
-    /// From files that the config names.
+pub(crate) enum CertificateSource {
+    Joined(CredentialsDir),
+    /// Files that the config names.
     Given(TlsFiles),
 }
 
-impl Source {
+impl CertificateSource {
     fn files(&self) -> TlsFiles {
         match self {
             Self::Joined(kept) => kept.files(),
@@ -49,25 +50,25 @@ impl Source {
     }
 }
 
-/// Dials with the certificate as it is now.
-pub(crate) struct Door {
-    source: Source,
+/// Dials with the current certificate.
+pub(crate) struct CertifiedDialer {
+    source: CertificateSource,
     dialer: Dialer,
     #[cfg(test)]
     until: SystemTime,
 }
 
-/// Why there is nothing to dial with.
+/// Why the certificate cannot be used to dial.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DoorError {
+pub(crate) enum DialError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error(transparent)]
     Transport(#[from] TransportError),
 }
 
-impl Door {
-    pub(crate) fn open(source: Source) -> Result<Self, DoorError> {
+impl CertifiedDialer {
+    pub(crate) fn open(source: CertificateSource) -> Result<Self, DialError> {
         let identity = source.identity()?;
         Ok(Self {
             dialer: Dialer::new(&identity)?,
@@ -77,10 +78,10 @@ impl Door {
         })
     }
 
-    /// Reads the certificate anew. One that cannot be used leaves the earlier one in its place.
+    /// Reads the certificate again. If it is unusable, the old one stays.
     pub(crate) fn refresh(&mut self) -> &Dialer {
         match Self::open(self.source.clone()) {
-            Ok(door) => *self = door,
+            Ok(dialer_source) => *self = dialer_source,
             Err(error) => warn!(
                 "the certificate that was read last is used on: {}",
                 error_chain(&error)
@@ -89,33 +90,32 @@ impl Door {
         &self.dialer
     }
 
-    /// Where the certificate comes from.
-    pub(crate) fn source(&self) -> &Source {
+    pub(crate) fn source(&self) -> &CertificateSource {
         &self.source
     }
 
-    /// Until when it is good.
+    /// Expiry of the certificate.
     #[cfg(test)]
     pub(crate) fn until(&self) -> SystemTime {
         self.until
     }
 }
 
-/// Keeps the certificate of a linked host new, for as long as the link lasts.
+/// Renews the certificate of a linked host as long as the link lasts.
 pub(crate) async fn keep(
     connection: &Connection,
-    source: &Source,
+    source: &CertificateSource,
 ) -> Result<Infallible, TransportError> {
     match source {
-        Source::Joined(kept) => renew(connection, kept).await,
-        Source::Given(files) => {
+        CertificateSource::Joined(kept) => renew(connection, kept).await,
+        CertificateSource::Given(files) => {
             warn_of_end(source, files);
             std::future::pending().await
         }
     }
 }
 
-fn warn_of_end(source: &Source, files: &TlsFiles) {
+fn warn_of_end(source: &CertificateSource, files: &TlsFiles) {
     let Ok(identity) = source.identity() else {
         return;
     };
@@ -131,7 +131,10 @@ fn warn_of_end(source: &Source, files: &TlsFiles) {
     );
 }
 
-async fn renew(connection: &Connection, kept: &Kept) -> Result<Infallible, TransportError> {
+async fn renew(
+    connection: &Connection,
+    kept: &CredentialsDir,
+) -> Result<Infallible, TransportError> {
     let (mut out, mut words) = connection.open().await?;
     out.send(&StreamKind::Certificates).await?;
     let mut asked: Option<String> = None;
@@ -160,8 +163,12 @@ async fn renew(connection: &Connection, kept: &Kept) -> Result<Infallible, Trans
     }
 }
 
-/// What follows from a word: when to ask next.
-fn heard(kept: &Kept, word: CertificateMessage, asked: &mut Option<String>) -> SystemTime {
+/// Handles a message; returns when to request next.
+fn heard(
+    kept: &CredentialsDir,
+    word: CertificateMessage,
+    asked: &mut Option<String>,
+) -> SystemTime {
     match word {
         CertificateMessage::Authorities { pem, issuing } => match kept.trust(&pem) {
             Ok(()) => due_at(kept, issuing),
@@ -197,8 +204,8 @@ fn later(why: &str) -> SystemTime {
     SystemTime::now() + RETRY
 }
 
-/// When the certificate is to be renewed: at two thirds of its life, or soon where another authority issues now.
-fn due_at(kept: &Kept, issuing: Option<Fingerprint>) -> SystemTime {
+/// When to renew: at two thirds of the lifetime, or soon if another authority issues now.
+fn due_at(kept: &CredentialsDir, issuing: Option<Fingerprint>) -> SystemTime {
     let identity = match kept.identity() {
         Ok(identity) => identity,
         Err(error) => return later(&error_chain(&error)),
@@ -215,13 +222,13 @@ fn due_at(kept: &Kept, issuing: Option<Fingerprint>) -> SystemTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kept::tests::issued;
+    use crate::credentials_dir::tests::issued;
     use sluice_transport::Authority;
 
     #[test]
     fn another_authority_that_issues_makes_a_renewal_due_and_a_renewal_is_kept_with_its_key() {
         let dir = tempfile::tempdir().unwrap();
-        let kept = Kept::new(dir.path());
+        let kept = CredentialsDir::new(dir.path());
         let [old, new] = ["c1", "c1"].map(|name| Authority::create(name).unwrap());
         let (given, key) = issued(&old, "n");
         kept.keep(&given, &key, &[]).unwrap();
@@ -247,14 +254,15 @@ mod tests {
     #[tokio::test]
     async fn a_certificate_that_is_broken_later_leaves_the_one_that_was_read() {
         let dir = tempfile::tempdir().unwrap();
-        let kept = Kept::new(dir.path());
+        let kept = CredentialsDir::new(dir.path());
         let authority = Authority::create("c1").unwrap();
         let (given, key) = issued(&authority, "n");
         kept.keep(&given, &key, &[]).unwrap();
-        let mut door = Door::open(Source::Joined(kept.clone())).unwrap();
-        let until = door.until();
+        let mut dialer_source =
+            CertifiedDialer::open(CertificateSource::Joined(kept.clone())).unwrap();
+        let until = dialer_source.until();
         std::fs::write(kept.files().cert, "garbage").unwrap();
-        door.refresh();
-        assert_eq!(door.until(), until);
+        dialer_source.refresh();
+        assert_eq!(dialer_source.until(), until);
     }
 }

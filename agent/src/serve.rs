@@ -1,4 +1,4 @@
-//! The agent as it runs: its parts, what they say to each other by, and what ends them.
+//! Runs the agent: its tasks, the channels between them, and what ends them.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,15 +15,15 @@ use tracing::{info, warn};
 
 use crate::config::Config;
 use crate::engine::{self, Engine, Event, INBOX};
-use crate::execs::Execs;
+use crate::execs::ExecServer;
 use crate::link::Link;
-use crate::logs::{Live, Logs, Watcher};
+use crate::logs::{FileWatcher, Logs, WritingAttempts};
 use crate::reload::Reload;
-use crate::renewal::Door;
+use crate::renewal::CertifiedDialer;
 use crate::state_files::StateFiles;
 use crate::{checkpoint, detect, notify, supervisor};
 
-/// One agent for one state directory, for as long as the file is held.
+/// Locks a state directory for one agent, as long as the file is open.
 pub(crate) fn lock(state_dir: &Path) -> anyhow::Result<File> {
     fs::create_dir_all(state_dir)
         .with_context(|| format!("cannot make {}", state_dir.display()))?;
@@ -61,8 +61,8 @@ pub(crate) async fn serve(
     exit_with_stdin: bool,
 ) -> anyhow::Result<()> {
     let reload = reload.listen(config.clone())?;
-    let door = Door::open(config.tls.clone())?;
-    let mut host = detect::Host::new(
+    let dialer_source = CertifiedDialer::open(config.tls.clone())?;
+    let mut host = detect::HostDetector::new(
         config.state_dir.clone(),
         config.nvml_library.clone(),
         config.reserve.clone(),
@@ -76,13 +76,13 @@ pub(crate) async fn serve(
     let kept = StateFiles::new(&config.state_dir, identity.boot_id.clone());
     let settings = settings(&config, &inventory, is_declared);
     let core = Core::new(settings, kept.epoch.load()?).with_gpus(kept.gpus.load());
-    let live = Arc::new(Live::default());
-    let watcher = Watcher::start()
+    let live = Arc::new(WritingAttempts::default());
+    let watcher = FileWatcher::start()
         .inspect_err(|error| warn!("output is followed by looking every second: {error}"))
         .ok();
     let attempts = attempts_dir(&config);
     let (events, inbox) = mpsc::channel(INBOX);
-    let execs = Execs::new(attempts.clone(), events.clone());
+    let execs = ExecServer::new(attempts.clone(), events.clone());
     let logs = Logs::new(attempts.clone(), Arc::clone(&live), watcher, execs);
     let logs = Arc::new(logs);
 
@@ -94,14 +94,14 @@ pub(crate) async fn serve(
         events.send(Event::Core(Input::Gpus(seen))).await?;
     }
     let link = Link {
-        door,
+        dialer_source,
         coordinators: config.coordinators,
         events: events.clone(),
         logs,
         challenges: engine.challenges(),
     };
-    let alive = notify::tell_alive(events.clone());
-    notify::tell_ready();
+    let alive = notify::notify_alive(events.clone());
+    notify::notify_ready();
     tokio::select! {
         ended = engine.run(inbox) => ended.map_err(Into::into),
         () = supervisor::run(config.supervisor_socket, events.clone()) => bail!("the supervisor's task has ended"),
@@ -111,14 +111,14 @@ pub(crate) async fn serve(
         () = link.run(may_dial) => bail!("the link's task has ended"),
         why = stop_asked(exit_with_stdin) => {
             info!("{}: the agent stops, its steps run on", why?);
-            notify::tell_stopping();
+            notify::notify_stopping();
             Ok(())
         }
         never = alive => match never {},
     }
 }
 
-/// Where the supervisor has the directories of attempts.
+/// The supervisor's directory of attempts' directories.
 fn attempts_dir(config: &Config) -> PathBuf {
     let beside = config.supervisor_socket.parent();
     beside.unwrap_or(Path::new("/")).join("attempts")
@@ -139,7 +139,7 @@ fn settings(config: &Config, inventory: &Inventory, is_declared: bool) -> agent_
 }
 
 async fn look(
-    host: detect::Host,
+    host: detect::HostDetector,
     inventory: Inventory,
     is_declared: bool,
     events: mpsc::Sender<Event>,
@@ -156,7 +156,7 @@ fn identify(
     config: &Config,
     inventory: Inventory,
     is_declared: bool,
-) -> anyhow::Result<engine::Identity> {
+) -> anyhow::Result<engine::HostIdentity> {
     let path = "/proc/sys/kernel/random/boot_id";
     let boot_id = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
     info!(
@@ -164,7 +164,7 @@ fn identify(
         gpus = inventory.gpus.len(), "host detected"
     );
     inventory.notes.iter().for_each(|note| warn!("{note}"));
-    Ok(engine::Identity {
+    Ok(engine::HostIdentity {
         node: config.node.clone(),
         pool: config.pool.clone(),
         labels: config.labels.clone(),
@@ -176,13 +176,13 @@ fn identify(
     })
 }
 
-/// The number of a directory, which a copy of it beside it does not have.
+/// The inode number of a directory, which differs from that of a copy.
 fn place(dir: &Path) -> anyhow::Result<String> {
     let found = fs::metadata(dir).with_context(|| format!("cannot look at {}", dir.display()))?;
     Ok(format!("{:x}-{:x}", found.dev(), found.ino()))
 }
 
-/// Ends when somebody wants this process to end: why.
+/// Waits for a reason to stop, and returns it.
 async fn stop_asked(exit_with_stdin: bool) -> anyhow::Result<&'static str> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
@@ -194,14 +194,15 @@ async fn stop_asked(exit_with_stdin: bool) -> anyhow::Result<&'static str> {
     }
 }
 
-/// A thread reads until the end, because tokio's own standard input would keep the runtime from stopping.
+/// A thread reads until the end of stdin, because tokio's standard input would keep the runtime from
+/// stopping.
 async fn stdin_ends(wanted: bool) {
     if !wanted {
         return std::future::pending().await;
     }
     let (ended, end) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
-        // Whatever stdin says, and however it ends, it has ended.
+        // An error counts as the end.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         drop(ended);
     });

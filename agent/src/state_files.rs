@@ -1,5 +1,4 @@
-//! What the agent keeps in its state directory for the agent that comes after it: the epoch that the host has obeyed,
-//! what is wrong with its GPUs, and the warrants of its attempts.
+//! The agent's files in its state directory: the obeyed epoch, GPU states, and the warrants of attempts.
 
 use std::path::Path;
 
@@ -9,7 +8,7 @@ use crate::epoch::EpochFile;
 use crate::gpu_file::GpuFile;
 use crate::warrants::Warrants;
 
-/// The files in which the agent keeps what outlives it.
+/// The files that outlive the agent.
 pub(crate) struct StateFiles {
     pub(crate) epoch: EpochFile,
     pub(crate) gpus: GpuFile,
@@ -17,7 +16,7 @@ pub(crate) struct StateFiles {
 }
 
 impl StateFiles {
-    /// Those in this state directory, for this boot.
+    /// The files in this state directory, for this boot.
     pub(crate) fn new(state_dir: &Path, boot_id: BootId) -> Self {
         Self {
             epoch: EpochFile::new(state_dir),

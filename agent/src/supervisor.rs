@@ -1,5 +1,5 @@
-//! The connection to the supervisor on this host. It is made anew whenever it breaks; each time the supervisor lists
-//! every attempt, so nothing that happened meanwhile is missed.
+//! The connection to the supervisor on this host. The agent reconnects after every failure, and the
+//! supervisor then lists every attempt, so nothing is missed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,20 +20,21 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::engine::{Event, ExecEvent, OUTBOX};
-use crate::told::Told;
+use crate::log_dedup::LogDedup;
 
-/// Between two tries. The supervisor is on this host and starts in milliseconds, so a constant will do.
+/// Time between two attempts to connect. Constant, because the supervisor is on this host and starts in
+/// milliseconds.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// How long a supervisor may be silent before it is asked for a sign of life.
 const ASK_AFTER: Duration = Duration::from_secs(2);
-/// How many such questions may be unanswered. A loop that does not turn for so long is stopped or stuck: its slowest task,
-/// a write to a busy disk, takes a fraction of that.
+/// Most unanswered questions. A loop that does not answer for so long is stopped or stuck: its slowest
+/// action, a write to a busy disk, takes a fraction of that.
 const MAX_UNANSWERED: u32 = 5;
-/// How long a supervisor may take to say hello.
+/// How long a supervisor may take to send its hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long somebody waits who only asks whether the supervisor answers.
+/// Time limit of a probe.
 const PROBE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why a connection ended or could not be made.
@@ -59,9 +60,9 @@ enum SupervisorError {
     Silent,
 }
 
-/// Keeps a connection until the loop is gone.
+/// Keeps a connection until the engine is gone.
 pub(crate) async fn run(socket: PathBuf, events: mpsc::Sender<Event>) {
-    let mut told = Told::default();
+    let mut told = LogDedup::default();
     while !events.is_closed() {
         let mut found = false;
         let Err(error) = connect_and_serve(&socket, &events, &mut found).await else {
@@ -76,15 +77,15 @@ pub(crate) async fn run(socket: PathBuf, events: mpsc::Sender<Event>) {
     }
 }
 
-/// Tells the loop, and by it the coordinator; false where the loop is gone.
+/// Reports the absence to the engine; returns false if the engine is gone.
 async fn say_away(why: &str, events: &mpsc::Sender<Event>) -> bool {
     let why = format!("{why}; `sluice doctor` on the host says what to do");
     let down = Input::SupervisorDown { why };
     events.send(Event::Core(down)).await.is_ok()
 }
 
-/// One line for its loss, and one for each new cause that keeps it away, not one for each try. Whether there was one.
-fn tell(was_found: bool, why: &str, told: &mut Told) -> bool {
+/// Logs the loss once, and each new cause of failed attempts once. Returns whether it logged.
+fn tell(was_found: bool, why: &str, told: &mut LogDedup) -> bool {
     if was_found {
         told.reached();
         warn!("supervisor lost: {why}");
@@ -97,23 +98,23 @@ fn tell(was_found: bool, why: &str, told: &mut Told) -> bool {
     is_new
 }
 
-/// How the supervisor was found by somebody who is not its agent.
+/// Result of a probe of the supervisor.
 #[derive(Debug, Serialize)]
-pub(crate) struct Probed {
-    /// Where it was looked for.
+pub(crate) struct ProbeResult {
+    /// Path of the socket.
     socket: PathBuf,
-    /// `answers`, or in which way it does not.
+    /// `answers`, or the kind of failure.
     state: &'static str,
-    /// The same for people, where it does not answer.
+    /// The failure for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }
 
-/// Whether the supervisor at `socket` answers. The agent that is connected to it stays so.
-pub(crate) async fn probe(socket: &Path) -> Probed {
+/// Probes the supervisor at `socket`, without replacing the connected agent.
+pub(crate) async fn probe(socket: &Path) -> ProbeResult {
     let asked = timeout(PROBE_WITHIN, ask_once(socket)).await;
     let error = asked.unwrap_or(Err(SupervisorError::Silent)).err();
-    Probed {
+    ProbeResult {
         socket: socket.to_owned(),
         state: error.as_ref().map_or("answers", state_word),
         why: error.map(|error| error_chain(&error)),
@@ -131,7 +132,7 @@ async fn ask_once(socket: &Path) -> Result<(), SupervisorError> {
     caller.bind(name).map_err(connecting)?;
     let stream = caller.connect(socket).await.map_err(connecting)?;
     let (reading, _writing) = stream.into_split();
-    let mut reader = Reader {
+    let mut reader = MessageReader {
         stream: reading,
         buffer: FrameBuffer::new(MAX_SUPERVISION_FRAME_BYTES),
     };
@@ -156,15 +157,15 @@ fn state_word(error: &SupervisorError) -> &'static str {
             io::ErrorKind::PermissionDenied => "not_permitted",
             _ => "unreachable",
         },
-        // It closes the connection of a user whom it does not know.
+        // The supervisor closes the connection of a user that is not allowed.
         SupervisorError::Closed | SupervisorError::Io(_) => "not_permitted",
         SupervisorError::Version { .. } | SupervisorError::Codec(_) => "other_version",
         SupervisorError::NoHello | SupervisorError::Silent => "silent",
     }
 }
 
-/// One connection, from its making to its end; `found` turns true once the supervisor has answered. `Ok` where the loop
-/// is gone.
+/// Runs one connection; `found` turns true once the supervisor has answered. Returns `Ok` if the engine is
+/// gone.
 async fn connect_and_serve(
     socket: &Path,
     events: &mpsc::Sender<Event>,
@@ -177,7 +178,7 @@ async fn connect_and_serve(
             source,
         })?;
     let (reading, writing) = stream.into_split();
-    let mut reader = Reader {
+    let mut reader = MessageReader {
         stream: reading,
         buffer: FrameBuffer::new(MAX_SUPERVISION_FRAME_BYTES),
     };
@@ -189,7 +190,7 @@ async fn connect_and_serve(
     }
     info!(socket = %socket.display(), "supervisor found");
     *found = true;
-    // One that is not taken is as good as one that was not asked.
+    // A question that does not fit into the queue counts as not asked.
     let (ask, asked) = mpsc::channel(1);
     tokio::select! {
         ended = read(reader, events, ask) => ended,
@@ -222,10 +223,10 @@ fn first_words(
     }
 }
 
-/// The supervisor is asked for a sign of life where it is silent. Questions are counted, and not seconds, so that an agent
-/// that stood still itself asks first.
+/// Asks a silent supervisor for a sign of life. Counts questions and not seconds, so that an agent that was
+/// stopped itself asks first.
 async fn read(
-    mut reader: Reader,
+    mut reader: MessageReader,
     events: &mpsc::Sender<Event>,
     ask: mpsc::Sender<()>,
 ) -> Result<(), SupervisorError> {
@@ -257,7 +258,7 @@ async fn read(
     }
 }
 
-/// Ends with an error when the loop drops its sender, so that the connection is made anew.
+/// Returns an error when the engine drops its sender, so that the agent reconnects.
 async fn write(
     mut stream: OwnedWriteHalf,
     mut orders: mpsc::Receiver<ToSupervisor>,
@@ -274,12 +275,12 @@ async fn write(
     }
 }
 
-struct Reader {
+struct MessageReader {
     stream: OwnedReadHalf,
     buffer: FrameBuffer,
 }
 
-impl Reader {
+impl MessageReader {
     async fn next(&mut self) -> Result<FromSupervisor, SupervisorError> {
         let mut bytes = [0u8; 16 * 1024];
         loop {

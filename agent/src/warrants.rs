@@ -1,7 +1,7 @@
-//! The warrants of attempts, one file each: what the coordinator gave with an assignment, shown to it again where it was
-//! brought back from a time before it. They hold the whole step, its variables included, encrypted by a key that the
-//! coordinator alone has: nothing in them can be read here. Those of an earlier release lie in the clear, so all are for
-//! the agent's user alone.
+//! Stores the warrants of attempts, one file each: the coordinator sends one with each assignment, and gets
+//! it back if it was restored from an older backup. A warrant contains the whole step with its variables,
+//! encrypted with a key that only the coordinator has. Warrants of earlier releases are not encrypted, so
+//! only the agent's user can read the files.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -14,13 +14,13 @@ use sluice_common::limit::MAX_WARRANT_BYTES;
 use sluice_common::warrant::SealedWarrant;
 use tracing::warn;
 
-/// The directory that holds them.
+/// The directory of the files.
 pub(crate) struct Warrants {
     dir: PathBuf,
 }
 
 impl Warrants {
-    /// Those in this state directory.
+    /// The directory in this state directory.
     pub(crate) fn new(state_dir: &Path) -> Self {
         Self {
             dir: state_dir.join("warrants"),
@@ -31,8 +31,8 @@ impl Warrants {
         self.dir.join(attempt.to_string())
     }
 
-    /// Keeps one. Where that fails the attempt runs all the same, and only a coordinator that lost its store would miss it.
-    /// It need not outlive the machine: what it is for does not.
+    /// Stores a warrant. If that fails, the attempt runs anyway, and only a coordinator that lost its store
+    /// would miss it. Not synced, because a warrant is of no use after a crash of the host.
     pub(crate) fn keep(&self, attempt: &AttemptId, warrant: &SealedWarrant) {
         let path = self.path(attempt);
         if let Err(error) = self.write(&path, warrant.as_str()) {
@@ -56,14 +56,14 @@ impl Warrants {
         fs::rename(&beside, path)
     }
 
-    /// What came with an attempt; `None` where it is not there, or is no text of a length that a coordinator gives.
+    /// The warrant of an attempt; `None` if it is missing or has an impossible length.
     pub(crate) fn of(&self, attempt: &AttemptId) -> Option<SealedWarrant> {
         let warrant = fs::read_to_string(self.path(attempt)).ok()?;
         let fits = warrant.len() <= MAX_WARRANT_BYTES;
         fits.then(|| SealedWarrant::new(warrant))
     }
 
-    /// The coordinator knows how the attempt ended.
+    /// Removes a warrant, because the coordinator knows how the attempt ended.
     pub(crate) fn drop(&self, attempt: &AttemptId) {
         let path = self.path(attempt);
         match fs::remove_file(&path) {
@@ -74,7 +74,7 @@ impl Warrants {
         }
     }
 
-    /// Drops those of attempts that the host does not know: an earlier agent died between the two.
+    /// Removes the warrants of attempts that the host does not know, which an agent that died may have left.
     pub(crate) fn retain(&self, known: &BTreeSet<AttemptId>) {
         let Ok(entries) = fs::read_dir(&self.dir) else {
             return;

@@ -1,22 +1,20 @@
-//! The state machine of one attempt. Pure: an event changes the value and yields effects, which [`crate::core`]
-//! carries out.
+//! The state machine of one attempt. Pure: an event changes the value and returns effects, which [`crate::core`] carries out.
 //!
 //! ```text
-//!  assigned         seen running              main process ended        nothing left      forgotten
+//!  assigned         seen running              main process ended        no process left      forgotten
 //! ----------> Starting --------> Running ------------------------> Ended ----------> Released ----->
 //!               |                   | stop, timeout                  ^
 //!               | stop              v                                |
 //!               +-------------> Stopping ----------------------------+
 //!                  (the signal waits until a process is seen)
 //! ```
-//! Between "nothing left" and `Released` it is `Releasing`, until its GPUs were seen free: see [`crate::on::gpus`].
-//! One that runs may be frozen and brought back, any number of times: see [`crate::suspend`].
-//! Any phase may be passed over: what the supervisor shows is adopted as it stands, and an attempt that it no longer
-//! knows is over.
+//! Between "no process left" and `Released` the attempt is `Releasing`, until its GPUs are seen free: see
+//! [`crate::on::gpus`]. A running attempt may be suspended and resumed any number of times: see [`crate::suspend`]. Any
+//! phase may be skipped: the state that the supervisor reports is adopted, and an attempt that it no longer knows is over.
 //!
-//! `Stopping` and `Ended` each hold a [`Stop`], the same one where the first becomes the second. A main process that
-//! ends by itself may leave others of its group behind; they get the stop sequence that the whole attempt would have
-//! got, with the step's own grace, since its units are free only when nothing of it runs.
+//! `Stopping` and `Ended` each have a [`Stop`], which the second takes over from the first. A main process that ends by
+//! itself may leave other processes; they get the stop sequence of the whole attempt, with the step's own grace, because
+//! the attempt's resources are free only when no process of it runs.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -36,78 +34,67 @@ use crate::spawn::never_started;
 use crate::stop::Stop;
 use crate::suspend::{Suspension, meet, still_runs, thaw_to_ask, timeout_at};
 
-/// Where an attempt stands.
+/// State of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// The supervisor was told, or will be as soon as it is up.
+    /// The supervisor has the start order, or gets it as soon as it is connected.
     Starting {
-        /// What it is told; kept because the word may be lost with the supervisor.
+        /// The start order; kept because it may be lost with the supervisor.
         spec: Box<SpawnSpec>,
-        /// Whether it may have been told. If not, no process of it was ever made.
-        handed: bool,
+        /// Whether the order may have been sent. If not, no process was ever made.
+        was_sent: bool,
     },
-    /// Its process was seen.
+    /// The main process was seen.
     Running {
         process: Process,
-        /// When it has run for its `timeout`.
+        /// When the attempt has run for its `timeout`.
         timeout_at: Option<BootMillis>,
-        /// Between the signal and the kill when it times out.
+        /// Time between SIGTERM and SIGKILL after the timeout.
         grace: Span,
     },
-    /// It is being frozen, is frozen or is brought back.
+    /// The attempt is being suspended, is suspended or is being resumed.
     Frozen(Suspension),
-    /// It is being stopped.
+    /// The attempt is being stopped.
     Stopping {
-        /// The process, if it was seen.
+        /// The main process, if it was seen.
         process: Option<Process>,
-        /// The reason of the first stop; later ones only hurry it.
+        /// The reason of the first stop; later ones can only shorten the grace.
         why: StopReason,
-        /// How far it has come.
         stop: Stop,
     },
-    /// Its main process has ended; what is left of its group is being stopped.
-    Ended {
-        end: AttemptEnd,
-        /// How far that has come.
-        stop: Stop,
-    },
-    /// Nothing of it is left; its GPUs are awaited.
-    Releasing {
-        /// How it ended.
-        end: AttemptEnd,
-    },
-    /// Nothing of it is left, and its GPUs are free or kept back.
-    Released {
-        /// How it ended.
-        end: AttemptEnd,
-    },
+    /// The main process has ended; the processes that it left are being stopped.
+    Ended { end: AttemptEnd, stop: Stop },
+    /// No process is left; the GPUs are not seen free yet.
+    Releasing { end: AttemptEnd },
+    /// No process is left, and each GPU is free or quarantined.
+    Released { end: AttemptEnd },
 }
 
-/// What an event asks for, in order.
+/// An effect of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Tell the coordinator that the attempt stands here.
+    /// Report this phase to the coordinator.
     Report(AttemptPhase),
-    /// Send its processes a signal.
+    /// Send a signal to the attempt's processes.
     Signal(StopSignal),
-    /// Wake the stop sequence then.
+    /// Set the timer of the stop sequence.
     WakeStop(BootMillis),
-    /// Wake the timeout then.
+    /// Set the timer of the timeout.
     WakeTimeout(BootMillis),
-    /// Wait for its GPUs, then say [`Attempt::on_free`].
+    /// Wait for the GPUs, then call [`Attempt::on_free`].
     AwaitGpus,
-    /// Let none of its processes run.
+    /// Freeze the attempt's processes.
     Freeze,
-    /// Let them run again.
+    /// Thaw the attempt's processes.
     Thaw,
-    /// Wait until its GPUs hold nothing of it, then say [`Suspension::on_moved`].
+    /// Wait until the GPUs hold nothing of the attempt, then call [`Suspension::on_moved`].
     AwaitMoved,
-    /// Wake what freezes or thaws then.
+    /// Set the timer of the suspension.
     WakeSuspension(BootMillis),
 }
 
 impl Effect {
-    /// Whether it reaches the processes.
+    /// Whether the effect reaches the processes.
     pub(crate) fn is_signal(&self) -> bool {
         match self {
             Self::Signal(_) => true,
@@ -123,22 +110,24 @@ impl Effect {
     }
 }
 
-/// What is to be done, in order.
+/// Effects in the order in which they must happen.
 pub(crate) type Effects = Vec<Effect>;
 
-pub(crate) type Next = (Attempt, Effects);
+pub(crate) type Transition = (Attempt, Effects);
 
 impl Attempt {
-    /// An attempt that the core meets in a view: it is taken over as it stands.
-    pub(crate) fn seen(now: Now, view: &AttemptView) -> Next {
+    /// Adopts an attempt that the core first sees in a view.
+    pub(crate) fn seen(now: Now, view: &AttemptView) -> Transition {
         match &view.phase {
             HostPhase::Running(process) => meet(now, view, *process),
-            HostPhase::Ended(end) => sweep(now, view.launch_record.grace, ended(end, None, None)),
+            HostPhase::Ended(end) => {
+                stop_leftovers(now, view.launch_record.grace, ended(end, None, None))
+            }
             HostPhase::Gone(end) => gone(ended(end, None, None)),
         }
     }
 
-    /// As the coordinator is told.
+    /// The phase for the coordinator.
     pub(crate) fn status(&self) -> AttemptPhase {
         match self {
             Self::Starting { .. } => AttemptPhase::Starting,
@@ -153,7 +142,7 @@ impl Attempt {
         }
     }
 
-    /// The supervisor shows where the attempt stands. Without effect where that is no step forward.
+    /// Handles a view of the supervisor. A view that is no step forward has no effect.
     pub(crate) fn on_view(&mut self, now: Now, view: &AttemptView) -> Effects {
         match self {
             Self::Starting { .. } => self.turn(Self::seen(now, view)),
@@ -186,20 +175,20 @@ impl Attempt {
                     self.turn(releasing(end))
                 }
             },
-            Self::Releasing { .. } | Self::Released { .. } => refuse_to_live(&view.phase),
+            Self::Releasing { .. } | Self::Released { .. } => kill_released(&view.phase),
         }
     }
 
     fn on_view_running(&mut self, now: Now, process: Process, view: &AttemptView) -> Effects {
         match (&view.phase, &view.freezer) {
-            // Nobody has a reason to freeze what is to run.
+            // The attempt must run, so the freeze was not ordered by this agent.
             (HostPhase::Running(_), FreezerState::Frozen | FreezerState::Moved(_)) => {
                 vec![Effect::Thaw]
             }
             (HostPhase::Running(_), _) => Effects::new(),
             (HostPhase::Ended(end), _) => {
                 let end = ended(end, Some(process), None);
-                self.turn(sweep(now, view.launch_record.grace, end))
+                self.turn(stop_leftovers(now, view.launch_record.grace, end))
             }
             (HostPhase::Gone(end), _) => self.turn(gone(ended(end, Some(process), None))),
         }
@@ -217,19 +206,19 @@ impl Attempt {
             HostPhase::Running(found) => self.turn(signalled(*found, why, stop)),
             HostPhase::Ended(end) => {
                 let end = ended(end, process, Some(why));
-                self.turn(swept_on(end, stop, process.is_some()))
+                self.turn(continue_stop(end, stop, process.is_some()))
             }
             HostPhase::Gone(end) => self.turn(gone(ended(end, process, Some(why)))),
         }
     }
 
-    /// The attempt is to stop. A repeat can only hurry it; its reason stays the first one. What has ended already is
-    /// hurried as well, for the sake of what it left behind. Always reports.
+    /// Stops the attempt. A repeated stop can only shorten the grace, and keeps the first reason. If the main
+    /// process has ended already, the stop of its remaining processes is hurried. Always reports.
     pub(crate) fn on_stop(&mut self, now: Now, why: StopReason, grace: Span) -> Effects {
         match self {
-            Self::Starting { handed: false, .. } => {
-                self.give_back(now, Some(why), "it was stopped before that")
-            }
+            Self::Starting {
+                was_sent: false, ..
+            } => self.give_back(now, Some(why), "it was stopped before that"),
             Self::Starting { .. } => self.turn(stopping(now, None, why, grace)),
             Self::Running { process, .. } => {
                 let process = Some(*process);
@@ -240,18 +229,18 @@ impl Attempt {
                 self.turn(suspension.on_stop(now, why, grace))
             }
             Self::Stopping { stop, .. } | Self::Ended { stop, .. } => {
-                let effects = pursue(stop, stop.shortened(now.boot, grace));
+                let effects = advance_stop(stop, stop.shortened(now.boot, grace));
                 self.reporting(effects)
             }
             Self::Releasing { .. } | Self::Released { .. } => self.reporting(Effects::new()),
         }
     }
 
-    /// The timer of the stop sequence has fired.
+    /// Handles the timer of the stop sequence.
     pub(crate) fn on_stop_timer(&mut self, now: Now) -> Effects {
         match self {
             Self::Stopping { stop, .. } | Self::Ended { stop, .. } => {
-                pursue(stop, stop.woken(now.boot))
+                advance_stop(stop, stop.woken(now.boot))
             }
             Self::Starting { .. }
             | Self::Running { .. }
@@ -261,7 +250,7 @@ impl Attempt {
         }
     }
 
-    /// The timer of the timeout has fired.
+    /// Handles the timer of the timeout.
     pub(crate) fn on_timeout_timer(&mut self, now: Now) -> Effects {
         match self {
             Self::Running {
@@ -285,7 +274,7 @@ impl Attempt {
         }
     }
 
-    /// A GPU of it is lost: what computed there can come to nothing any more. What is being stopped already goes on.
+    /// Kills the attempt because one of its GPUs is lost. A stop in progress continues unchanged.
     pub(crate) fn on_gpu_lost(&mut self, now: Now) -> Effects {
         match self {
             Self::Starting { .. } | Self::Running { .. } | Self::Frozen(_) => {
@@ -298,7 +287,7 @@ impl Attempt {
         }
     }
 
-    /// Its GPUs are free, or kept back.
+    /// Releases the attempt, because each GPU is free or quarantined.
     pub(crate) fn on_free(&mut self) -> Effects {
         match self {
             Self::Releasing { end } => {
@@ -314,7 +303,7 @@ impl Attempt {
         }
     }
 
-    /// The signal of the stop's stage, for a supervisor that has come back and may have missed it.
+    /// Repeats the signal of the current stage, which a restarted supervisor may have missed.
     pub(crate) fn signal_again(&self) -> Effects {
         match self {
             Self::Stopping { stop, .. } | Self::Ended { stop, .. } => {
@@ -328,21 +317,21 @@ impl Attempt {
         }
     }
 
-    /// A supervisor that has come back does not know it: it is over, and nobody saw how. Not for one that is
-    /// `Starting`, whose spawn was lost and can be said again.
+    /// Ends the attempt because a restarted supervisor does not know it; the exit is unknown. Not for
+    /// `Starting`, whose lost order can be repeated.
     pub(crate) fn on_unlisted(&mut self, now: Now) -> Effects {
         match self {
             Self::Starting { .. } => Effects::new(),
             Self::Running { process, .. } => {
-                let end = unseen(now, Some(*process), None);
+                let end = ended_unseen(now, Some(*process), None);
                 self.turn(gone(end))
             }
             Self::Frozen(suspension) => {
-                let end = unseen(now, Some(suspension.process), None);
+                let end = ended_unseen(now, Some(suspension.process), None);
                 self.turn(gone(end))
             }
             Self::Stopping { process, why, .. } => {
-                let end = unseen(now, *process, Some(*why));
+                let end = ended_unseen(now, *process, Some(*why));
                 self.turn(gone(end))
             }
             Self::Ended { end, .. } => {
@@ -353,7 +342,7 @@ impl Attempt {
         }
     }
 
-    /// The supervisor was not told of it and never will be: no process of it was ever made, and no GPU used.
+    /// Returns an attempt that was never sent to the supervisor: no process was made, and no GPU used.
     pub(crate) fn give_back(
         &mut self,
         now: Now,
@@ -364,12 +353,13 @@ impl Attempt {
         self.turn(release(never_started(now, exit, stopped)))
     }
 
-    /// It will never be started. A supervisor that has lost its memory may have started it: its GPUs are looked at.
+    /// Ends an attempt that will never start. A supervisor that lost its state may have started it, so its
+    /// GPUs are checked.
     pub(crate) fn on_refused(&mut self, end: AttemptEnd) -> Effects {
         self.turn(releasing(end))
     }
 
-    pub(crate) fn turn(&mut self, (next, effects): Next) -> Effects {
+    pub(crate) fn turn(&mut self, (next, effects): Transition) -> Effects {
         *self = next;
         effects
     }
@@ -380,9 +370,9 @@ impl Attempt {
     }
 }
 
-/// The process was seen. Its timeout runs from its start, which may lie before the agent's, on the clock that nobody
-/// can set.
-pub(crate) fn run(view: &AttemptView, process: Process) -> Next {
+/// The main process was seen. Its timeout counts from its start, which may lie before the agent's, on the
+/// boot clock.
+pub(crate) fn run(view: &AttemptView, process: Process) -> Transition {
     let timeout_at = timeout_at(view, process);
     let next = Attempt::Running {
         process,
@@ -394,10 +384,15 @@ pub(crate) fn run(view: &AttemptView, process: Process) -> Next {
     (next, effects)
 }
 
-pub(crate) fn stopping(now: Now, process: Option<Process>, why: StopReason, grace: Span) -> Next {
+pub(crate) fn stopping(
+    now: Now,
+    process: Option<Process>,
+    why: StopReason,
+    grace: Span,
+) -> Transition {
     let stop = Stop::begin(now.boot, grace);
     let next = Attempt::Stopping { process, why, stop };
-    // One that is still starting is told as well: the host's prolog may run for it.
+    // An attempt that is still starting gets the signal too: the host's prolog may be running.
     let effects = vec![
         Effect::Report(next.status()),
         Effect::Signal(stop.signal()),
@@ -406,8 +401,8 @@ pub(crate) fn stopping(now: Now, process: Option<Process>, why: StopReason, grac
     (next, effects)
 }
 
-/// A process came up after the stop had begun: the signal is due now, the grace runs already.
-fn signalled(process: Process, why: StopReason, stop: Stop) -> Next {
+/// A process appeared after the stop had begun: the signal is due now, and the grace runs already.
+fn signalled(process: Process, why: StopReason, stop: Stop) -> Transition {
     let next = Attempt::Stopping {
         process: Some(process),
         why,
@@ -417,52 +412,52 @@ fn signalled(process: Process, why: StopReason, stop: Stop) -> Next {
     (next, vec![report, Effect::Signal(stop.signal())])
 }
 
-/// The main process has ended by itself: what it left behind is stopped.
-fn sweep(now: Now, grace: Span, end: AttemptEnd) -> Next {
+/// The main process ended by itself: the processes that it left are stopped.
+fn stop_leftovers(now: Now, grace: Span, end: AttemptEnd) -> Transition {
     let stop = Stop::begin(now.boot, grace);
-    let (next, mut effects) = swept_on(end, stop, false);
+    let (next, mut effects) = continue_stop(end, stop, false);
     effects.push(Effect::WakeStop(stop.wake_at()));
     (next, effects)
 }
 
-/// The main process has ended under a stop, which goes on for what it left behind.
-fn swept_on(end: AttemptEnd, stop: Stop, was_signalled: bool) -> Next {
+/// The main process ended during a stop, which continues for the processes that it left.
+fn continue_stop(end: AttemptEnd, stop: Stop, was_signalled: bool) -> Transition {
     let next = Attempt::Ended { end, stop };
     let mut effects = vec![Effect::Report(next.status())];
     effects.extend((!was_signalled).then_some(Effect::Signal(stop.signal())));
     (next, effects)
 }
 
-/// Its end is seen, and nothing of it is left.
-fn gone(end: AttemptEnd) -> Next {
+/// The end is known, and no process is left.
+fn gone(end: AttemptEnd) -> Transition {
     let report = Effect::Report(AttemptPhase::Ended(end.clone()));
     let (next, mut effects) = releasing(end);
     effects.insert(0, report);
     (next, effects)
 }
 
-/// Its processes are gone; its GPUs may still be busy with what they did.
-fn releasing(end: AttemptEnd) -> Next {
+/// No process is left; the GPUs may still be in use.
+fn releasing(end: AttemptEnd) -> Transition {
     (Attempt::Releasing { end }, vec![Effect::AwaitGpus])
 }
 
-/// Its units may be granted again.
-fn release(end: AttemptEnd) -> Next {
+/// The attempt's resources may be granted again.
+fn release(end: AttemptEnd) -> Transition {
     let next = Attempt::Released { end };
     let report = Effect::Report(next.status());
     (next, vec![report])
 }
 
-/// A released attempt's units may be another's by now: nothing of it may run, whatever brought it back.
-fn refuse_to_live(phase: &HostPhase) -> Effects {
+/// Kills a process of a released attempt, because its resources may belong to another attempt by now.
+fn kill_released(phase: &HostPhase) -> Effects {
     match phase {
         HostPhase::Running(_) | HostPhase::Ended(_) => vec![Effect::Signal(StopSignal::Kill)],
         HostPhase::Gone(_) => Effects::new(),
     }
 }
 
-/// Moves a stop on; the kill goes out when it became due by that.
-fn pursue(stop: &mut Stop, next: Stop) -> Effects {
+/// Advances a stop; sends the kill if it became due.
+fn advance_stop(stop: &mut Stop, next: Stop) -> Effects {
     let kill_due = next != *stop && next.signal() == StopSignal::Kill;
     *stop = next;
     let mut effects = Effects::new();
@@ -488,7 +483,7 @@ fn ended(end: &ProcessEnd, seen: Option<Process>, stopped: Option<StopReason>) -
     }
 }
 
-fn unseen(now: Now, process: Option<Process>, stopped: Option<StopReason>) -> AttemptEnd {
+fn ended_unseen(now: Now, process: Option<Process>, stopped: Option<StopReason>) -> AttemptEnd {
     AttemptEnd {
         started: process.map(started),
         exit: Exit::Unknown,

@@ -1,6 +1,5 @@
-//! What a host knows of its attempts and of whom it obeys, where each event goes, and what all of them do: change an
-//! attempt, report it, tell the supervisor. What follows from an event is in [`crate::on`], what one attempt does in
-//! [`crate::attempt`].
+//! State of the agent's core, dispatch of inputs, and common actions: change an attempt, report it, order the
+//! supervisor. [`crate::on`] handles the inputs, [`crate::attempt`] is one attempt.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -14,68 +13,68 @@ use sluice_common::supervision::{BootMillis, ToSupervisor};
 use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode};
 
 use crate::attempt::{Attempt, Effect, Effects};
-use crate::gpus::{Gpus, KeptGpus};
-use crate::input::{GpuLook, Input, LinkId, Now, Settings, TimerKey};
+use crate::gpus::{Gpus, StoredGpus};
+use crate::input::{GpuScan, Input, LinkId, Now, Settings, TimerKey};
 use crate::link::{Link, LinkStage};
 use crate::notice::notice;
 use crate::output::Output;
-use crate::waiting::{Moves, Release};
+use crate::waiting::{GpuWaits, ReleaseWait};
 
-/// All that one host knows of its attempts and of whom it obeys.
+/// State of one host: its attempts, its link to the coordinator, its supervisor and its GPUs.
 #[derive(Clone, Debug)]
 pub struct Core {
     pub(crate) settings: Settings,
     pub(crate) highest_epoch: Option<SealedEpoch>,
     pub(crate) link: Option<Link>,
     pub(crate) supervisor: Supervisor,
-    /// Why the supervisor does not answer, while it does not.
+    /// Set while the supervisor does not answer.
     pub(crate) absence: Option<Absence>,
-    /// Until when the coordinator has answered for every attempt. Never goes back.
+    /// Until when the coordinator has renewed the lease of every attempt. Never moves back.
     pub(crate) lease_until: Option<BootMillis>,
     pub(crate) attempts: BTreeMap<AttemptId, Attempt>,
     /// The latest time that was fed.
     pub(crate) clock: BootMillis,
-    /// When the last look at the GPUs was begun that counted.
+    /// Start of the latest GPU scan that was used.
     pub(crate) looked_at: BootMillis,
-    /// Which GPUs each attempt was given that is not released.
-    pub(crate) given: BTreeMap<AttemptId, Vec<String>>,
-    /// Which processors are the own of each attempt that is pinned.
+    /// GPUs of each attempt that is not released.
+    pub(crate) assigned_gpus: BTreeMap<AttemptId, Vec<String>>,
+    /// Processors of each pinned attempt.
     pub(crate) pinned: BTreeMap<AttemptId, CpuSet>,
-    /// Who waits for GPUs to come free.
-    pub(crate) releases: BTreeMap<AttemptId, Release>,
-    /// Who was stopped frozen: their GPUs may be others' since.
+    /// Attempts that wait for their GPUs to be free.
+    pub(crate) releases: BTreeMap<AttemptId, ReleaseWait>,
+    /// Attempts that were stopped while suspended: their GPUs may belong to others since.
     pub(crate) freed: BTreeSet<AttemptId>,
-    /// Whose GPUs are looked at before and after what is on them is moved.
-    pub(crate) moves: Moves,
+    /// Attempts that wait for a GPU scan because of a suspension.
+    pub(crate) moves: GpuWaits,
     pub(crate) gpus: Gpus,
-    /// A look of before the supervisor was heard.
-    pub(crate) early_look: Option<GpuLook>,
-    /// What was said of them last.
-    pub(crate) told_gpus: GpuStates,
+    /// A GPU scan from before the supervisor's first answer.
+    pub(crate) early_scan: Option<GpuScan>,
+    /// The GPU states that were last reported.
+    pub(crate) reported_gpus: GpuStates,
     pub(crate) outputs: Vec<Output>,
 }
 
-/// How the supervisor stands.
+/// State of the connection to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Supervisor {
-    /// It has not answered since the agent started: what runs is not known yet.
+    /// The supervisor has not answered since the agent started, so running attempts are unknown.
     Unheard,
     Up,
-    /// It has answered and is gone for now.
+    /// The supervisor has answered before and is disconnected now.
     Down,
 }
 
-/// That the supervisor does not answer.
+/// An absence of the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Absence {
     pub(crate) why: String,
-    /// When it is told, if the supervisor does not answer before.
+    /// When the absence is reported, if it lasts.
     pub(crate) told_at: BootMillis,
     pub(crate) is_told: bool,
 }
 
 impl Core {
-    /// A core that knows no attempt yet. `highest_epoch` is what the last [`Output::SaveEpoch`] of this host said.
+    /// A core without attempts. `highest_epoch` is from the last [`Output::SaveEpoch`] of this host.
     pub fn new(settings: Settings, highest_epoch: Option<SealedEpoch>) -> Self {
         Self {
             gpus: Gpus::new(settings.respect_foreign),
@@ -88,30 +87,30 @@ impl Core {
             attempts: BTreeMap::new(),
             clock: BootMillis(0),
             looked_at: BootMillis(0),
-            given: BTreeMap::new(),
+            assigned_gpus: BTreeMap::new(),
             pinned: BTreeMap::new(),
             releases: BTreeMap::new(),
             freed: BTreeSet::new(),
-            moves: Moves::new(),
-            early_look: None,
-            told_gpus: GpuStates::default(),
+            moves: GpuWaits::new(),
+            early_scan: None,
+            reported_gpus: GpuStates::default(),
             outputs: Vec::new(),
         }
     }
 
-    /// The same with what the last [`Output::SaveGpus`] of this boot said.
+    /// Adds the GPU state of the last [`Output::SaveGpus`] of this boot.
     #[must_use]
-    pub fn with_gpus(mut self, kept: KeptGpus) -> Self {
+    pub fn with_gpus(mut self, kept: StoredGpus) -> Self {
         self.gpus.remember(kept);
-        self.told_gpus = self.gpus.states();
+        self.reported_gpus = self.gpus.states();
         let at = self.clock;
         if self.gpus.any_held() {
-            self.wake(TimerKey::Look, at);
+            self.wake(TimerKey::GpuScan, at);
         }
         self
     }
 
-    /// Takes one event; what is to be done about it waits in [`Core::outputs`].
+    /// Handles one input; [`Core::outputs`] returns the resulting actions.
     pub fn handle(&mut self, now: Now, input: Input) {
         self.clock = self.clock.max(now.boot);
         match input {
@@ -120,7 +119,7 @@ impl Core {
             Input::LinkLost { link } => self.on_link_lost(link),
             Input::Command { link, command } => self.on_command(now, link, command),
             Input::HeartbeatAcked { link, sent } => self.on_heartbeat_acked(now, link, sent),
-            // An agent does not outlive a boot, so the boot of its supervisor is its own.
+            // An agent does not outlive a boot, so the supervisor's boot is its own.
             Input::SupervisorUp {
                 boot_id: _,
                 attempts,
@@ -130,7 +129,7 @@ impl Core {
             Input::Timer(TimerKey::Grace(id)) => self.change(&id, |a| a.on_stop_timer(now)),
             Input::Timer(TimerKey::Timeout(id)) => self.change(&id, |a| a.on_timeout_timer(now)),
             Input::Timer(TimerKey::Release(id)) => self.on_release_timer(now, &id),
-            Input::Timer(TimerKey::Look) => self.on_look_timer(),
+            Input::Timer(TimerKey::GpuScan) => self.on_look_timer(),
             Input::Timer(TimerKey::Suspension(id)) => self.on_suspension_timer(now, &id),
             Input::Timer(TimerKey::Supervisor) => self.on_supervisor_timer(now),
             Input::Gpus(look) => self.on_gpus(now, look),
@@ -139,17 +138,17 @@ impl Core {
         }
     }
 
-    /// Takes out what is to be done, in order.
+    /// Drains the actions to perform, in order.
     pub fn outputs(&mut self) -> impl Iterator<Item = Output> {
         self.outputs.drain(..)
     }
 
-    /// Where an attempt stands; `None` where the host does not know it, or was told to forget it.
+    /// Phase of an attempt; `None` if the host does not know it or has forgotten it.
     pub fn status(&self, attempt: &AttemptId) -> Option<AttemptPhase> {
         self.attempts.get(attempt).map(Attempt::status)
     }
 
-    /// Where every attempt stands that was not forgotten, by id.
+    /// Status of every attempt that was not forgotten, by id.
     pub fn statuses(&self) -> impl Iterator<Item = AttemptStatus> {
         self.attempts.iter().map(|(id, attempt)| AttemptStatus {
             attempt: id.clone(),
@@ -162,7 +161,7 @@ impl Core {
         self.highest_epoch.as_ref().map(|highest| &highest.epoch)
     }
 
-    /// Lets an event change an attempt, and does what follows; nothing where there is no such attempt.
+    /// Applies an event to an attempt and performs its effects; does nothing if the attempt is unknown.
     pub(crate) fn change(&mut self, id: &AttemptId, event: impl FnOnce(&mut Attempt) -> Effects) {
         if let Some(attempt) = self.attempts.get_mut(id) {
             let effects = event(attempt);
@@ -197,7 +196,7 @@ impl Core {
         self.outputs.push(Output::SetTimer { key, at });
     }
 
-    /// Tells the coordinator, on a link that was greeted; any other learns it from its greeting.
+    /// Reports to the coordinator if the link was greeted; a later link gets the status in its hello.
     pub(crate) fn report(&mut self, id: &AttemptId, phase: AttemptPhase) {
         let Some(link) = self.greeted_link() else {
             return;
@@ -212,7 +211,7 @@ impl Core {
         });
     }
 
-    /// The link on which the coordinator was told how things stand, and hears what changes.
+    /// The link on which a hello was sent and status changes are reported.
     pub(crate) fn greeted_link(&self) -> Option<LinkId> {
         let link = self.link.as_ref()?;
         match link.stage {
@@ -223,16 +222,17 @@ impl Core {
 
     pub(crate) fn spawn(&mut self, id: &AttemptId) {
         let is_up = self.supervisor == Supervisor::Up;
-        let Some(Attempt::Starting { spec, handed }) = self.attempts.get_mut(id) else {
+        let Some(Attempt::Starting { spec, was_sent }) = self.attempts.get_mut(id) else {
             return;
         };
-        *handed |= is_up;
+        *was_sent |= is_up;
         let mut spec = spec.clone();
         spec.lease_until = self.lease_until;
         self.supervise(ToSupervisor::Spawn(*spec));
     }
 
-    /// While the supervisor is down nothing is said to it: when it is back, its views tell what it has missed.
+    /// Orders the supervisor. While it is disconnected nothing is sent; its views show what it has missed
+    /// when it is back.
     pub(crate) fn supervise(&mut self, message: ToSupervisor) {
         if self.supervisor == Supervisor::Up {
             self.outputs.push(Output::Supervise(message));

@@ -1,6 +1,6 @@
-//! The environment of a step. Pure: the supervisor passes on what is built here, and adds only what it alone knows: the
-//! paths of the step's notice and checkpoint files, and `HOME`, `USER`, `LOGNAME` and `SHELL` where the step does not
-//! bring them, for these belong to the user that the step runs as, and which one that is only its own config says.
+//! Builds the environment of a step. Pure. The supervisor adds only what it alone knows: paths of the notice
+//! and checkpoint files, and `HOME`, `USER`, `LOGNAME` and `SHELL` of the step's user, unless the step sets
+//! them.
 
 use alloc::borrow::ToOwned;
 use alloc::string::ToString;
@@ -10,17 +10,18 @@ use sluice_common::wire::Assignment;
 
 use crate::input::Settings;
 
-/// A default `PATH` and, in a gang, a default place to meet, under what templates say, under the step's own variables,
-/// under those that tell it where it is.
+/// Merges, from lowest to highest precedence: a default `PATH` and a gang's default rendezvous, the
+/// templates' variables, the step's own variables, and the variables about its placement.
 ///
-/// The last cannot be overridden: a program that could choose its own `CUDA_VISIBLE_DEVICES` would reach the GPUs of
-/// its neighbours. Without GPUs that variable is empty, which hides every device; absent, it would show them all.
+/// The last cannot be overridden: a program that could set its own `CUDA_VISIBLE_DEVICES` would reach its
+/// neighbours' GPUs. Without GPUs that variable is empty, which hides every device; if it were unset, all
+/// would be visible.
 pub(crate) fn environment(assignment: &Assignment, settings: &Settings) -> Environment {
     built(assignment, settings, assignment.env.clone())
 }
 
-/// What templates run around a step has the same without the step's own: no `PATH` and no `LD_PRELOAD` of a step leads an
-/// admin's wrapper or hook elsewhere.
+/// The environment of templates' wrappers and hooks: the same without the step's own variables, so that its
+/// `PATH` or `LD_PRELOAD` cannot affect an admin's program.
 pub(crate) fn around(assignment: &Assignment, settings: &Settings) -> Environment {
     built(assignment, settings, Environment::default())
 }

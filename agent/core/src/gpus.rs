@@ -1,5 +1,5 @@
-//! What is known of each GPU of the host: how much of its memory is held when nothing runs on it, who uses it that is no
-//! step's, and why it is not to be granted. Pure: [`crate::on::gpus`] brings the looks and acts on what is found.
+//! State of each GPU of the host: its idle memory level, foreign processes on it, and why it must not be
+//! granted. Pure: [`crate::on::gpus`] feeds scans and acts on the results.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -10,68 +10,68 @@ use sluice_common::gpu_state::{GpuFault, GpuFaults, GpuStates, MAX_NAMED_PIDS, P
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::BootMillis;
 
-use crate::input::Seen;
+use crate::input::GpuObservation;
 
-/// Memory that may be held beyond the idle level: drivers keep a little more or less of it from one moment to the next.
+/// Memory that may be used beyond the idle level: drivers' own use varies slightly.
 pub(crate) const TOLERANCE_BYTES: u64 = 128 * MIB;
-/// What counts as idle on a GPU that was never seen idle: drivers before 510 count up to most of this as used that is
-/// theirs.
+/// Memory that counts as idle on a GPU that was never seen idle: drivers before 510 count up to most of this
+/// for themselves.
 pub(crate) const UNSEEN_IDLE_BYTES: u64 = 1024 * MIB;
 
 const MIB: u64 = 1 << 20;
 
-/// What outlives the agent: kept on disk by whoever drives the core, for as long as the host is not booted anew.
-pub type KeptGpus = BTreeMap<String, KeptGpu>;
+/// State that outlives the agent: the driver of the core stores it until the host reboots.
+pub type StoredGpus = BTreeMap<String, StoredGpu>;
 
-/// The same of one GPU.
+/// Stored state of one GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeptGpu {
-    /// Memory that is held on it when nothing runs there, in bytes.
+pub struct StoredGpu {
+    /// Memory in use when no process runs, in bytes.
     pub idle_bytes: Option<u64>,
-    /// What holds it, where it did not come free: why, and which processes.
-    pub held: Option<Holders>,
-    /// What its health is wanting in.
+    /// Why the GPU did not come free, and which processes hold it.
+    pub held: Option<GpuHolders>,
+    /// Why the GPU is unhealthy.
     pub sick: Option<String>,
-    /// What the driver counted of failures when it was told last: the same count, told again, is no new failure.
+    /// The driver's failure count at the last report: the same count again is no new failure.
     pub counted: Option<String>,
-    /// Attempts that are frozen and were seen to hold nothing there: whatever holds it by now is not theirs, and they may
-    /// not run before they were told to.
+    /// Suspended attempts that were seen to hold nothing there. They do not own what holds the GPU now, and
+    /// must not run before they are resumed.
     pub left_by: BTreeSet<AttemptId>,
 }
 
-/// What keeps a GPU from being free.
+/// Why a GPU is not free.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holders {
+pub struct GpuHolders {
     /// One clause for people.
     pub why: String,
-    /// The processes, where some were seen.
+    /// The processes, if some were seen.
     pub pids: Vec<u32>,
 }
 
-/// In whose hands a GPU is.
+/// Who uses a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hands {
-    /// An attempt's that is not over: whatever runs there is its own affair.
+pub(crate) enum GpuUse {
+    /// An attempt that is not over; its processes are expected.
     Attempt,
-    /// An attempt's of which nothing is left, which waits for it to be free.
+    /// An attempt without processes, which waits for the GPU to be free.
     Awaited,
-    Nobody,
+    Unused,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Known {
-    kept: KeptGpu,
-    /// Who was there when it was in nobody's hands.
-    strangers: BTreeSet<u32>,
+struct GpuRecord {
+    kept: StoredGpu,
+    /// Processes that were there while no attempt used the GPU.
+    foreign: BTreeSet<u32>,
     lost: bool,
-    /// Since when an admin wants it back.
+    /// When an admin asked for the GPU's return to service.
     wanted_since: Option<BootMillis>,
 }
 
-/// Every GPU of which something is known.
+/// All known GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gpus {
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, GpuRecord>,
     drain: Option<String>,
     respect_foreign: bool,
 }
@@ -84,28 +84,28 @@ impl Gpus {
         }
     }
 
-    /// From now on.
+    /// Changes whether foreign processes make a GPU unavailable.
     pub(crate) fn respect_foreign(&mut self, respect: bool) {
         self.respect_foreign = respect;
     }
 
-    /// Takes over what an earlier agent of the same boot has kept.
-    pub(crate) fn remember(&mut self, kept: KeptGpus) {
+    /// Restores what an earlier agent of the same boot has stored.
+    pub(crate) fn remember(&mut self, kept: StoredGpus) {
         for (uuid, kept) in kept {
             self.known.entry(uuid).or_default().kept = kept;
         }
     }
 
-    /// What is to be kept.
-    pub(crate) fn kept(&self) -> KeptGpus {
+    /// The state to store.
+    pub(crate) fn kept(&self) -> StoredGpus {
         let known = self.known.iter();
-        let worth = known.filter(|(_, known)| known.kept != KeptGpu::default());
+        let worth = known.filter(|(_, known)| known.kept != StoredGpu::default());
         worth
             .map(|(uuid, known)| (uuid.clone(), known.kept.clone()))
             .collect()
     }
 
-    /// What is wrong now.
+    /// The current faults.
     pub(crate) fn states(&self) -> GpuStates {
         let known = self.known.iter();
         let faults: GpuFaults = known
@@ -117,7 +117,7 @@ impl Gpus {
         }
     }
 
-    fn fault(&self, known: &Known) -> Option<GpuFault> {
+    fn fault(&self, known: &GpuRecord) -> Option<GpuFault> {
         if known.lost {
             return Some(GpuFault::Lost);
         }
@@ -127,46 +127,46 @@ impl Gpus {
                 pids: Vec::new(),
             });
         }
-        if let Some(Holders { why, pids }) = &known.kept.held {
+        if let Some(GpuHolders { why, pids }) = &known.kept.held {
             return Some(GpuFault::Quarantined {
                 why: why.clone(),
                 pids: pids.clone(),
             });
         }
-        let foreign = self.respect_foreign && !known.strangers.is_empty();
+        let foreign = self.respect_foreign && !known.foreign.is_empty();
         foreign.then(|| GpuFault::Foreign {
-            pids: named(known.strangers.iter().copied()),
+            pids: named(known.foreign.iter().copied()),
         })
     }
 
-    /// Whether a look is worth while for the sake of a GPU that may be free again, or that an admin wants back.
+    /// Whether scans are needed because a quarantined GPU may be free, or an admin wants one back.
     pub(crate) fn any_held(&self) -> bool {
         let mut known = self.known.values();
         known.any(|known| known.kept.held.is_some() || known.wanted_since.is_some())
     }
 
-    /// Takes in what was seen of one.
-    pub(crate) fn see(&mut self, uuid: &str, seen: &Seen, hands: Hands) {
+    /// Records an observation of a GPU.
+    pub(crate) fn observe(&mut self, uuid: &str, seen: &GpuObservation, hands: GpuUse) {
         let busy = self.busy(uuid, seen);
         let known = self.known.entry(uuid.to_string()).or_default();
         let (processes, memory) = match seen {
-            Seen::Lost => {
+            GpuObservation::Lost => {
                 known.lost = true;
                 return;
             }
-            Seen::Unanswered => return,
-            Seen::There {
+            GpuObservation::NoAnswer => return,
+            GpuObservation::Present {
                 processes,
                 memory_used,
             } => (processes.as_deref().unwrap_or_default(), *memory_used),
         };
         known.lost = false;
         match hands {
-            Hands::Attempt => known.strangers.retain(|pid| processes.contains(pid)),
-            Hands::Awaited => {}
-            Hands::Nobody if known.kept.held.is_some() => known.kept.held = busy,
-            Hands::Nobody => {
-                known.strangers = processes.iter().copied().collect();
+            GpuUse::Attempt => known.foreign.retain(|pid| processes.contains(pid)),
+            GpuUse::Awaited => {}
+            GpuUse::Unused if known.kept.held.is_some() => known.kept.held = busy,
+            GpuUse::Unused => {
+                known.foreign = processes.iter().copied().collect();
                 if processes.is_empty() {
                     known.kept.idle_bytes = memory.or(known.kept.idle_bytes);
                 }
@@ -174,29 +174,29 @@ impl Gpus {
         }
     }
 
-    /// What keeps a GPU from being free, by what was seen of it; `None` where it is free, or where nobody can tell.
+    /// Why a GPU is not free, by an observation; `None` if it is free or the driver cannot tell.
     ///
-    /// Those that were there before it was granted are not counted. Nor is its memory while they are, because how much of
-    /// it is theirs may change.
-    pub(crate) fn busy(&self, uuid: &str, seen: &Seen) -> Option<Holders> {
+    /// Foreign processes that were there before the grant do not count, and while they are there neither does
+    /// memory, because their share may change.
+    pub(crate) fn busy(&self, uuid: &str, seen: &GpuObservation) -> Option<GpuHolders> {
         let (processes, memory) = match seen {
-            Seen::Lost => return None,
-            Seen::Unanswered => {
-                return Some(Holders {
+            GpuObservation::Lost => return None,
+            GpuObservation::NoAnswer => {
+                return Some(GpuHolders {
                     why: "the driver does not tell whether it is free".to_string(),
                     pids: Vec::new(),
                 });
             }
-            Seen::There {
+            GpuObservation::Present {
                 processes,
                 memory_used,
             } => (processes.as_deref().unwrap_or_default(), *memory_used),
         };
         let known = self.known.get(uuid);
-        let is_stranger = |pid: &u32| known.is_some_and(|known| known.strangers.contains(pid));
+        let is_stranger = |pid: &u32| known.is_some_and(|known| known.foreign.contains(pid));
         let left = named(processes.iter().copied().filter(|pid| !is_stranger(pid)));
         if !left.is_empty() {
-            return Some(Holders {
+            return Some(GpuHolders {
                 why: format!("it is still held by {}", PidList(&left)),
                 pids: left,
             });
@@ -209,7 +209,7 @@ impl Gpus {
             .unwrap_or(UNSEEN_IDLE_BYTES)
             .saturating_add(TOLERANCE_BYTES);
         let used = memory.filter(|used| *used > most)?;
-        Some(Holders {
+        Some(GpuHolders {
             why: format!(
                 "{} MiB of its memory are still held, by no process that the driver shows",
                 used / MIB
@@ -218,23 +218,23 @@ impl Gpus {
         })
     }
 
-    /// Memory that is held on it when nothing runs there, as far as it was seen.
+    /// Memory in use when no process runs, as far as it was observed.
     pub(crate) fn idle_bytes(&self, uuid: &str) -> u64 {
         let known = self.known.get(uuid);
         known.and_then(|known| known.kept.idle_bytes).unwrap_or(0)
     }
 
-    /// Whether memory is held on it beyond what is held when nothing runs there, whoever is listed; also where the driver
-    /// does not tell this time.
-    pub(crate) fn holds(&self, uuid: &str, seen: &Seen) -> bool {
+    /// Whether more than the idle memory is in use, by any process; also true if the driver does not tell
+    /// this time.
+    pub(crate) fn holds(&self, uuid: &str, seen: &GpuObservation) -> bool {
         let memory_used = match seen {
-            Seen::Lost => return false,
-            Seen::Unanswered => return true,
-            Seen::There { memory_used, .. } => *memory_used,
+            GpuObservation::Lost => return false,
+            GpuObservation::NoAnswer => return true,
+            GpuObservation::Present { memory_used, .. } => *memory_used,
         };
         self.busy(
             uuid,
-            &Seen::There {
+            &GpuObservation::Present {
                 processes: None,
                 memory_used,
             },
@@ -242,20 +242,21 @@ impl Gpus {
         .is_some()
     }
 
-    /// A frozen attempt was seen to hold nothing there.
-    pub(crate) fn leave(&mut self, uuid: &str, id: &AttemptId) {
+    /// Records that a suspended attempt holds nothing on the GPU.
+    pub(crate) fn mark_vacated(&mut self, uuid: &str, id: &AttemptId) {
         let known = self.known.entry(uuid.to_string()).or_default();
         known.kept.left_by.insert(id.clone());
     }
 
-    /// Whether a frozen attempt was seen to hold nothing there, by this agent or an earlier one of the same boot.
-    pub(crate) fn is_left(&self, uuid: &str, id: &AttemptId) -> bool {
+    /// Whether a suspended attempt was seen to hold nothing on the GPU, by this agent or an earlier one of
+    /// this boot.
+    pub(crate) fn is_vacated(&self, uuid: &str, id: &AttemptId) -> bool {
         let known = self.known.get(uuid);
         known.is_some_and(|known| known.kept.left_by.contains(id))
     }
 
-    /// An attempt may run again, or is over; whether it had left any.
-    pub(crate) fn come_back(&mut self, id: &AttemptId) -> bool {
+    /// Forgets that record, because the attempt is resumed or over; returns whether there was one.
+    pub(crate) fn clear_vacated(&mut self, id: &AttemptId) -> bool {
         let mut had_left = false;
         for known in self.known.values_mut() {
             had_left |= known.kept.left_by.remove(id);
@@ -263,14 +264,14 @@ impl Gpus {
         had_left
     }
 
-    /// It did not come free in time.
-    pub(crate) fn quarantine(&mut self, uuid: &str, holders: Holders) {
+    /// Quarantines a GPU that did not come free in time.
+    pub(crate) fn quarantine(&mut self, uuid: &str, holders: GpuHolders) {
         let known = self.known.entry(uuid.to_string()).or_default();
         known.kept.held = Some(holders);
     }
 
-    /// Its health is wanting in something; the first cause is the one that is shown.
-    pub(crate) fn sicken(&mut self, uuid: &str, why: String, is_count: bool) {
+    /// Marks a GPU as unhealthy; the first cause is reported.
+    pub(crate) fn mark_unhealthy(&mut self, uuid: &str, why: String, is_count: bool) {
         let known = self.known.entry(uuid.to_string()).or_default();
         if is_count && known.kept.counted.replace(why.clone()) == Some(why.clone()) {
             return;
@@ -278,16 +279,16 @@ impl Gpus {
         known.kept.sick.get_or_insert(why);
     }
 
-    /// An admin wants it back: the next look that was begun from now on decides.
-    pub(crate) fn want_back(&mut self, uuid: &str, now: BootMillis) {
+    /// Requests the return of a GPU to service; the next scan that starts from now on decides.
+    pub(crate) fn request_restore(&mut self, uuid: &str, now: BootMillis) {
         if let Some(known) = self.known.get_mut(uuid) {
             known.wanted_since = known.kept.sick.is_some().then_some(now);
         }
     }
 
-    /// It was looked at: one that answers is forgiven what was noted of its health where an admin wants it back. Another
-    /// stays as it is until it is asked for again.
-    pub(crate) fn give_back(&mut self, uuid: &str, seen: &Seen, began: BootMillis) {
+    /// Handles a scan for a requested return: a GPU that answers is healthy again. Another stays as it is
+    /// until it is requested again.
+    pub(crate) fn give_back(&mut self, uuid: &str, seen: &GpuObservation, began: BootMillis) {
         let Some(known) = self.known.get_mut(uuid) else {
             return;
         };
@@ -295,13 +296,13 @@ impl Gpus {
             .wanted_since
             .take_if(|since| *since <= began)
             .is_some()
-            && matches!(seen, Seen::There { .. })
+            && matches!(seen, GpuObservation::Present { .. })
         {
             known.kept.sick = None;
         }
     }
 
-    /// The host as a whole is unfit; the first cause is the one that is shown.
+    /// Marks the whole host as unfit; the first cause is reported.
     pub(crate) fn drain(&mut self, why: String) {
         self.drain.get_or_insert(why);
     }

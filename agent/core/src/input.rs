@@ -1,4 +1,4 @@
-//! What can happen to the core.
+//! Inputs of the core.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -11,115 +11,116 @@ use sluice_common::wire::{Command, Welcome};
 
 use crate::processors::Topology;
 
-/// One connection to a coordinator; drawn by the driver, counted up, never reused within a run.
+/// A connection to a coordinator. The driver assigns increasing numbers, never reused within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub u64);
 
-/// The two clocks of a host: the wall for reports, the boot clock for everything that is waited for.
+/// The two clocks of a host: the wall clock for reports, the boot clock for timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     pub wall: Time,
     pub boot: BootMillis,
 }
 
-/// One thing that happened.
+/// An input of the core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// A connection to a coordinator stands; the core answers with [`crate::Output::Greet`].
+    /// A connection to a coordinator was made; the core answers with [`crate::Output::Greet`].
     Dialled { link: LinkId },
-    /// The coordinator let the node in.
+    /// The coordinator has accepted the node.
     Welcomed { link: LinkId, welcome: Welcome },
-    /// The connection is gone.
+    /// The connection is lost.
     LinkLost { link: LinkId },
     Command {
-        /// The connection; orders of one that was replaced are ignored.
+        /// The connection; orders of a replaced one are ignored.
         link: LinkId,
         command: Command,
     },
     /// The coordinator has acknowledged a heartbeat.
     HeartbeatAcked {
         link: LinkId,
-        /// When it was *sent*: leases run from there.
+        /// When the heartbeat was *sent*: leases count from there.
         sent: BootMillis,
     },
-    /// The supervisor answers, and these are its attempts: the first message of a new connection to it. Never the
-    /// answer to `List`, which might cross an order on its way.
+    /// The supervisor answers with its attempts: the first message of a new connection. Never the answer to
+    /// `List`, which might cross an order on its way.
     SupervisorUp {
-        /// The boot that they belong to.
+        /// The boot of the attempts.
         boot_id: BootId,
-        /// All of them.
+        /// Every attempt.
         attempts: Vec<AttemptView>,
     },
-    /// The supervisor does not answer; it will be back. Said again where the reason has changed.
+    /// The supervisor does not answer, and is expected back. Repeated if the reason changes.
     SupervisorDown {
-        /// Why, and what to do on the host.
+        /// The reason, and what to do on the host.
         why: String,
     },
     /// An attempt has changed.
     Attempt(AttemptView),
-    /// Somebody has looked at the GPUs, because [`crate::Output::LookAtGpus`] asked or by itself.
-    Gpus(GpuLook),
-    /// A GPU has failed, or the host as a whole.
+    /// A scan of the GPUs, requested by [`crate::Output::ScanGpus`] or not.
+    Gpus(GpuScan),
+    /// A GPU has failed, or the whole host.
     GpuHealth(GpuHealth),
-    /// A timer that was set has come due. It may fire late or needlessly: the core looks at time and state.
+    /// A timer is due. It may fire late or needlessly: the core checks time and state.
     Timer(TimerKey),
     /// The driver's config has changed.
-    Tuned(Tuning),
+    Tuned(ReloadedSettings),
 }
 
-/// What a timer is for. Setting one again replaces it.
+/// Purpose of a timer. Setting one again replaces it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TimerKey {
-    /// The grace of a stopping attempt ends, or it is to be killed again.
+    /// The grace of a stopping attempt ends, or the kill is repeated.
     Grace(AttemptId),
     /// An attempt has run for its `timeout`.
     Timeout(AttemptId),
-    /// The GPUs of an attempt should have come free by now.
+    /// Time limit for an attempt's GPUs to be free.
     Release(AttemptId),
-    /// The GPUs are to be looked at again.
-    Look,
-    /// An attempt should have been frozen, or thawed, by now.
+    /// The GPUs are to be scanned again.
+    GpuScan,
+    /// Time limit of a suspend or resume.
     Suspension(AttemptId),
-    /// The supervisor should have been back by now.
+    /// Time limit for the supervisor to be back.
     Supervisor,
 }
 
-/// What one look at the GPUs has shown. A driver that does not answer at all shows nothing, and nothing is concluded.
+/// Result of one GPU scan. A driver that does not answer at all yields no GPUs, and no conclusions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GpuLook {
-    /// When it was begun: what happened after that may be missing. One that comes after a later one counts for nothing.
+pub struct GpuScan {
+    /// When the scan started: later events may be missing from it. A scan that arrives after a later one is
+    /// ignored.
     pub began: BootMillis,
-    /// By UUID, of those that can be granted.
-    pub gpus: BTreeMap<String, Seen>,
-    /// Memory of the host that could be had without swapping, in bytes; `None` where nobody can tell.
+    /// Observations by UUID, of GPUs that can be granted.
+    pub gpus: BTreeMap<String, GpuObservation>,
+    /// Available memory of the host without swapping, in bytes; `None` if unknown.
     pub memory_available: Option<u64>,
 }
 
-/// What was seen of one GPU.
+/// Observation of one GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
-    There {
-        /// The processes that use it; `None` where the driver cannot tell for this kind.
+pub enum GpuObservation {
+    Present {
+        /// Processes that use the GPU; `None` if the driver cannot tell for this kind.
         processes: Option<Vec<u32>>,
-        /// Memory that is held on it, in bytes; `None` where the driver cannot tell for this kind.
+        /// Memory in use, in bytes; `None` if the driver cannot tell for this kind.
         memory_used: Option<u64>,
     },
-    /// It was asked and did not answer this time.
-    Unanswered,
-    /// It was there and is there no more.
+    /// The GPU did not answer this time.
+    NoAnswer,
+    /// The GPU existed before and is gone.
     Lost,
 }
 
-/// What a failure of hardware asks for.
+/// Consequence of a hardware failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GpuHealth {
-    /// Grant this GPU to nobody.
+    /// Grant this GPU to no step.
     Quarantine {
         uuid: String,
         /// One clause for people.
         why: String,
-        /// Whether this is what the driver counts since it was loaded, which each agent that starts anew reads again, and
-        /// not what has just happened.
+        /// Whether this is a count since the driver was loaded, which each new agent reads again, and no new
+        /// event.
         is_count: bool,
     },
     /// Give this host no more work.
@@ -129,37 +130,32 @@ pub enum GpuHealth {
     },
 }
 
-/// What the driver's config says.
+/// Settings from the driver's config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// This host's name.
     pub node: NodeName,
-    /// `PATH` of steps that bring none of their own.
+    /// `PATH` of steps that set none.
     pub path: String,
-    /// How long an attempt's GPUs may take to come free once nothing of it is left.
+    /// Time limit for an attempt's GPUs to be free after its last process.
     pub gpu_release_timeout: Span,
-    /// Whether a GPU is kept back while processes use it that are no step's.
+    /// Whether a GPU with foreign processes is unavailable.
     pub respect_foreign: bool,
-    /// Whether the GPUs of this host are only said to be there, as those of hosts that are made for trials: then there is no
-    /// memory on them that a frozen step would keep.
+    /// Whether the GPUs are only declared, as on hosts for trials: suspended steps hold no memory on them
+    /// then.
     pub gpus_are_declared: bool,
-    /// How long moving what an attempt holds on GPUs may take before it is frozen, and bringing it back.
+    /// Time limit for moving GPU memory at a suspend, and for restoring it.
     pub suspend_limit: Span,
-    /// What is near to what on this host.
+    /// Which processors and GPUs are close to each other.
     pub topology: Topology,
-    /// Where the supervisor has the directories of attempts.
+    /// The supervisor's directory of attempts' directories.
     pub attempts_dir: String,
 }
 
-/// The part of [`crate::Settings`] that may change, each as there.
+/// The part of [`crate::Settings`] that can change, with the same meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tuning {
-    /// `PATH` of steps that bring none of their own.
+pub struct ReloadedSettings {
     pub path: String,
-    /// How long an attempt's GPUs may take to come free once nothing of it is left.
     pub gpu_release_timeout: Span,
-    /// Whether a GPU is kept back while processes use it that are no step's.
     pub respect_foreign: bool,
-    /// How long moving what an attempt holds on GPUs may take before it is frozen, and bringing it back.
     pub suspend_limit: Span,
 }

@@ -1,5 +1,5 @@
-//! What is always true of a [`Core`] between two events. Tests and the simulator ask after every event; the product
-//! never does.
+//! Invariants of a [`Core`] between two inputs. Tests and the simulator check them after every input; the
+//! product never does.
 
 use sluice_common::id::AttemptId;
 use sluice_common::limit::MAX_GRACE;
@@ -7,38 +7,31 @@ use sluice_common::limit::MAX_GRACE;
 use crate::attempt::Attempt;
 use crate::core::{Core, Supervisor};
 use crate::link::LinkStage;
-use crate::stop::{KILL_AGAIN, Stop, later};
+use crate::stop::{KILL_INTERVAL, Stop, later};
 
-/// An invariant that does not hold: a fault of the core, whatever it was fed.
+/// A violated invariant: a bug in the core, whatever it was fed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// A coordinator that was let in has an epoch that is kept, and has answered for a lease.
+    /// After a welcome, the epoch is stored and the coordinator has granted a lease.
     #[error("a coordinator was let in without {missing}")]
-    WelcomeWithout {
-        /// What is missing.
-        missing: &'static str,
-    },
-    /// Nothing was said to a coordinator and nothing begun before the supervisor told what runs, but that it is away.
+    WelcomeWithout { missing: &'static str },
+    /// Before the supervisor's first answer, nothing is sent to a coordinator except its absence, and nothing
+    /// starts.
     #[error("{what} though the supervisor has not told what runs")]
-    BeforeSupervisor {
-        /// What was done.
-        what: &'static str,
-    },
-    /// What is to be spawned is the attempt that it is kept for, and can be spawned.
+    BeforeSupervisor { what: &'static str },
+    /// A start order is for the attempt under which it is stored, and can be executed.
     #[error("what is to be spawned for {attempt} {fault}")]
     SpawnUnfit {
         attempt: AttemptId,
-        /// What is wrong with it.
         fault: &'static str,
     },
     /// No stop waits longer than the longest grace, and no kill longer than its repeat.
     #[error("the stop of {attempt} waits longer than any may")]
     StopTooLate { attempt: AttemptId },
-    /// Those that wait for GPUs wait for some, and no longer than they may.
+    /// Attempts that wait for GPUs have some, and do not wait longer than allowed.
     #[error("{attempt} {fault}")]
     ReleaseUnfit {
         attempt: AttemptId,
-        /// What is wrong with it.
         fault: &'static str,
     },
 }
@@ -46,7 +39,7 @@ pub enum Violation {
 /// Checks every invariant.
 ///
 /// # Errors
-/// The first that does not hold.
+/// The first violated one.
 pub fn check(core: &Core) -> Result<(), Violation> {
     a_welcome_has_an_epoch_and_a_lease(core)?;
     nothing_comes_before_the_supervisor(core)?;
@@ -89,7 +82,7 @@ fn nothing_comes_before_the_supervisor(core: &Core) -> Result<(), Violation> {
         None | Some(LinkStage::Waiting) => false,
         Some(LinkStage::Greeted { .. } | LinkStage::Welcomed { .. }) => true,
     };
-    if is_greeted && !core.absence_is_told() {
+    if is_greeted && !core.is_absence_reported() {
         return Err(Violation::BeforeSupervisor {
             what: "a coordinator was greeted",
         });
@@ -124,7 +117,7 @@ fn a_stop_comes_in_time(core: &Core, id: &AttemptId, attempt: &Attempt) -> Resul
     };
     let longest = match stop {
         Stop::Asked { .. } => MAX_GRACE,
-        Stop::Killing { .. } => KILL_AGAIN,
+        Stop::Killing { .. } => KILL_INTERVAL,
     };
     if stop.wake_at() > later(core.clock, longest) {
         let attempt = id.clone();

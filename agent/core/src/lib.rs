@@ -1,26 +1,27 @@
-//! The life of every attempt on one host: starting, stopping, leases, what is reported and what was acknowledged.
+//! Decides what happens to every attempt on one host: start, stop, suspend, leases, and what is reported to the
+//! coordinator.
 //!
-//! # How it is driven
-//! The core does no I/O and reads no clock. Whoever owns it feeds one [`Input`] at a time through [`Core::handle`],
-//! with a [`Now`] that never goes back, then drains [`Core::outputs`] and does them in order. An
-//! [`Output::SaveEpoch`] must be durable before anything that follows it is done.
+//! # Driving the core
+//! The core does no I/O and reads no clock. Its driver feeds one [`Input`] at a time to [`Core::handle`], with a [`Now`]
+//! that never goes back, then drains [`Core::outputs`] and performs them in order. An [`Output::SaveEpoch`] must be
+//! durable before the outputs that follow it are performed.
 //!
-//! # What it relies on
-//! The supervisor keeps processes, exits and leases through any death of the agent, so the core keeps nothing on disk
-//! but the highest epoch: after a restart, the supervisor's views tell what runs. Until the supervisor has answered
-//! once, no coordinator is greeted: a hello without the attempts that run would say that they are gone.
+//! # Assumptions
+//! The supervisor keeps processes, exits and leases while the agent is dead, so the core stores only the highest epoch
+//! and GPU states: after a restart, the supervisor's views show what runs. No coordinator is greeted before the
+//! supervisor has answered once, because a hello without the running attempts would report them as gone.
 //!
-//! # What it promises
+//! # Guarantees
 //! - An order takes effect only on the newest connection, after its welcome, under the highest epoch that the host
-//!   has seen of one cluster. Any other breaks the connection, so that nobody waits for what was not done.
-//! - An attempt is started only under a lease that has not passed, counted from words of the agent that the
-//!   coordinator has answered.
-//! - `Released` is reported when the supervisor says that nothing of the attempt is left, or does not know it, and each
-//!   of its GPUs was seen free after that, or the coordinator was told that it is not to be granted.
-//! - What is to stop is killed when its grace has passed, and again until the supervisor says that it is gone.
-//! - Losing the coordinator stops nothing; that is what the lease is for.
+//!   has seen of one cluster. Any other order breaks the connection, so that the coordinator does not wait for it.
+//! - An attempt is started only under a lease that has not expired, counted from messages of the agent that the
+//!   coordinator has acknowledged.
+//! - `Released` is reported when the supervisor has no process of the attempt, or does not know it, and each
+//!   of its GPUs was seen free after that, or was reported as not to be granted.
+//! - A stopping attempt is killed when its grace has passed, repeatedly until the supervisor reports it as gone.
+//! - Losing the coordinator stops nothing; the lease does that.
 //!
-//! [`check`] holds the invariants of the state itself.
+//! [`check`] checks the invariants of the state.
 #![no_std]
 #![allow(
     missing_docs,
@@ -50,8 +51,10 @@ mod suspend;
 mod waiting;
 
 pub use crate::core::Core;
-pub use gpus::{Holders, KeptGpu, KeptGpus};
-pub use input::{GpuHealth, GpuLook, Input, LinkId, Now, Seen, Settings, TimerKey, Tuning};
+pub use gpus::{GpuHolders, StoredGpu, StoredGpus};
+pub use input::{
+    GpuHealth, GpuObservation, GpuScan, Input, LinkId, Now, ReloadedSettings, Settings, TimerKey,
+};
 pub use invariant::{Violation, check};
 pub use output::Output;
 pub use processors::{Processor, Topology};

@@ -1,4 +1,4 @@
-//! The one connection that counts: how far its greeting has come, and whose word is obeyed on it. Pure.
+//! State of the current connection to a coordinator, and which orders on it are obeyed. Pure.
 //!
 //! ```text
 //!   dialled --> Waiting --- the supervisor has answered once ---> Greeted --- welcome ---> Welcomed
@@ -17,9 +17,8 @@ use crate::stop::later;
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) id: LinkId,
-    /// How far its greeting has come.
     pub(crate) stage: LinkStage,
-    /// How many orders have come by it.
+    /// Number of orders received.
     pub(crate) orders: u64,
 }
 
@@ -32,7 +31,7 @@ impl Link {
         }
     }
 
-    /// Takes the next order's number. A link that loses, repeats or swaps orders is not trusted with any more.
+    /// Checks the next order's number. A link that loses, repeats or reorders orders is dropped.
     pub(crate) fn count(&mut self, number: u64) -> Result<(), Rejection> {
         let expected = self.orders.saturating_add(1);
         if number != expected {
@@ -43,37 +42,36 @@ impl Link {
     }
 }
 
-/// How far a greeting has come.
+/// Stage of a link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LinkStage {
-    /// The hello waits for the supervisor's first word.
+    /// The hello waits for the supervisor's first answer.
     Waiting,
-    /// The hello went out.
+    /// The hello was sent.
     Greeted {
-        /// When. The coordinator heard it no earlier, so the first lease may run from here.
+        /// When it was sent. The coordinator received it no earlier, so the first lease may count from here.
         at: BootMillis,
     },
-    /// The coordinator let the node in.
+    /// The coordinator accepted the node.
     Welcomed {
-        /// When the hello went out.
+        /// When the hello was sent.
         greeted_at: BootMillis,
-        /// On which terms.
-        terms: Terms,
+        terms: LinkTerms,
     },
 }
 
-/// The coordinator's terms, as far as they concern attempts.
+/// Terms of a welcome that concern attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Terms {
-    /// How long attempts run on after words of the agent that were answered, counted from their sending.
+pub(crate) struct LinkTerms {
+    /// Lease of attempts, counted from the sending of an acknowledged message of the agent.
     pub(crate) lease: Span,
-    /// How long stopping an attempt whose lease has passed may take.
+    /// Time limit for stopping an attempt with an expired lease.
     pub(crate) stop_limit: Span,
     /// How long an order to start or resume an attempt is valid.
     pub(crate) order_limit: Span,
 }
 
-impl From<&Welcome> for Terms {
+impl From<&Welcome> for LinkTerms {
     fn from(welcome: &Welcome) -> Self {
         Self {
             lease: welcome.lease,
@@ -83,10 +81,10 @@ impl From<&Welcome> for Terms {
     }
 }
 
-impl Terms {
-    /// Whether an order may be obeyed that answers what this host said at `heard`. An order that can start something is
-    /// valid for a limited time: a network may hold it back for minutes, and the coordinator may have given this host up
-    /// meanwhile and started the step elsewhere.
+impl LinkTerms {
+    /// Checks the age of an order that answers this host's message of `heard`. An order that starts or
+    /// resumes something is valid for a limited time: the network may delay it for minutes, and the
+    /// coordinator may have started the step elsewhere meanwhile.
     pub(crate) fn check_age(
         &self,
         order: &ToNode,
@@ -113,7 +111,7 @@ impl Terms {
     }
 }
 
-/// Why a coordinator is not obeyed; what it asked for was not done, and its connection is dropped.
+/// Why a coordinator is not obeyed. Its order was not executed, and its connection is dropped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Rejection {
     #[error(
@@ -160,24 +158,27 @@ pub(crate) enum Rejection {
     SupervisorHeard,
 }
 
-/// How an epoch that may be obeyed stands to the highest that was.
+/// How an acceptable epoch relates to the highest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// It is that one.
+pub(crate) enum EpochStanding {
+    /// The same epoch.
     Known,
-    /// It is the new highest, to be made durable before it is obeyed.
+    /// A higher epoch, to be stored before it is obeyed.
     New,
 }
 
 /// Whether a host that has obeyed `highest` may obey `epoch`.
-pub(crate) fn judge(highest: Option<&Epoch>, epoch: &Epoch) -> Result<Standing, Rejection> {
+pub(crate) fn check_epoch(
+    highest: Option<&Epoch>,
+    epoch: &Epoch,
+) -> Result<EpochStanding, Rejection> {
     if epoch.counter > MAX_EPOCH {
         return Err(Rejection::NoEpoch {
             found: epoch.counter,
         });
     }
     let Some(highest) = highest else {
-        return Ok(Standing::New);
+        return Ok(EpochStanding::New);
     };
     if highest.cluster != epoch.cluster {
         return Err(Rejection::OtherCluster {
@@ -186,8 +187,8 @@ pub(crate) fn judge(highest: Option<&Epoch>, epoch: &Epoch) -> Result<Standing, 
         });
     }
     match epoch.counter.cmp(&highest.counter) {
-        core::cmp::Ordering::Equal => Ok(Standing::Known),
-        core::cmp::Ordering::Greater => Ok(Standing::New),
+        core::cmp::Ordering::Equal => Ok(EpochStanding::Known),
+        core::cmp::Ordering::Greater => Ok(EpochStanding::New),
         core::cmp::Ordering::Less => Err(Rejection::OldEpoch {
             cluster: epoch.cluster.clone(),
             found: epoch.counter,
@@ -211,9 +212,15 @@ mod tests {
     #[test]
     fn an_epoch_is_obeyed_unless_it_is_older_or_of_another_cluster() {
         let highest = epoch("c", 5);
-        assert_eq!(judge(None, &epoch("c", 1)), Ok(Standing::New));
-        assert_eq!(judge(Some(&highest), &epoch("c", 5)), Ok(Standing::Known));
-        assert_eq!(judge(Some(&highest), &epoch("c", 6)), Ok(Standing::New));
+        assert_eq!(check_epoch(None, &epoch("c", 1)), Ok(EpochStanding::New));
+        assert_eq!(
+            check_epoch(Some(&highest), &epoch("c", 5)),
+            Ok(EpochStanding::Known)
+        );
+        assert_eq!(
+            check_epoch(Some(&highest), &epoch("c", 6)),
+            Ok(EpochStanding::New)
+        );
         for (refused, words) in [
             (
                 epoch("c", 4),
@@ -229,7 +236,9 @@ mod tests {
                 "which no coordinator can have reached",
             ),
         ] {
-            let message = judge(Some(&highest), &refused).unwrap_err().to_string();
+            let message = check_epoch(Some(&highest), &refused)
+                .unwrap_err()
+                .to_string();
             assert!(message.contains(words), "{message}");
         }
     }

@@ -1,5 +1,5 @@
-//! When a step is told that it is being stopped: before each signal that asks, and when its grace was shortened. What it
-//! is told stands in a file of its host, which the supervisor writes.
+//! When a step gets a stop notice: before each signal that asks it to end, and when its grace is shortened.
+//! The notice is a file that the supervisor writes.
 
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::ToSupervisor;
@@ -7,7 +7,7 @@ use sluice_common::supervision::ToSupervisor;
 use crate::attempt::{Attempt, Effect};
 use crate::stop::Stop;
 
-/// The notice that goes out with these effects of an attempt, if one does; to be said before the first of them.
+/// The notice to send before these effects of an attempt, if any.
 pub(crate) fn notice(
     id: &AttemptId,
     attempt: &Attempt,
@@ -21,7 +21,7 @@ pub(crate) fn notice(
     else {
         return None;
     };
-    // A timer is set anew whenever the end of the grace has moved.
+    // The timer is set again whenever the end of the grace moves.
     let is_news = |effect: &Effect| effect.is_signal() || matches!(effect, Effect::WakeStop(_));
     effects.iter().any(is_news).then(|| ToSupervisor::Notice {
         attempt: id.clone(),

@@ -1,5 +1,4 @@
-//! What follows from each thing that happens: a file for each of those who say it. State and what all of them do is
-//! [`crate::core`]'s.
+//! Handlers of inputs, one file for each source. [`crate::core`] has the state and the common actions.
 
 mod gpus;
 mod link;

@@ -1,15 +1,17 @@
-//! Which processors are a pinned step's own: whole ones, of no other pinned step that runs, and near its GPUs. Pure: the
-//! driver says what processors there are, and what each attempt has is told by the supervisor's views after any restart.
+//! Chooses processors for pinned steps: whole ones, not shared with other running pinned steps, and close to
+//! the step's GPUs. Pure: the driver supplies the topology, and the supervisor's views the processors in use.
 //!
-//! Taken in this order, so that the same is chosen from the same:
-//! 1. those of the memory nodes to which its GPUs are attached;
-//! 2. of one node, where one has enough of them: the one that is left with fewest;
-//! 3. else of as few nodes as can be: those with most of them first;
+//! The choice is deterministic, in this order: 1. those of the memory nodes to which its GPUs are attached;
+//! 2. of one node, if one has enough: the one that is left with fewest; 3. else of as few nodes as possible,
+//! those with most first;
 //!
-//! and within a node all threads of one core before those of the next, so that cores are not shared with others as long
-//! as others are left.
+//! Within a node, all threads of one core come before those of the next, so that cores are shared only if no
+//! others are
 //!
-//! One that is frozen runs on none: its processors may be another's meanwhile, and it is given others when it goes on.
+//! left.
+//!
+//! A suspended step has none: its processors may be assigned to others, and it gets new ones when it is
+//! resumed.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -20,25 +22,25 @@ use sluice_common::processors::CpuSet;
 /// A logical processor that steps may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Processor {
-    /// The memory node that it is near to; 0 where the host has one or does not tell.
+    /// The closest memory node; 0 if the host has only one or does not tell.
     pub node: u32,
-    /// Its core, by the lowest number among the threads of that core.
+    /// The core, as the lowest number of its threads.
     pub core: u32,
     /// The kernel's number.
     pub number: u32,
 }
 
-/// What is near to what on a host.
+/// Which processors and GPUs of a host are close to each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     /// The processors that steps may use.
     pub processors: Vec<Processor>,
-    /// The memory node of each GPU that tells, by UUID.
+    /// Memory node of each GPU that reports one, by UUID.
     pub gpu_nodes: BTreeMap<String, u32>,
 }
 
 impl Topology {
-    /// So many processors that are not taken, near to these GPUs as far as it can be; `None` where too few are left.
+    /// `count` processors that are not taken, as close to these GPUs as possible; `None` if too few are left.
     pub(crate) fn pick(&self, count: usize, gpus: &[String], taken: &CpuSet) -> Option<CpuSet> {
         let near: BTreeSet<u32> = gpus
             .iter()
@@ -66,7 +68,7 @@ impl Topology {
     }
 }
 
-/// Cores that serve `count` as a whole first, then those that are in part another's already.
+/// Processors in order: cores that serve `count` as a whole, then partially taken ones.
 fn by_core(free: Vec<Processor>, count: usize) -> Vec<u32> {
     let mut cores: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for processor in free {
@@ -83,7 +85,7 @@ fn by_core(free: Vec<Processor>, count: usize) -> Vec<u32> {
     }
     cores.sort_by_key(|core| (core.len() < threads, core.first().copied()));
     let mut numbers: Vec<u32> = cores.concat();
-    // What is over after whole cores is taken from one that is shared already.
+    // The remainder after whole cores comes from a core that is shared already.
     let shared = cores.iter().filter(|core| core.len() < threads).flatten();
     let shared: BTreeSet<u32> = shared.copied().collect();
     if numbers.len() > whole {
@@ -102,7 +104,7 @@ mod tests {
     use alloc::string::ToString;
     use proptest::prelude::*;
 
-    /// Two nodes with four cores of two threads each, numbered as most hosts do: the second threads come last.
+    /// Two nodes with four cores of two threads each, numbered as on most hosts: second threads last.
     fn two_nodes() -> Topology {
         let processor = |number: u32| Processor {
             node: number % 8 / 4,
@@ -127,15 +129,15 @@ mod tests {
             (2, &[][..], "", "0,8"),
             (4, &[], "", "0-1,8-9"),
             (8, &["GPU-1"], "", "4-7,12-15"),
-            // One thread is over: of a core that is shared already, where there is one.
+            // The remaining thread comes from a shared core, if there is one.
             (3, &[], "", "0-1,8"),
             (1, &[], "0", "8"),
             (3, &[], "0", "1,8-9"),
             // The node that is left with fewest.
             (2, &[], "4-5,12-13", "6,14"),
-            // Near its GPUs and beyond, where they are not enough.
+            // Close to its GPUs, and others if those are not enough.
             (2, &["GPU-1"], "4-7,12-14", "0,15"),
-            // No node has so many: most of the one that has most.
+            // No node has enough: most from the node with most.
             (9, &[], "0,8", "1,4-7,12-15"),
             (16, &[], "", "0-15"),
         ] {

@@ -1,4 +1,4 @@
-//! What the supervisor is told to start, from what the coordinator has assigned. Pure.
+//! Builds the supervisor's start order from the coordinator's assignment. Pure.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,14 +15,14 @@ use sluice_common::wire::{Assignment, AttemptEnd, StopReason};
 
 use crate::environment::{around, environment};
 use crate::input::{Now, Settings};
-use crate::link::Terms;
+use crate::link::LinkTerms;
 
-/// Everything but the lease, which is filled in when the order goes out.
+/// The order without the lease, which is added when it is sent.
 pub(crate) fn spec(
     mut assignment: Assignment,
     processors: CpuAllocation,
     settings: &Settings,
-    terms: Terms,
+    terms: LinkTerms,
 ) -> SpawnSpec {
     let workdir = match &assignment.workdir {
         Some(workdir) => workdir.clone(),
@@ -34,7 +34,7 @@ pub(crate) fn spec(
     let env = environment(&assignment, settings);
     let around_env = around(&assignment, settings);
     let mut command = assignment.launch.wrapper;
-    // A template's arguments are bounded far below.
+    // The number of a template's arguments has a much lower bound.
     let wrapper = u32::try_from(command.len()).unwrap_or(u32::MAX);
     command.extend(assignment.command);
     SpawnSpec {
@@ -53,7 +53,7 @@ pub(crate) fn spec(
         subject: assignment.subject,
         submitter: assignment.submitter,
         limits: limits(&assignment.resources),
-        // Which devices those are the driver knows, who sees the host.
+        // The driver adds the devices, because it knows the host's inventory.
         devices: DeviceAccess::default(),
         processors,
         hooks: assignment.launch.hooks,
@@ -63,12 +63,13 @@ pub(crate) fn spec(
     }
 }
 
-/// Where an attempt has something of its own: the supervisor makes it there.
+/// Path of a file in the attempt's directory, which the supervisor makes.
 fn own_path(attempt: &AttemptId, settings: &Settings, name: &str) -> String {
     format!("{}/{attempt}/{name}", settings.attempts_dir)
 }
 
-/// A step may use what it was granted. One that asked for no processors, memory or storage shares what the host has.
+/// Limits from the granted resources. Without a request for processors, memory or storage, a step shares the
+/// host's.
 fn limits(units: &Amounts) -> ResourceLimits {
     let granted = |key| Some(units.get(key)).filter(|amount| *amount > 0);
     let bytes = |key| granted(key).map(|mb| mb.saturating_mul(BYTES_PER_MEGABYTE));
@@ -79,13 +80,13 @@ fn limits(units: &Amounts) -> ResourceLimits {
     }
 }
 
-/// The grace of a stop by an expired lease. All of that stop must be over within `stop_limit`, after which the step
-/// may be started elsewhere: so at most five sixths of it pass before the kill, and the rest is for dying.
+/// Grace of a stop by an expired lease. The whole stop must complete within `stop_limit`, after which the
+/// step may start elsewhere, so the kill comes after at most five sixths of it and the rest is for dying.
 fn lease_grace(grace: Span, stop_limit: Span) -> Span {
     grace.min(stop_limit - Span::from_millis(stop_limit.millis().div_ceil(6)))
 }
 
-/// Why an attempt does not begin whose coordinator has not been heard in time.
+/// Why an attempt does not start whose lease was not renewed in time.
 pub(crate) const LEASE_PASSED: &str = "its lease had passed when it was about to start";
 
 /// The end of an attempt that never had a process.

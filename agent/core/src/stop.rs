@@ -1,20 +1,20 @@
-//! The clock of one stop sequence: ask, wait for the grace to pass, kill, and kill again until nothing is left.
+//! State of one stop sequence: ask, wait for the grace, kill, and repeat the kill until no process is left.
 //!
 //! ```text
 //!   grace > 0 --> Asked --- grace has passed, or was shortened to nothing ---> Killing --+
 //!   grace = 0 ----------------------------------------------------------------> ^        | again
 //!                                                                               +--------+
 //! ```
-//! Pure values: [`crate::attempt`] says when a sequence begins and turns its steps into signals and timers.
+//! Pure values: [`crate::attempt`] starts a sequence and turns its stages into signals and timers.
 
 use sluice_common::limit::MAX_GRACE;
 use sluice_common::supervision::{BootMillis, StopSignal};
 use sluice_common::time::Span;
 
-/// Between two kills of one attempt. Its processes may have made new ones while the first kill went round.
-pub(crate) const KILL_AGAIN: Span = Span::from_secs(1);
+/// Time between two kills of one attempt. Its processes may have forked during the first.
+pub(crate) const KILL_INTERVAL: Span = Span::from_secs(1);
 
-/// How far a stop has come.
+/// Stage of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// SIGTERM was sent, or will be as soon as there is a process.
@@ -24,7 +24,7 @@ pub(crate) enum Stop {
     },
     /// SIGKILL was sent.
     Killing {
-        /// When it is sent again.
+        /// When SIGKILL is sent again.
         again_at: BootMillis,
     },
 }
@@ -35,7 +35,7 @@ pub(crate) fn later(at: BootMillis, span: Span) -> BootMillis {
 }
 
 impl Stop {
-    /// A stop that begins now. A grace above [`MAX_GRACE`] is cut to it; one of zero kills at once.
+    /// Starts a stop. A grace is limited to [`MAX_GRACE`]; zero kills at once.
     pub(crate) fn begin(now: BootMillis, grace: Span) -> Self {
         match grace.min(MAX_GRACE) {
             Span::ZERO => Self::kill(now),
@@ -47,11 +47,11 @@ impl Stop {
 
     fn kill(now: BootMillis) -> Self {
         Self::Killing {
-            again_at: later(now, KILL_AGAIN),
+            again_at: later(now, KILL_INTERVAL),
         }
     }
 
-    /// The same stop, asked for once more: it may come sooner by that, never later.
+    /// Repeats the stop order: the kill may come sooner, never later.
     #[must_use]
     pub(crate) fn shortened(self, now: BootMillis, grace: Span) -> Self {
         match self {
@@ -61,7 +61,7 @@ impl Stop {
         }
     }
 
-    /// The same stop when its timer fires, be it early, late or needlessly.
+    /// Handles the timer, which may fire early, late or needlessly.
     #[must_use]
     pub(crate) fn woken(self, now: BootMillis) -> Self {
         if now < self.wake_at() {
@@ -70,7 +70,7 @@ impl Stop {
         Self::kill(now)
     }
 
-    /// What the processes are sent at this stage.
+    /// The signal of this stage.
     pub(crate) fn signal(self) -> StopSignal {
         match self {
             Self::Asked { .. } => StopSignal::Terminate,
@@ -78,7 +78,7 @@ impl Stop {
         }
     }
 
-    /// When the next step is due.
+    /// When the next stage is due.
     pub(crate) fn wake_at(self) -> BootMillis {
         match self {
             Self::Asked { kill_at } => kill_at,

@@ -1,5 +1,5 @@
-//! Freezing an attempt and letting it run again, as states of one attempt. Pure: [`crate::attempt`] hands the events of
-//! an attempt that is being frozen, is frozen or is brought back to this file, and takes it back when it runs.
+//! States of one attempt between suspend and resume. Pure: [`crate::attempt`] passes events here while an attempt is being
+//! suspended, is suspended or is being resumed.
 //!
 //! ```text
 //!           suspend                   seen frozen              resume                   seen thawed
@@ -7,11 +7,11 @@
 //!                         |  refused, or too late                            | too late, or not restored
 //!                         +-------------> Failed <--------------------------+
 //! ```
-//! One that holds memory of GPUs is seen frozen when its GPUs were seen free as well: [`crate::on::suspension`] waits for that.
-//! What failed runs on as far as it can, and is reported until it is told to stop or to run on. A stop ends each of
-//! them: one that is frozen is killed at once, for it holds no units with which it could end by itself; any other is
-//! thawed first. The step's `timeout` stands still from the order to freeze until it runs again; an agent that starts
-//! anew has from the supervisor how long that was.
+//! An attempt with GPU memory counts as frozen only when its GPUs were seen empty: [`crate::on::suspension`] waits for
+//! that. A failed attempt keeps running if it can, and is reported until it is stopped or resumed. A stop ends every
+//! state: a suspended attempt is killed at once, because it has no resources to shut down; any other is thawed first. The
+//! step's `timeout` is paused from the suspend order until it runs again; a restarted agent learns that time from the
+//! supervisor.
 
 mod orders;
 
@@ -25,85 +25,84 @@ use sluice_common::supervision::{
 use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, StopReason, SuspendFailure};
 
-use crate::attempt::{Attempt, Effect, Effects, Next, run, started, stopping};
+use crate::attempt::{Attempt, Effect, Effects, Transition, run, started, stopping};
 use crate::input::Now;
 use crate::stop::{Stop, later};
 
-/// Longest time that freezing or thawing may take. A group of a thousand processes takes milliseconds; what does not
-/// come to rest in this time waits for something that the kernel will not interrupt.
+/// Time limit of a freeze or thaw. A thousand processes take milliseconds; a process that takes longer is
+/// blocked in the kernel.
 pub(crate) const SUSPEND_LIMIT: Span = Span::from_secs(30);
 
-/// Longest time that moving what is on GPUs may take beside that, where nobody says: tens of seconds for GPUs that are
-/// full, twice, for what is begun in vain is undone.
+/// Default time limit for moving GPU memory, in addition: tens of seconds for full GPUs, twice, because a
+/// failed move is rolled back.
 pub const DEFAULT_MOVE_LIMIT: Span = Span::from_secs(120);
 
 /// An attempt that is not simply running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Suspension {
     pub(crate) process: Process,
-    /// Between the signal and the kill when it times out.
+    /// Time between SIGTERM and SIGKILL after the timeout.
     grace: Span,
-    /// How much of its `timeout` is left.
+    /// The rest of its `timeout`.
     left: Option<Span>,
-    /// How far it has come.
-    pub(crate) stage: Stage,
-    /// What is to be known for moving what it holds on GPUs; none where it holds nothing there.
-    pub(crate) holding: Option<Holding>,
-    /// What was moved from its GPUs.
+    pub(crate) stage: SuspendStage,
+    /// What the move of its GPU memory needs; `None` if it has none.
+    pub(crate) holding: Option<GpuHolding>,
+    /// The memory that was moved from its GPUs.
     pub(crate) moved: Option<MovedMemory>,
-    /// Whether the other way is wanted as soon as this one has been gone: two orders that are not answered yet could not be
-    /// told apart by their answers.
+    /// Whether the reverse order follows as soon as this one is answered: two unanswered orders could not be
+    /// distinguished by their answers.
     turns: bool,
 }
 
-/// What is to be known for moving what an attempt holds on GPUs.
+/// What the move of an attempt's GPU memory needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Holding {
-    /// Room on the host for it, in units of 10^6 bytes.
+pub(crate) struct GpuHolding {
+    /// Host memory reserved for it, in units of 10^6 bytes.
     pub(crate) room_mb: u64,
-    /// How long moving may take, and bringing back.
+    /// Time limit of the move, and of the restore.
     pub(crate) limit: Span,
 }
 
-/// For one that a new agent meets on its way: the coordinator tells the room once more.
-const MET_HOLDING: Holding = Holding {
+/// For an attempt that a restarted agent adopts during a move: the coordinator sends the reservation again.
+const ADOPTED_HOLDING: GpuHolding = GpuHolding {
     room_mb: u64::MAX,
     limit: DEFAULT_MOVE_LIMIT,
 };
 
-/// How far it has come.
+/// Stage of a suspension.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// The supervisor was told to freeze it.
+pub(crate) enum SuspendStage {
+    /// The supervisor was ordered to freeze the attempt.
     Suspending {
-        /// When that has taken too long.
+        /// Time limit of the stage.
         until: BootMillis,
     },
-    /// None of its processes runs.
+    /// No process of the attempt runs.
     Suspended,
-    /// The supervisor was told to thaw it.
+    /// The supervisor was ordered to thaw the attempt.
     Resuming {
-        /// When that has taken too long.
+        /// Time limit of the stage.
         until: BootMillis,
     },
-    /// It could not be frozen, or not be thawed.
+    /// The freeze or thaw failed.
     Failed(SuspendFailure),
 }
 
 impl Suspension {
-    /// One that runs is to be frozen.
+    /// Starts to suspend a running attempt.
     pub(crate) fn begin(
         now: Now,
         process: Process,
         timeout_at: Option<BootMillis>,
         grace: Span,
-        holding: Option<Holding>,
-    ) -> Next {
+        holding: Option<GpuHolding>,
+    ) -> Transition {
         let suspension = Self {
             process,
             grace,
             left: left(timeout_at, now.boot),
-            stage: Stage::Suspending {
+            stage: SuspendStage::Suspending {
                 until: deadline(now, holding),
             },
             holding,
@@ -113,11 +112,11 @@ impl Suspension {
         suspension.entered()
     }
 
-    /// One that a new agent meets while it is frozen, or is being frozen.
-    pub(crate) fn met(now: Now, process: Process, view: &AttemptView) -> Option<Next> {
+    /// Adopts an attempt that is frozen or being frozen.
+    pub(crate) fn met(now: Now, process: Process, view: &AttemptView) -> Option<Transition> {
         let (memo, freezer) = (&view.launch_record, &view.freezer);
         let timeout_at = timeout_at(view, process);
-        let holding = (!memo.gpus.is_empty()).then_some(MET_HOLDING);
+        let holding = (!memo.gpus.is_empty()).then_some(ADOPTED_HOLDING);
         let (next, mut effects) = Self::begin(now, process, timeout_at, memo.grace, holding);
         match (freezer, next) {
             (FreezerState::Thawed | FreezerState::Refused(_), _) => None,
@@ -131,72 +130,74 @@ impl Suspension {
                 Some((next, effects))
             }
             (_, next) => {
-                // It is on its way already.
+                // The freeze was ordered already.
                 effects.retain(|effect| *effect != Effect::Freeze);
                 Some((next, effects))
             }
         }
     }
 
-    /// As the coordinator is told.
+    /// The phase for the coordinator.
     pub(crate) fn status(&self) -> AttemptPhase {
         let started = started(self.process);
         match &self.stage {
-            Stage::Suspending { .. } => AttemptPhase::Suspending(started),
-            Stage::Suspended => {
+            SuspendStage::Suspending { .. } => AttemptPhase::Suspending(started),
+            SuspendStage::Suspended => {
                 let moved_mb = self.moved.as_ref().map_or(0, |it| megabytes_up(it.bytes));
                 AttemptPhase::Suspended { started, moved_mb }
             }
-            Stage::Resuming { .. } => AttemptPhase::Resuming(started),
-            Stage::Failed(why) => {
+            SuspendStage::Resuming { .. } => AttemptPhase::Resuming(started),
+            SuspendStage::Failed(why) => {
                 let why = why.clone();
                 AttemptPhase::NotSuspended { started, why }
             }
         }
     }
 
-    /// It is to be frozen, perhaps once more. Always reports.
-    pub(crate) fn on_suspend(mut self, holding: Option<Holding>) -> Next {
+    /// Handles an order to suspend, possibly repeated. Always reports.
+    pub(crate) fn on_suspend(mut self, holding: Option<GpuHolding>) -> Transition {
         if matches!(
             self.stage,
-            Stage::Suspending { .. } | Stage::Resuming { .. }
+            SuspendStage::Suspending { .. } | SuspendStage::Resuming { .. }
         ) {
             self.holding = holding.or(self.holding);
         }
-        self.turns = matches!(self.stage, Stage::Resuming { .. });
+        self.turns = matches!(self.stage, SuspendStage::Resuming { .. });
         self.reported()
     }
 
-    /// It is to run again. Always reports.
-    pub(crate) fn on_resume(self, now: Now) -> Next {
+    /// Handles an order to resume. Always reports.
+    pub(crate) fn on_resume(self, now: Now) -> Transition {
         match self.stage {
-            Stage::Suspended => self.resuming(now),
-            Stage::Suspending { .. } => Self {
+            SuspendStage::Suspended => self.resuming(now),
+            SuspendStage::Suspending { .. } => Self {
                 turns: true,
                 ..self
             }
             .reported(),
-            Stage::Resuming { .. } => Self {
+            SuspendStage::Resuming { .. } => Self {
                 turns: false,
                 ..self
             }
             .reported(),
-            Stage::Failed(_) => self.running(now),
+            SuspendStage::Failed(_) => self.running(now),
         }
     }
 
-    /// It is to run again, and everything that the supervisor was told is answered: it stands still already, or nobody was
-    /// told to freeze it yet.
-    pub(crate) fn on_resume_unanswered(self, now: Now) -> Next {
+    /// Handles an order to resume while no order to the supervisor is unanswered: the attempt is frozen
+    /// already, or the freeze was not ordered yet.
+    pub(crate) fn on_resume_unanswered(self, now: Now) -> Transition {
         match self.stage {
-            Stage::Suspending { .. } => self.resuming(now),
-            Stage::Suspended | Stage::Resuming { .. } | Stage::Failed(_) => self.on_resume(now),
+            SuspendStage::Suspending { .. } => self.resuming(now),
+            SuspendStage::Suspended | SuspendStage::Resuming { .. } | SuspendStage::Failed(_) => {
+                self.on_resume(now)
+            }
         }
     }
 
-    fn resuming(self, now: Now) -> Next {
+    fn resuming(self, now: Now) -> Transition {
         Self {
-            stage: Stage::Resuming {
+            stage: SuspendStage::Resuming {
                 until: deadline(now, self.holding),
             },
             turns: false,
@@ -205,53 +206,55 @@ impl Suspension {
         .entered()
     }
 
-    /// It is to stop.
-    pub(crate) fn on_stop(self, now: Now, why: StopReason, grace: Span) -> Next {
+    /// Handles a stop.
+    pub(crate) fn on_stop(self, now: Now, why: StopReason, grace: Span) -> Transition {
         let grace = match self.stage {
-            Stage::Suspended => Span::ZERO,
-            Stage::Suspending { .. } | Stage::Resuming { .. } | Stage::Failed(_) => grace,
+            SuspendStage::Suspended => Span::ZERO,
+            SuspendStage::Suspending { .. }
+            | SuspendStage::Resuming { .. }
+            | SuspendStage::Failed(_) => grace,
         };
-        let is_frozen = self.stage == Stage::Suspended;
+        let is_frozen = self.stage == SuspendStage::Suspended;
         let (next, mut effects) = stopping(now, Some(self.process), why, grace);
         if !is_frozen {
-            // Before the signal, which none that is frozen hears.
+            // Before the signal, which a frozen process does not receive.
             effects.insert(1, Effect::Thaw);
         }
         (next, effects)
     }
 
-    /// The supervisor shows its freezer. What is shown may be older than the last order, so only what is waited for
-    /// counts.
-    pub(crate) fn on_freezer(self, now: Now, freezer: &FreezerState) -> Next {
+    /// Handles the freezer state in a view. The view may be older than the last order, so only the awaited
+    /// state counts.
+    pub(crate) fn on_freezer(self, now: Now, freezer: &FreezerState) -> Transition {
         match (&self.stage, freezer) {
-            (Stage::Suspending { .. }, FreezerState::Frozen | FreezerState::Moved(_)) => {
+            (SuspendStage::Suspending { .. }, FreezerState::Frozen | FreezerState::Moved(_)) => {
                 self.stands_still(now, freezer)
             }
-            (Stage::Suspending { .. }, FreezerState::Refused(why)) => {
+            (SuspendStage::Suspending { .. }, FreezerState::Refused(why)) => {
                 let why = refusal(why);
                 self.failed(now, why)
             }
-            // Somebody has thawed it, who must not: what it held may be another's.
-            (Stage::Suspended, FreezerState::Thawed | FreezerState::Refused(_)) => {
+            // Another program has thawed it, which must be undone: its GPUs may belong to others.
+            (SuspendStage::Suspended, FreezerState::Thawed | FreezerState::Refused(_)) => {
                 (Attempt::Frozen(self), vec![Effect::Freeze])
             }
-            (Stage::Resuming { .. }, FreezerState::Thawed) => self.running(now),
+            (SuspendStage::Resuming { .. }, FreezerState::Thawed) => self.running(now),
             (
-                Stage::Resuming { .. },
+                SuspendStage::Resuming { .. },
                 FreezerState::Refused(FreezeRefusal::NotRestored(sentence)),
             ) => {
                 let why = SuspendFailure::NotResumed(sentence.clone());
                 self.failed(now, why)
             }
             (
-                Stage::Suspending { .. },
+                SuspendStage::Suspending { .. },
                 FreezerState::Thawed
                 | FreezerState::Freezing
                 | FreezerState::Moving
                 | FreezerState::Restoring,
             )
             | (
-                Stage::Suspended,
+                SuspendStage::Suspended,
                 FreezerState::Freezing
                 | FreezerState::Frozen
                 | FreezerState::Moving
@@ -259,7 +262,7 @@ impl Suspension {
                 | FreezerState::Restoring,
             )
             | (
-                Stage::Resuming { .. },
+                SuspendStage::Resuming { .. },
                 FreezerState::Freezing
                 | FreezerState::Frozen
                 | FreezerState::Refused(_)
@@ -267,14 +270,14 @@ impl Suspension {
                 | FreezerState::Moved(_)
                 | FreezerState::Restoring,
             )
-            | (Stage::Failed(_), _) => (Attempt::Frozen(self), Effects::new()),
+            | (SuspendStage::Failed(_), _) => (Attempt::Frozen(self), Effects::new()),
         }
     }
 
-    /// It has taken too long, or the timer fires needlessly.
-    pub(crate) fn on_timer(self, now: Now) -> Next {
+    /// Handles the time limit; the timer may fire needlessly.
+    pub(crate) fn on_timer(self, now: Now) -> Transition {
         match self.stage {
-            Stage::Suspending { until } if until <= now.boot => {
+            SuspendStage::Suspending { until } if until <= now.boot => {
                 let why = match self.moved {
                     Some(_) => SuspendFailure::GpusBusy,
                     None => SuspendFailure::TimedOut,
@@ -283,35 +286,37 @@ impl Suspension {
                 effects.insert(0, Effect::Thaw);
                 (next, effects)
             }
-            Stage::Resuming { until } if until <= now.boot => {
+            SuspendStage::Resuming { until } if until <= now.boot => {
                 let limit = limit(self.holding);
                 let sentence = alloc::format!("it did not run again within {limit}");
                 self.failed(now, SuspendFailure::NotResumed(sentence))
             }
-            Stage::Suspending { until } | Stage::Resuming { until } => {
+            SuspendStage::Suspending { until } | SuspendStage::Resuming { until } => {
                 (Attempt::Frozen(self), vec![Effect::WakeSuspension(until)])
             }
-            Stage::Suspended | Stage::Failed(_) => (Attempt::Frozen(self), Effects::new()),
+            SuspendStage::Suspended | SuspendStage::Failed(_) => {
+                (Attempt::Frozen(self), Effects::new())
+            }
         }
     }
 
-    /// The order of the stage, for a supervisor that has come back and may have missed it.
+    /// Repeats the order of the stage, which a restarted supervisor may have missed.
     pub(crate) fn order_again(&self) -> Effects {
         match self.stage {
-            Stage::Suspending { .. } => vec![Effect::Freeze],
-            Stage::Resuming { .. } | Stage::Failed(_) => vec![Effect::Thaw],
-            Stage::Suspended => Effects::new(),
+            SuspendStage::Suspending { .. } => vec![Effect::Freeze],
+            SuspendStage::Resuming { .. } | SuspendStage::Failed(_) => vec![Effect::Thaw],
+            SuspendStage::Suspended => Effects::new(),
         }
     }
 
-    /// Tells the supervisor what the stage is about, and the coordinator that it has come.
-    fn entered(self) -> Next {
+    /// Orders the supervisor to do what the stage is about, and reports.
+    fn entered(self) -> Transition {
         let order = self.order_again();
         let wake = match self.stage {
-            Stage::Suspending { until } | Stage::Resuming { until } => {
+            SuspendStage::Suspending { until } | SuspendStage::Resuming { until } => {
                 Some(Effect::WakeSuspension(until))
             }
-            Stage::Suspended | Stage::Failed(_) => None,
+            SuspendStage::Suspended | SuspendStage::Failed(_) => None,
         };
         let (next, mut effects) = self.reported();
         effects.extend(order);
@@ -319,13 +324,14 @@ impl Suspension {
         (next, effects)
     }
 
-    fn reported(self) -> Next {
+    fn reported(self) -> Transition {
         let report = Effect::Report(self.status());
         (Attempt::Frozen(self), vec![report])
     }
 
-    /// None of it runs; where it holds memory of GPUs, these must be seen free before it counts as frozen.
-    fn stands_still(self, now: Now, freezer: &FreezerState) -> Next {
+    /// The processes are frozen; with GPU memory, the GPUs must be seen empty before the attempt counts as
+    /// suspended.
+    fn stands_still(self, now: Now, freezer: &FreezerState) -> Transition {
         if self.turns {
             return self.resuming(now);
         }
@@ -346,40 +352,40 @@ impl Suspension {
         (next, vec![Effect::AwaitMoved])
     }
 
-    /// Its GPUs were seen free.
-    pub(crate) fn on_moved(self) -> Next {
+    /// The GPUs were seen empty.
+    pub(crate) fn on_moved(self) -> Transition {
         match (&self.stage, &self.moved) {
-            (Stage::Suspending { .. }, Some(_)) if !self.turns => self.frozen(),
+            (SuspendStage::Suspending { .. }, Some(_)) if !self.turns => self.frozen(),
             (
-                Stage::Suspending { .. }
-                | Stage::Suspended
-                | Stage::Resuming { .. }
-                | Stage::Failed(_),
+                SuspendStage::Suspending { .. }
+                | SuspendStage::Suspended
+                | SuspendStage::Resuming { .. }
+                | SuspendStage::Failed(_),
                 _,
             ) => (Attempt::Frozen(self), Effects::new()),
         }
     }
 
-    /// What it holds on GPUs cannot be moved. Nothing was done yet.
-    pub(crate) fn on_unmovable(self, now: Now, why: SuspendFailure) -> Next {
+    /// The GPU memory cannot be moved; nothing was done yet.
+    pub(crate) fn on_unmovable(self, now: Now, why: SuspendFailure) -> Transition {
         match self.stage {
-            Stage::Suspending { .. } => self.failed(now, why),
-            Stage::Suspended | Stage::Resuming { .. } | Stage::Failed(_) => {
+            SuspendStage::Suspending { .. } => self.failed(now, why),
+            SuspendStage::Suspended | SuspendStage::Resuming { .. } | SuspendStage::Failed(_) => {
                 (Attempt::Frozen(self), Effects::new())
             }
         }
     }
 
-    fn frozen(self) -> Next {
-        let stage = Stage::Suspended;
+    fn frozen(self) -> Transition {
+        let stage = SuspendStage::Suspended;
         Self { stage, ..self }.reported()
     }
 
-    fn failed(self, now: Now, why: SuspendFailure) -> Next {
-        if self.turns && matches!(self.stage, Stage::Suspending { .. }) {
+    fn failed(self, now: Now, why: SuspendFailure) -> Transition {
+        if self.turns && matches!(self.stage, SuspendStage::Suspending { .. }) {
             return self.running(now);
         }
-        let stage = Stage::Failed(why);
+        let stage = SuspendStage::Failed(why);
         Self {
             stage,
             turns: false,
@@ -388,10 +394,10 @@ impl Suspension {
         .reported()
     }
 
-    /// It runs, and its time runs on.
-    fn running(self, now: Now) -> Next {
+    /// The attempt runs, and its timeout continues.
+    fn running(self, now: Now) -> Transition {
         let timeout_at = self.left.map(|left| later(now.boot, left));
-        if self.turns && matches!(self.stage, Stage::Resuming { .. }) {
+        if self.turns && matches!(self.stage, SuspendStage::Resuming { .. }) {
             return Self::begin(now, self.process, timeout_at, self.grace, self.holding);
         }
         let next = Attempt::Running {
@@ -405,24 +411,24 @@ impl Suspension {
     }
 }
 
-/// How much of its `timeout` was left when it stood still.
+/// The rest of the `timeout` at the time of the suspend order.
 fn left(timeout_at: Option<BootMillis>, since: BootMillis) -> Option<Span> {
     timeout_at.map(|at| Span::from_millis(at.0.saturating_sub(since.0)))
 }
 
-/// When a process has run for its `timeout`: the time that it was frozen does not count.
+/// When a process has run for its `timeout`, without the time that it was frozen.
 pub(crate) fn timeout_at(view: &AttemptView, process: Process) -> Option<BootMillis> {
     let timeout = view.launch_record.timeout?;
     Some(later(later(process.started(), timeout), view.frozen.before))
 }
 
-/// A process is met that runs, or is frozen since before the agent began.
-pub(crate) fn meet(now: Now, view: &AttemptView, process: Process) -> Next {
+/// Adopts a process that runs or is frozen since before the agent started.
+pub(crate) fn meet(now: Now, view: &AttemptView, process: Process) -> Transition {
     let frozen = Suspension::met(now, process, view);
     frozen.unwrap_or_else(|| run(view, process))
 }
 
-fn limit(holding: Option<Holding>) -> Span {
+fn limit(holding: Option<GpuHolding>) -> Span {
     let moving = holding.map_or(0, |holding| holding.limit.millis());
     Span::from_millis(
         SUSPEND_LIMIT
@@ -431,7 +437,7 @@ fn limit(holding: Option<Holding>) -> Span {
     )
 }
 
-fn deadline(now: Now, holding: Option<Holding>) -> BootMillis {
+fn deadline(now: Now, holding: Option<GpuHolding>) -> BootMillis {
     later(now.boot, limit(holding))
 }
 
@@ -447,7 +453,7 @@ fn refusal(why: &FreezeRefusal) -> SuspendFailure {
     }
 }
 
-/// A view of an attempt that is frozen, or on its way: whether its process is still there.
+/// Whether the process of a suspended attempt still exists, by a view.
 pub(crate) fn still_runs(view: &AttemptView) -> bool {
     match view.phase {
         HostPhase::Running(_) => true,
@@ -455,7 +461,7 @@ pub(crate) fn still_runs(view: &AttemptView) -> bool {
     }
 }
 
-/// What is asked to end has to run for that: the word that thaws it may have been lost with a supervisor.
+/// Thaws a frozen attempt that was asked to end: the thaw order may have been lost with a supervisor.
 pub(crate) fn thaw_to_ask(stop: Stop, view: &AttemptView) -> Effects {
     match (stop, &view.freezer) {
         (

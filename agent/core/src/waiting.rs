@@ -1,4 +1,4 @@
-//! What attempts wait for that only a look at the GPUs of the host can show.
+//! Waits of attempts that end with a GPU scan.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -6,27 +6,27 @@ use alloc::string::String;
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::BootMillis;
 
-use crate::gpus::Holders;
+use crate::gpus::GpuHolders;
 
-/// The wait of an attempt of which nothing is left for its GPUs to come free.
+/// The wait of an attempt without processes for its GPUs to be free.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Release {
-    /// When nothing of it was left.
+pub(crate) struct ReleaseWait {
+    /// When its last process ended.
     pub(crate) since: BootMillis,
-    /// When what is not free is given up.
+    /// When GPUs that are not free are given up.
     pub(crate) until: BootMillis,
-    /// The GPUs that were not seen free yet, with what was seen last. Never empty.
-    pub(crate) awaited: BTreeMap<String, Option<Holders>>,
+    /// The GPUs that were not seen free yet, with the last observation. Never empty.
+    pub(crate) awaited: BTreeMap<String, Option<GpuHolders>>,
 }
 
-/// What a look at GPUs is waited for.
+/// Why an attempt waits for a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// To know who uses them.
+pub(crate) enum GpuWait {
+    /// To find the users of its GPUs.
     Counting { since: BootMillis },
-    /// To see them free.
+    /// To see its GPUs empty.
     Awaited { since: BootMillis },
 }
 
-/// Who waits for a look because of a suspension, by attempt.
-pub(crate) type Moves = BTreeMap<AttemptId, Wait>;
+/// Attempts that wait for a scan because of a suspension.
+pub(crate) type GpuWaits = BTreeMap<AttemptId, GpuWait>;

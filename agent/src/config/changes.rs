@@ -1,16 +1,16 @@
-//! What a config that was read anew changes: what takes effect at once, and what an agent must be started anew for. Each
-//! key of [`Config`] is named here, so that a new one is one or the other.
+//! Applies a config that was read again: which changes take effect at once, and which need a restart. Each
+//! key of [`Config`] is listed here, so that a new one must be assigned to one or the other.
 
 use std::fmt;
 
-use agent_core::Tuning;
+use agent_core::ReloadedSettings;
 use sluice_common::config::ReloadReport;
 
 use super::{Config, Reserve};
-use crate::renewal::Source;
+use crate::renewal::CertificateSource;
 
 impl Config {
-    /// Takes from `written` what may change while the agent runs; all else stays.
+    /// Takes from `written` what can change at run time; the rest stays.
     pub(crate) fn renew(&mut self, written: Config) -> ReloadReport {
         let mut changes = ReloadReport::default();
         let Config {
@@ -73,9 +73,9 @@ impl Config {
         changes
     }
 
-    /// What the core is told of it.
-    pub(crate) fn tuning(&self) -> Tuning {
-        Tuning {
+    /// The settings for the core.
+    pub(crate) fn tuning(&self) -> ReloadedSettings {
+        ReloadedSettings {
             path: self.path.clone(),
             gpu_release_timeout: self.gpu_release_timeout,
             respect_foreign: self.respect_foreign,
@@ -84,23 +84,23 @@ impl Config {
     }
 }
 
-/// Told as it is written in the file, with quotes around texts.
+/// Reports values as they are written in the file, with quotes around strings.
 fn keep(changes: &mut ReloadReport, key: &str, runs: impl fmt::Debug, written: impl fmt::Debug) {
     changes.defer(key, format!("{runs:?}"), format!("{written:?}"));
 }
 
-/// Which processors are whose was settled by it at the start.
+/// The assignment of processors at the start depends on it.
 fn keep_reserve(changes: &mut ReloadReport, runs: &Reserve, written: &Reserve) {
     keep(changes, "reserve.cpu_count", runs.cpus, written.cpus);
     let bytes = |reserve: &Reserve| format!("{}B", reserve.memory_bytes);
     keep(changes, "reserve.memory", bytes(runs), bytes(written));
 }
 
-/// The files that a config names; none where the host joined.
-fn places(tls: &Source) -> Vec<&std::path::Path> {
+/// The files that a config names; empty if the host joined.
+fn places(tls: &CertificateSource) -> Vec<&std::path::Path> {
     match tls {
-        Source::Joined(_) => Vec::new(),
-        Source::Given(files) => vec![&files.ca, &files.cert, &files.key],
+        CertificateSource::Joined(_) => Vec::new(),
+        CertificateSource::Given(files) => vec![&files.ca, &files.cert, &files.key],
     }
 }
 

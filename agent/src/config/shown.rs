@@ -1,9 +1,9 @@
-//! A config as it would be used, for whoever checks one.
+//! Prints the effective config for `--check-config`.
 
 use std::fmt;
 
 use super::{Config, Reserve};
-use crate::renewal::Source;
+use crate::renewal::CertificateSource;
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -29,14 +29,14 @@ impl fmt::Display for Config {
             writeln!(f, "{key:?} = {value:?}")?;
         }
         match &self.tls {
-            Source::Joined(kept) => {
+            CertificateSource::Joined(kept) => {
                 let when = match kept.is_there() {
                     true => "was given when it joined",
                     false => "is given when it joins, which it does when it starts",
                 };
                 writeln!(f, "# certificates: as this host {when}")
             }
-            Source::Given(files) => writeln!(
+            CertificateSource::Given(files) => writeln!(
                 f,
                 "[tls]\nca = {:?}\ncert = {:?}\nkey = {:?}",
                 files.ca, files.cert, files.key

@@ -1,4 +1,4 @@
-//! Processors: the model, how many cores there are, and how many logical processors steps may use.
+//! Processors: model, cores, and logical processors for steps.
 
 use std::thread::available_parallelism;
 
@@ -7,7 +7,6 @@ use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
 use super::notes::Notes;
 
-/// Fills in model, cores and logical processors.
 pub(crate) fn detect(inventory: &mut Inventory, notes: &mut Notes) {
     let wanted = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing());
     match System::new_with_specifics(wanted) {
@@ -25,7 +24,7 @@ pub(crate) fn detect(inventory: &mut Inventory, notes: &mut Notes) {
     inventory.cores = u32::try_from(cores).unwrap_or(u32::MAX);
 }
 
-/// Steps may use no more processors than this process may: a container or a cpuset can allow fewer than there are.
+/// Steps may use only the processors that this process may use, because a container or cpuset can limit them.
 fn usable(present: usize) -> u32 {
     let allowed = available_parallelism().map_or(present, |n| n.get());
     u32::try_from(allowed.min(present.max(1))).unwrap_or(u32::MAX)

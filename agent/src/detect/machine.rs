@@ -1,5 +1,5 @@
-//! By what this machine is told from another that has a copy of its disk: the id that its system was given, and the
-//! addresses that its network hardware was built with.
+//! Identifies this machine, to distinguish it from another with a copy of its disk: by its machine id and the
+//! permanent addresses of its network hardware.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use sluice_common::inventory::{Inventory, MachineIdentity};
 use sluice_common::limit::MAX_ADDRESSES;
 use sluice_transport::digest_of;
 
-/// The kernel's word for an address that came with the hardware.
+/// The kernel's type of a permanent hardware address.
 const PERMANENT: &str = "0";
 
-/// Fills in the marks. `root` is `/`, or what a test puts in its place.
+/// Fills in the identity. `root` is `/`, or a test's directory.
 pub(crate) fn detect(root: &Path, inventory: &mut Inventory) {
     let id = text(&root.join("etc/machine-id"));
     inventory.machine = MachineIdentity {
@@ -24,7 +24,7 @@ pub(crate) fn detect(root: &Path, inventory: &mut Inventory) {
     };
 }
 
-/// Neither ids nor addresses leave the host but as digests.
+/// Ids and addresses leave the host only as digests.
 fn mark(of: &str) -> String {
     digest_of(format!("sluice machine\n{of}").as_bytes()).to_string()
 }
@@ -35,8 +35,8 @@ fn addresses(root: &Path) -> Vec<String> {
     interfaces.filter_map(|path| built_in(&path)).collect()
 }
 
-/// The address that an interface of hardware was built with: not of bridges and tunnels, which have no device, nor of virtual
-/// functions, which are given anew at each boot. One that is bonded bears another address for now.
+/// Permanent address of a hardware interface: not of bridges and tunnels, which have no device, nor of
+/// virtual functions, whose addresses change at each boot. A bonded interface shows another address.
 fn built_in(interface: &Path) -> Option<String> {
     let device = interface.join("device");
     if !device.exists() || device.join("physfn").exists() {
@@ -58,9 +58,9 @@ fn text(path: &Path) -> Option<String> {
 mod tests {
     use super::*;
 
-    struct Host(tempfile::TempDir);
+    struct FakeMachine(tempfile::TempDir);
 
-    impl Host {
+    impl FakeMachine {
         fn new(id: &str) -> Self {
             let dir = tempfile::tempdir().unwrap();
             fs::create_dir_all(dir.path().join("etc")).unwrap();
@@ -99,7 +99,7 @@ mod tests {
         let host = |id: &str, cards: &[(&str, &str)]| {
             let cards = cards.iter();
             cards
-                .fold(Host::new(id), |host, (name, address)| {
+                .fold(FakeMachine::new(id), |host, (name, address)| {
                     host.card(name, address)
                 })
                 .machine()
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_software_makes_up_does_not_count() {
-        let plain = || Host::new("id").card("eth0", "aa");
+        let plain = || FakeMachine::new("id").card("eth0", "aa");
         let bridge = plain().with("br0", &[("address", "x1"), ("addr_assign_type", "0")]);
         let random = plain().with(
             "usb0",
@@ -154,7 +154,7 @@ mod tests {
                 ("device/physfn/vendor", "x"),
             ],
         );
-        let bonded = Host::new("id").with(
+        let bonded = FakeMachine::new("id").with(
             "eth0",
             &[
                 ("address", "bond"),
@@ -170,9 +170,9 @@ mod tests {
 
     #[test]
     fn a_machine_of_which_nothing_is_known_is_no_other() {
-        let empty = Host(tempfile::tempdir().unwrap()).machine();
+        let empty = FakeMachine(tempfile::tempdir().unwrap()).machine();
         assert_eq!(empty, MachineIdentity::default());
-        let known = Host::new("id").card("eth0", "aa").machine();
+        let known = FakeMachine::new("id").card("eth0", "aa").machine();
         assert!(!empty.differs_from(&known) && !known.differs_from(&empty));
     }
 }

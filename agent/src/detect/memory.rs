@@ -10,7 +10,7 @@ fn look() -> Result<System, String> {
     System::new_with_specifics(wanted).map_err(|error| error.to_string())
 }
 
-/// Fills in how much there is.
+/// Fills in the total.
 pub(crate) fn detect(inventory: &mut Inventory, notes: &mut Notes) {
     match look() {
         Ok(system) => inventory.memory_bytes = system.total_memory(),
@@ -18,12 +18,12 @@ pub(crate) fn detect(inventory: &mut Inventory, notes: &mut Notes) {
     }
 }
 
-/// How much could be had now.
+/// Memory that is available now, in bytes.
 pub(crate) fn available() -> Option<u64> {
     look().ok().map(|system| system.available_memory())
 }
 
-/// Fills in how much could be had now.
+/// Fills in what is available now.
 pub(crate) fn read(reading: &mut HostReading) {
     if let Some(bytes) = available() {
         reading.memory_available_bytes = bytes;

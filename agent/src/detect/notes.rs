@@ -1,31 +1,30 @@
-//! What could not be read and why, as an inventory carries it: each once, short, harmless on a terminal, and in an order
-//! that does not change from one look to the next.
+//! Notes in an inventory about what could not be read and why: each once, short, without control characters,
+//! and in a stable order.
 
 use std::collections::BTreeSet;
 
-/// Longest note, in bytes: the words of a driver or a kernel are cut.
+/// Longest note in bytes; driver and kernel messages are truncated.
 const MAX_BYTES: usize = 400;
-/// Notes of one inventory. A host with more to complain of has one cause.
+/// Most notes in one inventory. More have a common cause.
 const MAX_NOTES: usize = 32;
 
-/// The notes of one look.
+/// The notes of one scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Notes(BTreeSet<String>);
 
 impl Notes {
-    /// Adds one, if it is not there.
+    /// Adds a note unless it exists.
     pub(crate) fn add(&mut self, text: impl AsRef<str>) {
         let clean = text.as_ref().replace(char::is_control, " ");
         let cut = clean.floor_char_boundary(MAX_BYTES);
         self.0.insert(clean[..cut].trim().to_owned());
     }
 
-    /// Adds those of another.
+    /// Adds the notes of another scan.
     pub(crate) fn extend(&mut self, other: &Notes) {
         self.0.extend(other.0.iter().cloned());
     }
 
-    /// All of them.
     pub(crate) fn list(&self) -> Vec<String> {
         self.0.iter().take(MAX_NOTES).cloned().collect()
     }

@@ -1,10 +1,10 @@
-//! NVIDIA GPUs, by the driver's own library, opened at run time: a host without it is a CPU-only host. This file owns the
-//! library and what was seen last; the parts are `device` (facts of one GPU), `memory`, `mig` (instances), `nodes`, `reading`
-//! and `xid` (what changes by itself), `glance` (who uses them now).
+//! Detects NVIDIA GPUs by the driver's library (NVML), opened at run time: a host without it is a CPU-only
+//! host. This file owns the library and the last report. The parts are `device` (facts of a GPU), `memory`,
+//! `mig` (instances), `nodes`, `reading` and `xid` (values that change), `glance` (current users).
 //!
-//! Only what NVIDIA documents is called. A GPU without handle or UUID is left out; any other question that is refused
-//! leaves one field empty, with a note where the refusal says something about the host: that a model lacks a feature
-//! does not.
+//! Only functions in NVIDIA's documentation are called. A GPU without handle or UUID is skipped. Any other
+//! query that fails leaves one field empty, with a note if the failure says something about the host; a
+//! feature that the model lacks does not.
 
 mod answer;
 mod device;
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use agent_core::GpuLook;
+use agent_core::GpuScan;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 use sluice_common::inventory::{Gpu, GpuReading};
@@ -27,34 +27,35 @@ use sluice_common::inventory::{Gpu, GpuReading};
 use super::notes::Notes;
 use crate::clock;
 use answer::{is_gone, line};
-use device::Facts;
-use glance::Glances;
+use device::GpuFacts;
+use glance::UseScanner;
 
 pub(crate) use xid::{Xids, listen};
 
-/// The name by which the loader finds the driver's library; the unversioned one is only in development packages.
+/// Name by which the dynamic loader finds the library; the name without a version exists only in development
+/// packages.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// What the driver said in one look.
+/// The driver's answers in one scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Report {
+pub(crate) struct DriverReport {
     pub(crate) driver: Option<String>,
     pub(crate) cuda: Option<String>,
     pub(crate) gpus: Vec<Gpu>,
     pub(crate) readings: Vec<GpuReading>,
-    /// Which whole GPUs are held below their clocks by their hardware, and by what of it.
+    /// Whole GPUs whose clocks are throttled by hardware, with the cause.
     pub(crate) slowed: BTreeMap<String, &'static str>,
     pub(crate) notes: Notes,
 }
 
-/// The driver's library, held open between two looks: opening it anew each time would wake the driver each time.
+/// The driver's library, kept open between scans, because opening it wakes the driver.
 pub(crate) struct Driver {
     library: Option<PathBuf>,
     nvml: Option<Nvml>,
-    facts: Facts,
-    glances: Glances,
-    /// What was seen last, for when one question of the whole driver fails and the next may not.
-    last: Report,
+    facts: GpuFacts,
+    use_scanner: UseScanner,
+    /// The last report, used if a query of the whole driver fails once.
+    last: DriverReport,
 }
 
 impl Driver {
@@ -63,14 +64,15 @@ impl Driver {
         Self {
             library,
             nvml: None,
-            facts: Facts::default(),
-            glances: Glances::default(),
-            last: Report::default(),
+            facts: GpuFacts::default(),
+            use_scanner: UseScanner::default(),
+            last: DriverReport::default(),
         }
     }
 
-    /// Asks for everything. Where there is no driver, the next look tries again: it may be loaded by then.
-    pub(crate) fn look(&mut self) -> Report {
+    /// Queries everything. If there is no driver, the next scan tries again, because it may be loaded by
+    /// then.
+    pub(crate) fn look(&mut self) -> DriverReport {
         let report = match self.open() {
             Ok(nvml) => {
                 let (report, lives) = self.ask(&nvml);
@@ -78,8 +80,8 @@ impl Driver {
                 report
             }
             Err(note) => {
-                self.facts = Facts::default();
-                let mut report = Report::default();
+                self.facts = GpuFacts::default();
+                let mut report = DriverReport::default();
                 report.notes.add(note);
                 report
             }
@@ -88,13 +90,13 @@ impl Driver {
         report
     }
 
-    /// Who uses the GPUs now; nothing where the driver does not answer.
-    pub(crate) fn glance(&mut self) -> Option<GpuLook> {
+    /// Users of the GPUs now; `None` if the driver does not answer.
+    pub(crate) fn glance(&mut self) -> Option<GpuScan> {
         let nvml = self.open().ok()?;
         let began = clock::boot();
-        let gpus = self.glances.look(&nvml).ok()?;
+        let gpus = self.use_scanner.look(&nvml).ok()?;
         self.nvml = Some(nvml);
-        Some(GpuLook {
+        Some(GpuScan {
             began,
             gpus: gpus?,
             memory_available: super::memory::available(),
@@ -108,9 +110,9 @@ impl Driver {
         }
     }
 
-    /// What the driver says, and whether it is still there.
-    fn ask(&mut self, nvml: &Nvml) -> (Report, bool) {
-        let mut report = Report::default();
+    /// The driver's answers, and whether the driver is still loaded.
+    fn ask(&mut self, nvml: &Nvml) -> (DriverReport, bool) {
+        let mut report = DriverReport::default();
         let count = match nvml.device_count() {
             Ok(count) => count,
             Err(error) if is_gone(&error) => {
@@ -187,7 +189,7 @@ impl Driver {
     }
 }
 
-/// Opens the library, or says why not in an admin's words.
+/// Opens the library; the error tells an admin what is missing.
 fn open(library: Option<&Path>) -> Result<Nvml, String> {
     let path = library.map_or(OsStr::new(LIBRARY), Path::as_os_str);
     Nvml::builder()

@@ -1,4 +1,4 @@
-//! The disk that steps write to: the file system that holds the state directory.
+//! The disk of steps: the file system with the state directory.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use sluice_common::inventory::{HostReading, Inventory};
 
 use super::notes::Notes;
 
-/// Fills in its total size.
+/// Fills in the total size.
 pub(crate) fn detect(state_dir: &Path, inventory: &mut Inventory, notes: &mut Notes) {
     match statvfs(state_dir) {
         Ok(disk) => inventory.storage_bytes = bytes(&disk, disk.blocks()),
@@ -19,7 +19,7 @@ pub(crate) fn detect(state_dir: &Path, inventory: &mut Inventory, notes: &mut No
     }
 }
 
-/// Fills in what is free of it for ordinary users.
+/// Fills in the space that is free for ordinary users.
 pub(crate) fn read(state_dir: &Path, reading: &mut HostReading) {
     if let Ok(disk) = statvfs(state_dir) {
         reading.storage_free_bytes = bytes(&disk, disk.blocks_available());

@@ -5,7 +5,7 @@ use sysinfo::System;
 
 use super::notes::Notes;
 
-/// Fills in what they are called.
+/// Fills in the names.
 pub(crate) fn detect(inventory: &mut Inventory, notes: &mut Notes) {
     inventory.arch = System::cpu_arch();
     match System::kernel_version() {

@@ -1,5 +1,5 @@
-//! What is near to what: the core and the memory node of each processor that steps may use, and the memory node of each
-//! GPU. Where the kernel does not tell, each processor is a core of its own and all are near to one node.
+//! Topology of the host: the core and memory node of each processor, and the memory node of each GPU. If the
+//! kernel does not tell, each processor is a core of its own on one node.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,8 @@ use agent_core::{Processor, Topology};
 use sluice_common::inventory::Gpu;
 use sluice_common::processors::CpuSet;
 
-/// Reads it. `root` is `/`, or what a test puts in its place; of the processors that this process may run on, the first
-/// `kept_back` are not the steps'.
+/// Reads the topology. `root` is `/`, or a test's directory; of the processors that this process may use, the
+/// first `kept_back` are reserved for the system.
 pub(crate) fn read(root: &Path, kept_back: u32, gpus: &[Gpu]) -> Topology {
     let kept_back = usize::try_from(kept_back).unwrap_or(usize::MAX);
     let nodes = nodes(&root.join("sys/devices/system/node"));
@@ -35,7 +35,7 @@ fn allowed(root: &Path) -> CpuSet {
     list.and_then(|list| list.parse().ok()).unwrap_or_default()
 }
 
-/// The lowest number among the threads of its core.
+/// The lowest number among the threads of the processor's core.
 fn core_of(root: &Path, number: u32) -> u32 {
     let path = format!("sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list");
     let threads = set_in(&root.join(path)).unwrap_or_default();
@@ -108,7 +108,7 @@ mod tests {
             .iter()
             .map(|p| (p.number, p.core, p.node))
             .collect();
-        // Of the third nobody tells the threads; the first is kept back.
+        // The third has no thread list; the first is reserved.
         assert_eq!(all, [(1, 1, 1), (2, 2, 0), (5, 1, 1)]);
         assert_eq!(found.gpu_nodes, [("GPU-a".to_owned(), 1)].into());
     }

@@ -1,5 +1,5 @@
-//! Which devices a step is granted: the coordinator names GPUs by UUID, the supervisor knows devices alone, and what
-//! belongs together the driver has told. Pure.
+//! Maps granted GPUs to devices: the coordinator names GPUs by UUID, the supervisor knows only device
+//! numbers, and the driver's inventory has both. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,12 @@ use sluice_common::device::DeviceNumber;
 use sluice_common::inventory::Gpu;
 use sluice_common::supervision::DeviceAccess;
 
-/// The devices of the GPUs that were granted, and of all that there are; and those of which the driver told no device: a
-/// step that is fenced cannot open them.
+/// The devices of the granted GPUs and of all GPUs; and the granted GPUs without known devices, which a step
+/// with a device filter cannot open.
 pub(super) fn of(gpus: &[String], host: &[Gpu]) -> (DeviceAccess, Vec<String>) {
     let numbers =
         |gpu: &Gpu| -> Vec<DeviceNumber> { gpu.devices.iter().map(|node| node.number).collect() };
-    // Instances of one GPU name its device each.
+    // Instances of one GPU name its device repeatedly.
     let fenced: BTreeSet<DeviceNumber> = host.iter().flat_map(numbers).collect();
     let mut granted = BTreeSet::new();
     let mut unknown = Vec::new();

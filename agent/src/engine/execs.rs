@@ -1,5 +1,5 @@
-//! Programs beside attempts, as the loop sees them: who waits for the end of which. A supervisor that goes away takes
-//! all of them with it.
+//! Programs beside attempts: tracks which task waits for the end of which program. A disconnect of the
+//! supervisor ends all of them.
 
 use std::collections::BTreeMap;
 
@@ -11,38 +11,38 @@ use tokio::sync::oneshot;
 
 use super::Engine;
 
-/// What the loop is told of them.
+/// An event about a program beside an attempt.
 #[derive(Debug)]
 pub(crate) enum ExecEvent {
-    /// Somebody wants one beside an attempt.
+    /// A caller wants a program beside an attempt.
     Wanted {
         attempt: AttemptId,
         order: ExecOrder,
-        answer: oneshot::Sender<Result<Begun, String>>,
+        answer: oneshot::Sender<Result<StartedExec, String>>,
     },
-    /// Nobody wants it any more.
+    /// The caller is gone.
     Unwanted(ExecId),
-    /// The supervisor says that it has ended, or could not begin.
+    /// The supervisor reports that the program has ended, or could not start.
     Ended { exec: ExecId, exit: Exit },
 }
 
-/// One that the supervisor was told to make.
+/// A program that the supervisor was ordered to start.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct StartedExec {
     pub(crate) exec: ExecId,
-    /// How it ends; dropped unsaid where the supervisor is lost.
+    /// The exit; dropped without a value if the supervisor is lost.
     pub(crate) end: oneshot::Receiver<Exit>,
 }
 
-/// Those whose end somebody waits for.
+/// Programs with a waiting caller.
 #[derive(Debug, Default)]
-pub(super) struct Execs {
+pub(super) struct PendingExecs {
     next: u32,
     waiting: BTreeMap<ExecId, oneshot::Sender<Exit>>,
 }
 
-impl Execs {
-    /// They have ended with the connection to their supervisor.
+impl PendingExecs {
+    /// Ends all programs, because the supervisor's connection is lost.
     pub(super) fn on_supervisor_down(&mut self) {
         self.waiting.clear();
     }
@@ -71,7 +71,7 @@ impl Engine {
         }
     }
 
-    fn begin_exec(&mut self, attempt: AttemptId, order: ExecOrder) -> Result<Begun, String> {
+    fn begin_exec(&mut self, attempt: AttemptId, order: ExecOrder) -> Result<StartedExec, String> {
         if self.supervisor.is_none() {
             return Err("the host's supervisor is away: try again".to_owned());
         }
@@ -91,6 +91,6 @@ impl Engine {
             exec: exec.clone(),
             order,
         });
-        Ok(Begun { exec, end })
+        Ok(StartedExec { exec, end })
     }
 }

@@ -1,14 +1,14 @@
-//! Whose output may still grow, which those who follow it ask. What the loop hears goes through here after the core.
+//! Tracks which attempts may still write output, for followers. Runs after the core has handled an input.
 
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::{AttemptView, HostPhase};
 use sluice_common::wire::AttemptPhase;
 
 use super::Engine;
-use super::report::Touched;
+use super::report::ChangedAttempts;
 
 impl Engine {
-    /// All attempts that write or will, those included whose start waits for the supervisor to come back.
+    /// All attempts that write or will write, including those that wait for the supervisor to reconnect.
     pub(super) fn unreleased(&self) -> impl Iterator<Item = AttemptId> {
         self.core
             .statuses()
@@ -16,7 +16,7 @@ impl Engine {
             .map(|status| status.attempt)
     }
 
-    /// A follower of an attempt whose start must wait has to wait as well, and not be told that there is no output.
+    /// A follower of an attempt that waits to start must wait as well, instead of seeing empty output.
     pub(super) fn expect_output(&self, assigned: Option<AttemptId>) {
         let taken = assigned.filter(|id| self.core.status(id).as_ref().is_some_and(may_write));
         if let Some(attempt) = taken {
@@ -24,14 +24,14 @@ impl Engine {
         }
     }
 
-    /// What is released writes no more. One that was given back had no view that said so.
-    pub(super) fn forget_output(&self, touched: &Touched) {
+    /// A released attempt writes no more. A returned attempt had no view that said so.
+    pub(super) fn forget_output(&self, touched: &ChangedAttempts) {
         let is_released = |phase: Option<AttemptPhase>| phase.is_some_and(|it| !may_write(&it));
         match touched {
-            Touched::Nobody => {}
-            Touched::One(id) if is_released(self.core.status(id)) => self.live.remove(id),
-            Touched::One(_) => {}
-            Touched::All => self
+            ChangedAttempts::Nobody => {}
+            ChangedAttempts::One(id) if is_released(self.core.status(id)) => self.live.remove(id),
+            ChangedAttempts::One(_) => {}
+            ChangedAttempts::All => self
                 .core
                 .statuses()
                 .filter(|status| !may_write(&status.phase))
@@ -40,7 +40,7 @@ impl Engine {
     }
 }
 
-/// Whether an attempt may still write output.
+/// Whether an attempt may still write output, by its view.
 pub(super) fn writes(view: &AttemptView) -> bool {
     match view.phase {
         HostPhase::Running(_) | HostPhase::Ended(_) => true,
@@ -48,7 +48,7 @@ pub(super) fn writes(view: &AttemptView) -> bool {
     }
 }
 
-/// The same of one that the core knows; it may not have a process yet.
+/// Whether an attempt may still write output, by its phase; it may not have a process yet.
 fn may_write(phase: &AttemptPhase) -> bool {
     match phase {
         AttemptPhase::Starting

@@ -1,5 +1,5 @@
-//! What an admin reads of the attempts on this host: one line each for its start, its stop and its end, however the
-//! loop came to know of them and however often.
+//! Logs the attempts on this host for admins: one line each for start, suspend, stop and end, however often
+//! the loop learns of them.
 
 use std::collections::BTreeMap;
 
@@ -9,72 +9,72 @@ use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptEnd, AttemptPhase, StartedProcess, StopReason, ToNode};
 use tracing::{error_span, info, warn};
 
-/// Which of its lines an attempt has had.
+/// Which lines of an attempt were logged.
 #[derive(Clone, Copy, Debug, Default)]
-struct Said {
+struct LoggedLines {
     start: bool,
     frozen: bool,
     stop: bool,
     end: bool,
 }
 
-/// The lines that were written, of each attempt that the core knows.
+/// The logged lines of each attempt that the core knows.
 #[derive(Debug, Default)]
-pub(super) struct Report(BTreeMap<AttemptId, Said>);
+pub(super) struct AttemptLog(BTreeMap<AttemptId, LoggedLines>);
 
-/// Whose phase an input may have changed.
+/// Attempts whose phase an input may have changed.
 #[derive(Debug)]
-pub(super) enum Touched {
+pub(super) enum ChangedAttempts {
     Nobody,
     One(AttemptId),
     All,
 }
 
-impl Touched {
+impl ChangedAttempts {
     pub(super) fn by(input: &Input) -> Self {
         match input {
             Input::Command { command, .. } => match &command.order {
-                ToNode::Assign(assignment) => Touched::One(assignment.attempt.clone()),
+                ToNode::Assign(assignment) => ChangedAttempts::One(assignment.attempt.clone()),
                 ToNode::Stop { attempt, .. }
                 | ToNode::Forget { attempt }
                 | ToNode::Suspend { attempt, .. }
-                | ToNode::Resume { attempt } => Touched::One(attempt.clone()),
-                ToNode::RestoreGpus { .. } | ToNode::ShowWarrant { .. } => Touched::Nobody,
+                | ToNode::Resume { attempt } => ChangedAttempts::One(attempt.clone()),
+                ToNode::RestoreGpus { .. } | ToNode::ShowWarrant { .. } => ChangedAttempts::Nobody,
             },
-            Input::Attempt(view) => Touched::One(view.attempt.clone()),
+            Input::Attempt(view) => ChangedAttempts::One(view.attempt.clone()),
             Input::Timer(
                 TimerKey::Grace(attempt)
                 | TimerKey::Timeout(attempt)
                 | TimerKey::Release(attempt)
                 | TimerKey::Suspension(attempt),
-            ) => Touched::One(attempt.clone()),
-            // One look stops those whose GPU is lost.
+            ) => ChangedAttempts::One(attempt.clone()),
+            // A scan stops attempts whose GPU is lost.
             Input::Gpus(_)
             | Input::SupervisorUp { .. }
-            // What was not begun is given back.
-            | Input::Timer(TimerKey::Supervisor) => Touched::All,
+            // Attempts that were not started are returned.
+            | Input::Timer(TimerKey::Supervisor) => ChangedAttempts::All,
             Input::Dialled { .. }
             | Input::Welcomed { .. }
             | Input::LinkLost { .. }
             | Input::HeartbeatAcked { .. }
             | Input::GpuHealth(_)
-            | Input::Timer(TimerKey::Look)
+            | Input::Timer(TimerKey::GpuScan)
             | Input::Tuned(_)
-            | Input::SupervisorDown { .. } => Touched::Nobody,
+            | Input::SupervisorDown { .. } => ChangedAttempts::Nobody,
         }
     }
 }
 
-impl Report {
-    /// The core has handled what touched these.
-    pub(super) fn tell(&mut self, core: &Core, touched: Touched) {
+impl AttemptLog {
+    /// Logs what has changed; called after the core has handled the input.
+    pub(super) fn tell(&mut self, core: &Core, touched: ChangedAttempts) {
         match touched {
-            Touched::Nobody => {}
-            Touched::One(attempt) => match core.status(&attempt) {
+            ChangedAttempts::Nobody => {}
+            ChangedAttempts::One(attempt) => match core.status(&attempt) {
                 Some(phase) => self.tell_one(&attempt, &phase, "attempt started"),
                 None => drop(self.0.remove(&attempt)),
             },
-            Touched::All => {
+            ChangedAttempts::All => {
                 for status in core.statuses() {
                     self.tell_one(&status.attempt, &status.phase, "attempt found running");
                 }
@@ -82,10 +82,10 @@ impl Report {
         }
     }
 
-    /// `start` is what is said of a process that was not seen before.
+    /// `start` is the text for a process that was not seen before.
     fn tell_one(&mut self, attempt: &AttemptId, phase: &AttemptPhase, start: &str) {
         let said = self.0.entry(attempt.clone()).or_default();
-        // Of the highest level, so that the span is there for whatever the filter lets through.
+        // Error level, so that the span exists under every filter.
         let span = error_span!("attempt", step = %attempt.step, attempt = attempt.number);
         let _in_span = span.enter();
         match phase {
@@ -116,7 +116,7 @@ impl Report {
     }
 }
 
-impl Said {
+impl LoggedLines {
     fn start(&mut self, process: &StartedProcess, words: &str) {
         if !std::mem::replace(&mut self.start, true) {
             info!(pid = process.pid, "{words}");
@@ -135,7 +135,7 @@ impl Said {
         }
     }
 
-    /// What came before is said first, where it was over too soon to be seen.
+    /// If the start was too short to be seen, it is logged first.
     fn end(&mut self, end: &AttemptEnd) {
         if std::mem::replace(&mut self.end, true) {
             return;

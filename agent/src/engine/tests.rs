@@ -1,4 +1,4 @@
-//! What the loop adds to its core: which output may still grow.
+//! Tests of what the loop adds to its core.
 
 use std::collections::BTreeMap;
 
@@ -18,19 +18,19 @@ use super::*;
 
 const LINK: LinkId = LinkId(1);
 
-struct Rig {
+struct TestEngine {
     engine: Engine,
-    live: Arc<Live>,
-    /// What the supervisor was told, and the other end of what a link is told; kept, so that neither is closed.
+    live: Arc<WritingAttempts>,
+    /// Orders to the supervisor, and the link's receiver, which is kept so that it stays open.
     orders: Vec<mpsc::Receiver<ToSupervisor>>,
-    /// How many orders went out on the link.
+    /// Number of orders sent on the link.
     told: u64,
     _link: mpsc::Receiver<ToLink>,
     _dir: tempfile::TempDir,
 }
 
-impl Rig {
-    /// An agent that is linked and whose supervisor holds nothing.
+impl TestEngine {
+    /// A linked agent whose supervisor has no attempts.
     fn linked() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let node = NodeName::new("n").unwrap();
@@ -44,7 +44,7 @@ impl Rig {
             suspend_limit: Span::from_secs(120),
             topology: Default::default(),
         };
-        let identity = Identity {
+        let identity = HostIdentity {
             node,
             pool: PoolName::new("default").unwrap(),
             labels: BTreeMap::new(),
@@ -54,7 +54,7 @@ impl Rig {
             inventory: Inventory::default(),
             is_declared: false,
         };
-        let live = Arc::new(Live::default());
+        let live = Arc::new(WritingAttempts::default());
         let engine = Engine::new(
             Core::new(settings, None),
             identity,
@@ -189,7 +189,7 @@ fn gone() -> AttemptView {
 
 #[test]
 fn output_may_grow_from_the_assignment_until_nothing_is_left() {
-    let mut rig = Rig::linked();
+    let mut rig = TestEngine::linked();
     assert!(!rig.is_live());
     rig.assign();
     assert!(rig.is_live());
@@ -201,7 +201,7 @@ fn output_may_grow_from_the_assignment_until_nothing_is_left() {
 
 #[test]
 fn an_attempt_whose_start_waits_for_the_supervisor_is_not_taken_for_silent() {
-    let mut rig = Rig::linked();
+    let mut rig = TestEngine::linked();
     rig.feed(Event::Core(Input::SupervisorDown {
         why: "gone".to_owned(),
     }));
@@ -215,7 +215,7 @@ fn an_attempt_whose_start_waits_for_the_supervisor_is_not_taken_for_silent() {
 
 #[test]
 fn nothing_is_waited_for_when_nothing_is_left() {
-    let mut rig = Rig::linked();
+    let mut rig = TestEngine::linked();
     rig.assign();
     let process = Process {
         pid: 5,
@@ -244,7 +244,7 @@ fn gpu(uuid: &str, minor: u32) -> Gpu {
 
 #[test]
 fn a_spawn_carries_the_devices_of_what_was_granted_and_of_all() {
-    let mut rig = Rig::linked();
+    let mut rig = TestEngine::linked();
     rig.feed(Event::HostChanged(Box::new(Inventory {
         gpus: vec![gpu("GPU-b", 0), gpu("GPU-a", 1)],
         ..Inventory::default()
@@ -267,9 +267,9 @@ fn what_the_supervisor_does_counts_and_not_what_the_host_would_offer() {
         capabilities: [(Capability::Kill, Mechanism::Cgroup1)].into(),
         ..Inventory::default()
     };
-    let mut rig = Rig::linked();
+    let mut rig = TestEngine::linked();
     rig.feed(Event::HostChanged(Box::new(offered())));
-    let told = |rig: &Rig| rig.engine.identity.inventory.capabilities.clone();
+    let told = |rig: &TestEngine| rig.engine.identity.inventory.capabilities.clone();
     assert_eq!(told(&rig)[&Capability::Kill], Mechanism::Cgroup2);
     rig.engine.identity.is_declared = true;
     rig.feed(Event::HostChanged(Box::new(offered())));

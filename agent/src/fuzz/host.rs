@@ -1,5 +1,4 @@
-//! Hostile text of the host: what a kernel or a driver may say that nobody here has seen, and warrants that are kept for
-//! the coordinator.
+//! Fuzz targets for text from the host, such as unexpected kernel or driver files, and for stored warrants.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +10,7 @@ use sluice_fuzz::{Fuzz, place_for_files};
 use crate::detect;
 use crate::warrants::Warrants;
 
-/// The first line is the list of processors, the second that of a node, the third that of the threads of a core.
+/// The lines are the list of processors, that of a node, and that of a core's threads.
 fn near(root: &Path, text: &str) {
     let mut lines = text.splitn(3, '\n');
     let mut next = || lines.next().unwrap_or_default();
@@ -65,7 +64,7 @@ fn host() -> tempfile::TempDir {
     root
 }
 
-/// The first byte says what the rest is taken for.
+/// The first byte selects the target.
 #[test]
 fn what_a_host_says() {
     let words = [

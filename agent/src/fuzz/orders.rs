@@ -1,12 +1,11 @@
-//! Peers that say anything. What a coordinator orders, what a supervisor tells of attempts and what a driver tells of GPUs
-//! can be decoded; whether it makes sense, or comes in order, is another matter. Whatever is said, the agent's core stays
-//! whole.
+//! Fuzz target for the content of peers' messages: decodable orders of a coordinator, views of a supervisor
+//! and observations of a driver, in any order. Whatever they say, the core's invariants must hold.
 
 use std::collections::BTreeMap;
 
 use agent_core::{
-    Core, GpuHealth, GpuLook, Input, LinkId, Now, Output, Processor, Seen, Settings, TimerKey,
-    Topology, check,
+    Core, GpuHealth, GpuObservation, GpuScan, Input, LinkId, Now, Output, Processor, Settings,
+    TimerKey, Topology, check,
 };
 use serde::de::DeserializeOwned;
 use sluice_common::id::{BootId, NodeName};
@@ -65,7 +64,7 @@ impl World {
         }
     }
 
-    /// The time goes on, and timers come due.
+    /// Advances the time and fires due timers.
     fn wait(&mut self, millis: u64) {
         self.now += millis.min(86_400_000);
         let due = self
@@ -77,7 +76,7 @@ impl World {
             .for_each(|key| self.handle(Input::Timer(key)));
     }
 
-    /// A line is a kind and what is said.
+    /// A line is a kind and its content.
     fn line(&mut self, line: &[u8]) {
         let Some((kind, said)) = line.split_first() else {
             return;
@@ -124,19 +123,19 @@ impl World {
     }
 }
 
-/// By UUID, the processes and the memory of each that answers; nothing of one that does not.
-type Told = BTreeMap<String, Option<(Option<Vec<u32>>, Option<u64>)>>;
+/// By UUID, the processes and used memory of each GPU; `None` for one that does not answer.
+type GpuAnswers = BTreeMap<String, Option<(Option<Vec<u32>>, Option<u64>)>>;
 
-fn look(said: &[u8]) -> Option<GpuLook> {
-    let (began, memory_available, told): (u64, Option<u64>, Told) = read(said)?;
+fn look(said: &[u8]) -> Option<GpuScan> {
+    let (began, memory_available, told): (u64, Option<u64>, GpuAnswers) = read(said)?;
     let seen = |told| match told {
-        Some((processes, memory_used)) => Seen::There {
+        Some((processes, memory_used)) => GpuObservation::Present {
             processes,
             memory_used,
         },
-        None => Seen::Unanswered,
+        None => GpuObservation::NoAnswer,
     };
-    Some(GpuLook {
+    Some(GpuScan {
         began: BootMillis(began),
         gpus: told.into_iter().map(|(gpu, it)| (gpu, seen(it))).collect(),
         memory_available,

@@ -1,4 +1,4 @@
-//! Which attempts may still write output. The loop keeps it; transfers wait on it.
+//! Tracks which attempts may still write output. The engine updates it; transfers wait on it.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,28 +7,28 @@ use std::time::Duration;
 use sluice_common::id::AttemptId;
 use tokio::sync::Notify;
 
-/// The attempts, and a bell that rings whenever they change.
+/// The attempts, with a notification of changes.
 #[derive(Default)]
-pub(crate) struct Live {
+pub(crate) struct WritingAttempts {
     attempts: Mutex<BTreeSet<AttemptId>>,
     changed: Notify,
 }
 
-impl Live {
-    /// The supervisor has listed what it has.
+impl WritingAttempts {
+    /// Replaces all attempts, after the supervisor's list.
     pub(crate) fn replace(&self, attempts: impl Iterator<Item = AttemptId>) {
         *self.lock() = attempts.collect();
         self.changed.notify_waiters();
     }
 
-    /// An attempt is being started or was seen.
+    /// Adds an attempt that is being started or was seen.
     pub(crate) fn add(&self, attempt: AttemptId) {
         if self.lock().insert(attempt) {
             self.changed.notify_waiters();
         }
     }
 
-    /// Nothing of an attempt is left.
+    /// Removes an attempt without processes.
     pub(crate) fn remove(&self, attempt: &AttemptId) {
         if self.lock().remove(attempt) {
             self.changed.notify_waiters();
@@ -40,18 +40,17 @@ impl Live {
         self.lock().contains(attempt)
     }
 
-    /// All that may write.
+    /// All attempts that may still write.
     pub(crate) fn all(&self) -> Vec<AttemptId> {
         self.lock().iter().cloned().collect()
     }
 
-    /// Ends at the next change after this call, not after its first poll.
+    /// Resolves at the next change after this call, not after its first poll.
     pub(crate) fn changed(&self) -> impl Future<Output = ()> {
         self.changed.notified()
     }
 
-    /// Waits until the attempt may write or `elsewhere` says that it is known by other signs, but no longer than
-    /// `limit`.
+    /// Waits until the attempt may write or `elsewhere` is true, but no longer than `limit`.
     pub(crate) async fn known_within(
         &self,
         attempt: &AttemptId,
@@ -67,12 +66,12 @@ impl Live {
                 changed.await;
             }
         };
-        // Past the limit the answer is the same as for an attempt that never wrote.
+        // After the limit the attempt counts as one that never wrote.
         let _ = tokio::time::timeout(limit, known).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<AttemptId>> {
-        // Each change is one call on the set: a thread that died left no half of it.
+        // Each change is one call on the set, so a panic leaves it consistent.
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

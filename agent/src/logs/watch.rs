@@ -1,4 +1,4 @@
-//! Tells when files grow: one inotify instance for the whole agent, because a user may have only 128 of them.
+//! Notifies of growing files, by one inotify instance for the whole agent, because a user may have only 128.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,39 +12,39 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-/// The instance and its task, which ends with it.
-pub(crate) struct Watcher {
-    shared: Arc<Shared>,
+/// The instance and its task, which ends when this is dropped.
+pub(crate) struct FileWatcher {
+    shared: Arc<WatcherState>,
     task: JoinHandle<()>,
 }
 
-struct Shared {
-    inotify: AsyncFd<Fd>,
-    files: Mutex<HashMap<WatchDescriptor, Watched>>,
+struct WatcherState {
+    inotify: AsyncFd<InotifyFd>,
+    files: Mutex<HashMap<WatchDescriptor, WatchedFile>>,
 }
 
-/// One file; the kernel gives all who watch it the same descriptor.
-struct Watched {
+/// A watched file; the kernel returns the same descriptor to all who watch it.
+struct WatchedFile {
     grown: Arc<Notify>,
     watchers: usize,
 }
 
-struct Fd(Inotify);
+struct InotifyFd(Inotify);
 
-impl AsRawFd for Fd {
+impl AsRawFd for InotifyFd {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_fd().as_raw_fd()
     }
 }
 
-/// A file that is watched until this is dropped.
-pub(crate) struct Watch {
-    shared: Arc<Shared>,
+/// Watches a file until this is dropped.
+pub(crate) struct FileWatch {
+    shared: Arc<WatcherState>,
     descriptor: WatchDescriptor,
     grown: Arc<Notify>,
 }
 
-impl Watcher {
+impl FileWatcher {
     /// Must be called on a runtime.
     pub(crate) fn start() -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
@@ -52,8 +52,8 @@ impl Watcher {
             deprecated,
             reason = "its successor is unsafe for types whose descriptor may change; ours owns its one"
         )]
-        let inotify = AsyncFd::new(Fd(inotify))?;
-        let shared = Arc::new(Shared {
+        let inotify = AsyncFd::new(InotifyFd(inotify))?;
+        let shared = Arc::new(WatcherState {
             inotify,
             files: Mutex::default(),
         });
@@ -61,8 +61,7 @@ impl Watcher {
         Ok(Self { shared, task })
     }
 
-    /// Watches a file.
-    pub(crate) fn watch(&self, path: &Path) -> io::Result<Watch> {
+    pub(crate) fn watch(&self, path: &Path) -> io::Result<FileWatch> {
         let mut files = self.shared.lock();
         let descriptor = self
             .shared
@@ -70,12 +69,12 @@ impl Watcher {
             .get_ref()
             .0
             .add_watch(path, AddWatchFlags::IN_MODIFY)?;
-        let watched = files.entry(descriptor).or_insert_with(|| Watched {
+        let watched = files.entry(descriptor).or_insert_with(|| WatchedFile {
             grown: Arc::default(),
             watchers: 0,
         });
         watched.watchers += 1;
-        Ok(Watch {
+        Ok(FileWatch {
             shared: Arc::clone(&self.shared),
             descriptor,
             grown: Arc::clone(&watched.grown),
@@ -83,20 +82,20 @@ impl Watcher {
     }
 }
 
-impl Drop for Watcher {
+impl Drop for FileWatcher {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Watch {
-    /// Ends when the file grows after this call, not after its first poll.
+impl FileWatch {
+    /// Resolves when the file grows after this call, not after its first poll.
     pub(crate) fn grown(&self) -> impl Future<Output = ()> {
         self.grown.notified()
     }
 }
 
-impl Drop for Watch {
+impl Drop for FileWatch {
     fn drop(&mut self) {
         let mut files = self.shared.lock();
         let Some(watched) = files.get_mut(&self.descriptor) else {
@@ -105,14 +104,14 @@ impl Drop for Watch {
         watched.watchers -= 1;
         if watched.watchers == 0 {
             files.remove(&self.descriptor);
-            // It fails where the file is gone, and then so is the watch.
+            // Fails if the file is gone, and with it the watch.
             let _ = self.shared.inotify.get_ref().0.rm_watch(self.descriptor);
         }
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, HashMap<WatchDescriptor, Watched>> {
+impl WatcherState {
+    fn lock(&self) -> MutexGuard<'_, HashMap<WatchDescriptor, WatchedFile>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,8 +127,8 @@ impl Shared {
     }
 }
 
-/// Ends only when the kernel's descriptor fails; followers then look by themselves.
-async fn pump(shared: Arc<Shared>) {
+/// Ends only if the inotify descriptor fails; followers then poll.
+async fn pump(shared: Arc<WatcherState>) {
     loop {
         let Ok(mut ready) = shared.inotify.readable().await else {
             return;
@@ -155,7 +154,7 @@ mod tests {
         let mut files = paths
             .clone()
             .map(|path| std::fs::File::create(path).unwrap());
-        let watcher = Watcher::start().unwrap();
+        let watcher = FileWatcher::start().unwrap();
         let (first, second, other) = (
             watcher.watch(&paths[0]).unwrap(),
             watcher.watch(&paths[0]).unwrap(),

@@ -1,4 +1,4 @@
-//! Every phase met by every event: a table of what comes of it.
+//! Every phase with every event, as a table of effects.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -62,7 +62,7 @@ fn gone_view() -> AttemptView {
 
 fn starting() -> Attempt {
     Attempt::Starting {
-        handed: true,
+        was_sent: true,
         spec: Box::new(SpawnSpec {
             attempt: "a.1".parse().unwrap(),
             command: vec!["true".into()],
@@ -110,7 +110,7 @@ fn released() -> Attempt {
     attempt
 }
 
-/// A phase in one word, with what tells its variants apart.
+/// A phase in one word, with what distinguishes its variants.
 fn word(phase: &AttemptPhase) -> String {
     let end = |name: &str, end: &AttemptEnd| {
         let pid = end.started.map_or(0, |started| started.pid);
@@ -152,7 +152,7 @@ fn words(effects: &Effects) -> String {
     words.join(", ")
 }
 
-/// Lets `event` happen to `attempt`; what comes of it, and where the attempt stands then.
+/// Applies `event` to `attempt`; returns the effects and the new phase in words.
 fn happens(mut attempt: Attempt, event: impl FnOnce(&mut Attempt) -> Effects) -> (String, String) {
     let effects = event(&mut attempt);
     (words(&effects), word(&attempt.status()))
@@ -441,7 +441,7 @@ fn an_adopted_process_has_only_the_rest_of_its_timeout() {
     for (start_ticks, timeout_at) in [(5_000, 110_000), (100, 61_000), (0, 60_000)] {
         let mut found = process();
         found.start_ticks = start_ticks;
-        // Somebody has set the wall clock meanwhile: that is no reason to stop a step.
+        // The wall clock was changed meanwhile, which must not stop a step.
         found.started_at = Time::from_unix_millis(1);
         let (_, effects) = Attempt::seen(NOW, &view(HostPhase::Running(found)));
         assert_eq!(words(&effects), format!("running 42, timeout {timeout_at}"));

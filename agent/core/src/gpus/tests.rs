@@ -1,12 +1,12 @@
-//! What makes a GPU free, foreign, quarantined and fit again.
+//! Tests of when a GPU counts as free, foreign, quarantined and healthy again.
 
 use super::*;
 use alloc::vec;
 
 const GPU: &str = "GPU-a";
 
-fn there(pids: &[u32], mib: u64) -> Seen {
-    Seen::There {
+fn there(pids: &[u32], mib: u64) -> GpuObservation {
+    GpuObservation::Present {
         processes: Some(pids.to_vec()),
         memory_used: Some(mib * MIB),
     }
@@ -14,7 +14,7 @@ fn there(pids: &[u32], mib: u64) -> Seen {
 
 fn idle_at(mib: u64) -> Gpus {
     let mut gpus = Gpus::new(true);
-    gpus.see(GPU, &there(&[], mib), Hands::Nobody);
+    gpus.observe(GPU, &there(&[], mib), GpuUse::Unused);
     gpus
 }
 
@@ -34,12 +34,12 @@ fn a_gpu_is_free_without_processes_and_with_its_memory_back() {
         ),
         (there(&[7], 500), Some("it is still held by pid 7")),
         (
-            Seen::Unanswered,
+            GpuObservation::NoAnswer,
             Some("the driver does not tell whether it is free"),
         ),
-        (Seen::Lost, None),
+        (GpuObservation::Lost, None),
         (
-            Seen::There {
+            GpuObservation::Present {
                 processes: None,
                 memory_used: None,
             },
@@ -61,8 +61,8 @@ fn a_gpu_that_was_never_idle_may_hold_what_drivers_do() {
 #[test]
 fn what_an_attempt_does_says_nothing_of_the_idle_level() {
     let mut gpus = idle_at(10);
-    for hands in [Hands::Attempt, Hands::Awaited] {
-        gpus.see(GPU, &there(&[], 70_000), hands);
+    for hands in [GpuUse::Attempt, GpuUse::Awaited] {
+        gpus.observe(GPU, &there(&[], 70_000), hands);
         assert!(gpus.busy(GPU, &there(&[], 70_000)).is_some(), "{hands:?}");
     }
 }
@@ -70,23 +70,23 @@ fn what_an_attempt_does_says_nothing_of_the_idle_level() {
 #[test]
 fn processes_of_nobody_are_foreign_while_they_are_there_and_that_is_respected() {
     let mut gpus = idle_at(10);
-    gpus.see(GPU, &there(&[7], 900), Hands::Nobody);
+    gpus.observe(GPU, &there(&[7], 900), GpuUse::Unused);
     assert_eq!(fault(&gpus), Some(GpuFault::Foreign { pids: vec![7] }));
-    gpus.see(GPU, &there(&[], 10), Hands::Nobody);
+    gpus.observe(GPU, &there(&[], 10), GpuUse::Unused);
     assert_eq!(fault(&gpus), None);
     gpus.respect_foreign = false;
-    gpus.see(GPU, &there(&[7], 900), Hands::Nobody);
+    gpus.observe(GPU, &there(&[7], 900), GpuUse::Unused);
     assert_eq!(fault(&gpus), None);
 }
 
 #[test]
 fn those_that_were_there_before_do_not_count_nor_does_their_memory() {
     let mut gpus = Gpus::new(false);
-    gpus.see(GPU, &there(&[7], 900), Hands::Nobody);
+    gpus.observe(GPU, &there(&[7], 900), GpuUse::Unused);
     assert_eq!(gpus.busy(GPU, &there(&[7], 5000)), None);
     assert!(gpus.busy(GPU, &there(&[7, 8], 900)).is_some());
-    // It ended while an attempt had the GPU: its number may be another's by now.
-    gpus.see(GPU, &there(&[8], 900), Hands::Attempt);
+    // The process ended while an attempt had the GPU, so its pid may be reused.
+    gpus.observe(GPU, &there(&[8], 900), GpuUse::Attempt);
     assert!(gpus.busy(GPU, &there(&[7], 900)).is_some());
 }
 
@@ -96,7 +96,7 @@ fn a_quarantined_gpu_comes_back_when_it_is_seen_free() {
     let holders = gpus.busy(GPU, &there(&[7], 900)).unwrap();
     gpus.quarantine(GPU, holders);
     assert!(gpus.any_held());
-    gpus.see(GPU, &there(&[], 900), Hands::Nobody);
+    gpus.observe(GPU, &there(&[], 900), GpuUse::Unused);
     let why = "900 MiB of its memory are still held, by no process that the driver shows";
     let pids = Vec::new();
     assert_eq!(
@@ -106,20 +106,20 @@ fn a_quarantined_gpu_comes_back_when_it_is_seen_free() {
             pids
         })
     );
-    gpus.see(GPU, &Seen::Unanswered, Hands::Nobody);
+    gpus.observe(GPU, &GpuObservation::NoAnswer, GpuUse::Unused);
     assert!(fault(&gpus).is_some());
-    gpus.see(GPU, &there(&[], 10), Hands::Nobody);
+    gpus.observe(GPU, &there(&[], 10), GpuUse::Unused);
     assert_eq!((fault(&gpus), gpus.any_held()), (None, false));
 }
 
 #[test]
 fn a_sick_gpu_stays_so_and_a_lost_one_until_it_answers() {
     let mut gpus = idle_at(10);
-    gpus.sicken(GPU, "XID 48".into(), false);
-    gpus.sicken(GPU, "XID 63".into(), false);
-    gpus.see(GPU, &Seen::Lost, Hands::Nobody);
+    gpus.mark_unhealthy(GPU, "XID 48".into(), false);
+    gpus.mark_unhealthy(GPU, "XID 63".into(), false);
+    gpus.observe(GPU, &GpuObservation::Lost, GpuUse::Unused);
     assert_eq!(fault(&gpus), Some(GpuFault::Lost));
-    gpus.see(GPU, &there(&[], 10), Hands::Nobody);
+    gpus.observe(GPU, &there(&[], 10), GpuUse::Unused);
     let pids = Vec::new();
     assert_eq!(
         fault(&gpus),
@@ -135,7 +135,7 @@ fn what_was_kept_is_taken_over() {
     let mut gpus = idle_at(10);
     gpus.quarantine(
         GPU,
-        Holders {
+        GpuHolders {
             why: "held".into(),
             pids: vec![7],
         },

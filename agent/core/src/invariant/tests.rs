@@ -1,4 +1,4 @@
-//! Each invariant is broken on purpose, and is found.
+//! Each invariant is violated on purpose, and the check finds it.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::input::{LinkId, Settings};
-use crate::link::{Link, Terms};
-use crate::waiting::Release;
+use crate::link::{Link, LinkTerms};
+use crate::waiting::ReleaseWait;
 use sluice_common::id::{ClusterId, Epoch, NodeName, Subject};
 use sluice_common::supervision::{
     BootMillis, DeviceAccess, Exit, LaunchRecord, ResourceLimits, SpawnSpec,
@@ -31,7 +31,7 @@ fn core() -> Core {
 }
 
 fn welcomed() -> Option<Link> {
-    let terms = Terms {
+    let terms = LinkTerms {
         lease: Span::from_secs(1),
         stop_limit: Span::from_secs(1),
         order_limit: Span::from_secs(1),
@@ -48,7 +48,7 @@ fn welcomed() -> Option<Link> {
 fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Attempt {
     let span = Span::from_secs(1);
     Attempt::Starting {
-        handed: true,
+        was_sent: true,
         spec: Box::new(SpawnSpec {
             attempt: named.parse().unwrap(),
             command,
@@ -208,7 +208,7 @@ fn a_release_that_waits_for_nothing_or_for_too_long_is_found() {
     core.attempts
         .insert(id.clone(), Attempt::Releasing { end: end.clone() });
     found(&core, "is being released and waits for nothing");
-    let mut release = Release {
+    let mut release = ReleaseWait {
         since: BootMillis(0),
         until: BootMillis(30_000),
         awaited: Default::default(),

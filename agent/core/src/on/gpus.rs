@@ -1,14 +1,13 @@
-//! From "nothing of an attempt is left" to `Released`: the wait for its GPUs to be *seen* free. What makes a
-//! GPU free is in [`crate::gpus`].
+//! Waits for an ended attempt's GPUs to be *seen* free before it is `Released`. [`crate::gpus`] decides when a GPU is free.
 //!
 //! ```text
 //!                no GPUs, or all of them seen free, or lost
-//! nothing left -----------------------------------------------> Released
+//! no process -----------------------------------------------> Released
 //!      |                                                           ^
 //!      +--- `gpu_release_timeout` --- those not free are quarantined
 //! ```
-//! A look counts where it was begun after nothing was left. The states of the GPUs are told before the status that
-//! returns them, so that nobody is granted what is not free.
+//! Only a scan that started after the last process counts. GPU states are reported before the status that returns the
+//! GPUs, so that no busy GPU is granted.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -22,93 +21,94 @@ use sluice_common::wire::FromNode;
 
 use crate::attempt::Attempt;
 use crate::core::{Core, Supervisor};
-use crate::gpus::{Hands, Holders};
-use crate::input::{GpuHealth, GpuLook, Now, Seen, TimerKey};
+use crate::gpus::{GpuHolders, GpuUse};
+use crate::input::{GpuHealth, GpuObservation, GpuScan, Now, TimerKey};
 use crate::output::Output;
 use crate::stop::later;
-use crate::waiting::Release;
+use crate::waiting::ReleaseWait;
 
 use super::suspension::without;
 
-/// Between two looks while somebody waits for a GPU.
-const LOOK_FAST: Span = Span::from_millis(100);
-/// Between two looks at GPUs that are quarantined until they are free.
-const LOOK_SLOWLY: Span = Span::from_secs(5);
+/// Time between two scans while an attempt waits for a GPU.
+const FAST_SCAN: Span = Span::from_millis(100);
+/// Time between two scans while GPUs are quarantined until they are free.
+const SLOW_SCAN: Span = Span::from_secs(5);
 
 impl Core {
-    /// Notes which GPUs an attempt was given. A supervisor that has lost what it was told of an attempt tells none, and
-    /// takes none away by that.
+    /// Records the GPUs of an attempt. A supervisor that lost its state names none, which removes none.
     pub(crate) fn note_gpus(&mut self, id: &AttemptId, gpus: &[String]) {
         if !gpus.is_empty() {
-            self.given.insert(id.clone(), gpus.to_vec());
+            self.assigned_gpus.insert(id.clone(), gpus.to_vec());
         }
     }
 
-    /// Nothing of an attempt is left: its GPUs are awaited, where it had any.
+    /// Waits for the GPUs of an attempt without processes, if it had any.
     pub(crate) fn await_gpus(&mut self, id: &AttemptId) {
-        let given = self.given.get(id).cloned().unwrap_or_default();
-        if given.is_empty() {
+        let assigned_gpus = self.assigned_gpus.get(id).cloned().unwrap_or_default();
+        if assigned_gpus.is_empty() {
             return self.change(id, Attempt::on_free);
         }
         let (since, until) = (
             self.clock,
             later(self.clock, self.settings.gpu_release_timeout),
         );
-        let release = Release {
+        let release = ReleaseWait {
             since,
             until,
-            awaited: given.into_iter().map(|uuid| (uuid, None)).collect(),
+            awaited: assigned_gpus.into_iter().map(|uuid| (uuid, None)).collect(),
         };
         self.releases.insert(id.clone(), release);
         self.wake(TimerKey::Release(id.clone()), until);
-        self.look_at_gpus();
+        self.request_scan();
     }
 
-    /// Somebody looked. Before the supervisor has told what runs, nobody knows whose doing it is that was seen. A look
-    /// that another has overtaken shows who used a GPU before it came free, and would be taken for what it holds when idle.
-    pub(crate) fn on_gpus(&mut self, now: Now, look: GpuLook) {
+    /// Handles a scan. A scan before the supervisor's first answer is kept, because users of GPUs cannot be
+    /// identified yet. A scan that arrives after a later one is ignored: it may show users of a GPU that is
+    /// free now, which would be mistaken for its idle state.
+    pub(crate) fn on_gpus(&mut self, now: Now, look: GpuScan) {
         if look.began < self.looked_at {
             return;
         }
         self.looked_at = look.began;
         if self.supervisor == Supervisor::Unheard {
-            self.early_look = Some(look);
+            self.early_scan = Some(look);
         } else {
-            self.judge_look(now, &look);
+            self.apply_scan(now, &look);
         }
     }
 
-    /// The supervisor has told what runs: what was seen before can be judged, so that the first hello tells of it.
-    pub(crate) fn judge_early_look(&mut self, now: Now) {
-        if let Some(look) = self.early_look.take() {
-            self.judge_look(now, &look);
+    /// Applies a scan from before the supervisor's first answer, so that the first hello includes its
+    /// results.
+    pub(crate) fn apply_early_scan(&mut self, now: Now) {
+        if let Some(look) = self.early_scan.take() {
+            self.apply_scan(now, &look);
         }
     }
 
-    fn judge_look(&mut self, now: Now, look: &GpuLook) {
+    fn apply_scan(&mut self, now: Now, look: &GpuScan) {
         let away = self.away();
         let seen_through = (!away.is_empty()).then(|| without(look, &away));
         let look = seen_through.as_ref().unwrap_or(look);
         for (uuid, seen) in &look.gpus {
             let hands = self.hands(uuid);
-            self.gpus.see(uuid, seen, hands);
+            self.gpus.observe(uuid, seen, hands);
             self.gpus.give_back(uuid, seen, look.began);
-            if *seen == Seen::Lost {
-                self.stop_those_that_had(now, uuid);
+            if *seen == GpuObservation::Lost {
+                self.stop_attempts_of(now, uuid);
             }
         }
         for release in self.releases.values_mut() {
             if release.since <= look.began {
-                strike_off(release, &self.gpus, look);
+                remove_free(release, &self.gpus, look);
             }
         }
-        self.judge_moves(now, look);
-        self.skip_what_others_were_given();
-        self.tell_gpus();
-        self.release_those_that_wait_no_longer();
+        self.advance_moves(now, look);
+        self.skip_reassigned_gpus();
+        self.report_gpus();
+        self.finish_releases();
     }
 
-    /// A GPU has failed, or the host.
+    /// Handles a failure of a GPU or of the host.
     pub(crate) fn on_gpu_health(&mut self, health: GpuHealth) {
         let before = self.gpus.kept();
         match health {
@@ -116,25 +116,25 @@ impl Core {
                 uuid,
                 why,
                 is_count,
-            } => self.gpus.sicken(&uuid, why, is_count),
+            } => self.gpus.mark_unhealthy(&uuid, why, is_count),
             GpuHealth::Drain { why } => self.gpus.drain(why),
         }
-        // What was counted is kept also where there is nothing new to tell.
-        if self.gpus.states() == self.told_gpus && self.gpus.kept() != before {
+        // The failure count is stored even if there is nothing new to report.
+        if self.gpus.states() == self.reported_gpus && self.gpus.kept() != before {
             self.outputs.push(Output::SaveGpus(self.gpus.kept()));
         }
-        self.tell_gpus();
+        self.report_gpus();
     }
 
-    /// An admin wants GPUs back. Whether they are still failing is seen by a look.
+    /// Handles an admin's request to return GPUs to service. The next scan shows whether they still fail.
     pub(crate) fn on_restore_gpus(&mut self, uuids: &[String]) {
         for uuid in uuids {
-            self.gpus.want_back(uuid, self.clock);
+            self.gpus.request_restore(uuid, self.clock);
         }
-        self.look_at_gpus();
+        self.request_scan();
     }
 
-    /// Time has passed for one that waits: what is not free by now is kept from everybody.
+    /// Quarantines the GPUs of a waiting attempt that are not free in time.
     pub(crate) fn on_release_timer(&mut self, now: Now, id: &AttemptId) {
         let Some(release) = self.releases.get(id) else {
             return;
@@ -143,42 +143,42 @@ impl Core {
             let until = release.until;
             return self.wake(TimerKey::Release(id.clone()), until);
         }
-        self.skip_what_others_were_given();
+        self.skip_reassigned_gpus();
         let release = self.releases.get_mut(id).expect("it was there");
         for (uuid, holders) in core::mem::take(&mut release.awaited) {
-            let holders = holders.unwrap_or_else(|| Holders {
+            let holders = holders.unwrap_or_else(|| GpuHolders {
                 why: "the driver does not tell whether it is free".to_owned(),
                 pids: Vec::new(),
             });
             self.gpus.quarantine(&uuid, holders);
         }
-        self.tell_gpus();
-        self.release_those_that_wait_no_longer();
+        self.report_gpus();
+        self.finish_releases();
     }
 
-    /// It may be time for another look.
+    /// Scans again if needed.
     pub(crate) fn on_look_timer(&mut self) {
-        self.look_at_gpus();
+        self.request_scan();
     }
 
-    pub(crate) fn look_at_gpus(&mut self) {
+    pub(crate) fn request_scan(&mut self) {
         let nobody_waits = self.releases.is_empty() && self.moves.is_empty();
         let pause = match (nobody_waits, self.gpus.any_held()) {
-            (false, _) => LOOK_FAST,
-            (true, true) => LOOK_SLOWLY,
+            (false, _) => FAST_SCAN,
+            (true, true) => SLOW_SCAN,
             (true, false) => return,
         };
-        self.outputs.push(Output::LookAtGpus);
+        self.outputs.push(Output::ScanGpus);
         let at = later(self.clock, pause);
-        self.wake(TimerKey::Look, at);
+        self.wake(TimerKey::GpuScan, at);
     }
 
-    fn hands(&self, uuid: &str) -> Hands {
-        let given = self.given.iter();
-        let mut hands = Hands::Nobody;
-        for (id, _) in given.filter(|(_, gpus)| gpus.iter().any(|gpu| gpu == uuid)) {
+    fn hands(&self, uuid: &str) -> GpuUse {
+        let assigned_gpus = self.assigned_gpus.iter();
+        let mut hands = GpuUse::Unused;
+        for (id, _) in assigned_gpus.filter(|(_, gpus)| gpus.iter().any(|gpu| gpu == uuid)) {
             match self.attempts.get(id) {
-                Some(Attempt::Releasing { .. }) => hands = Hands::Awaited,
+                Some(Attempt::Releasing { .. }) => hands = GpuUse::Awaited,
                 Some(attempt) if attempt.is_away() || self.freed.contains(id) => {}
                 Some(
                     Attempt::Starting { .. }
@@ -186,31 +186,31 @@ impl Core {
                     | Attempt::Frozen(_)
                     | Attempt::Stopping { .. }
                     | Attempt::Ended { .. },
-                ) => return Hands::Attempt,
+                ) => return GpuUse::Attempt,
                 Some(Attempt::Released { .. }) | None => {}
             }
         }
         hands
     }
 
-    fn stop_those_that_had(&mut self, now: Now, uuid: &str) {
-        let given = self.given.iter();
-        let had = given.filter(|(_, gpus)| gpus.iter().any(|gpu| gpu == uuid));
+    fn stop_attempts_of(&mut self, now: Now, uuid: &str) {
+        let assigned_gpus = self.assigned_gpus.iter();
+        let had = assigned_gpus.filter(|(_, gpus)| gpus.iter().any(|gpu| gpu == uuid));
         let had: Vec<AttemptId> = had.map(|(id, _)| id.clone()).collect();
         for id in &had {
             self.change(id, |attempt| attempt.on_gpu_lost(now));
         }
     }
 
-    /// A GPU that was granted again was free in between: an agent that has started anew meets attempts of which nothing
-    /// is left and whose ends were recorded before.
-    fn skip_what_others_were_given(&mut self) {
+    /// Ends the wait for GPUs that were granted again, which must have been free in between: a new agent sees
+    /// attempts whose ends were recorded before.
+    fn skip_reassigned_gpus(&mut self) {
         let mut taken: BTreeSet<String> = BTreeSet::new();
         for release in self.releases.values() {
             let awaited = release.awaited.keys();
             taken.extend(
                 awaited
-                    .filter(|gpu| self.hands(gpu) == Hands::Attempt)
+                    .filter(|gpu| self.hands(gpu) == GpuUse::Attempt)
                     .cloned(),
             );
         }
@@ -219,13 +219,13 @@ impl Core {
         }
     }
 
-    /// Keeps and tells what is wrong with GPUs, where it is not what was said last.
-    pub(crate) fn tell_gpus(&mut self) {
+    /// Stores and reports GPU faults if they have changed.
+    pub(crate) fn report_gpus(&mut self) {
         let states = self.gpus.states();
-        if states == self.told_gpus {
+        if states == self.reported_gpus {
             return;
         }
-        self.told_gpus = states.clone();
+        self.reported_gpus = states.clone();
         self.outputs.push(Output::SaveGpus(self.gpus.kept()));
         if let Some(link) = self.greeted_link() {
             let message = FromNode::GpuStates(Box::new(states));
@@ -233,7 +233,7 @@ impl Core {
         }
     }
 
-    fn release_those_that_wait_no_longer(&mut self) {
+    fn finish_releases(&mut self) {
         let done = self.releases.extract_if(.., |_, r| r.awaited.is_empty());
         let done: Vec<AttemptId> = done.map(|(id, _)| id).collect();
         for id in &done {
@@ -241,19 +241,19 @@ impl Core {
         }
     }
 
-    /// It holds no GPU and no processor any more.
+    /// Forgets an attempt's GPUs and processors.
     pub(crate) fn forget_gpus(&mut self, id: &AttemptId) {
-        self.come_back_to_gpus(id);
+        self.reclaim_gpus(id);
         self.freed.remove(id);
-        self.given.remove(id);
+        self.assigned_gpus.remove(id);
         self.pinned.remove(id);
         self.releases.remove(id);
     }
 }
 
-fn strike_off(release: &mut Release, gpus: &crate::gpus::Gpus, look: &GpuLook) {
+fn remove_free(release: &mut ReleaseWait, gpus: &crate::gpus::Gpus, look: &GpuScan) {
     release.awaited.retain(|uuid, holders| {
-        // A GPU of which nothing is said, not even that it is lost, was not looked at.
+        // A GPU that the scan does not mention was not examined.
         let Some(seen) = look.gpus.get(uuid) else {
             return true;
         };

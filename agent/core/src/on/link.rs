@@ -1,5 +1,5 @@
-//! The link to the coordinator: greeted, welcomed, lost, and what keeps the lease. Whose word is obeyed is
-//! [`crate::link`]'s.
+//! The link to the coordinator: greeting, welcome, loss, and renewal of leases. [`crate::link`] decides who
+//! is obeyed.
 
 use alloc::string::ToString;
 
@@ -10,7 +10,7 @@ use sluice_common::wire::Welcome;
 
 use crate::core::Core;
 use crate::input::{LinkId, Now};
-use crate::link::{Link, LinkStage, Rejection, Terms, judge};
+use crate::link::{Link, LinkStage, LinkTerms, Rejection, check_epoch};
 use crate::output::Output;
 use crate::stop::later;
 
@@ -20,7 +20,7 @@ impl Core {
         self.greet(now);
     }
 
-    /// Says hello where one is due and the supervisor has told what runs, or has been away for too long.
+    /// Sends a hello if one is due and the supervisor has answered, or has been absent for too long.
     pub(crate) fn greet(&mut self, now: Now) {
         if !self.can_greet() {
             return;
@@ -67,17 +67,17 @@ impl Core {
             LinkStage::Greeted { at } => at,
             LinkStage::Welcomed { greeted_at, .. } => greeted_at,
         };
-        let terms = Terms::from(welcome);
+        let terms = LinkTerms::from(welcome);
         *stage = LinkStage::Welcomed { greeted_at, terms };
         self.obey(&welcome.epoch)?;
-        // The welcome answers the hello as an acknowledgement answers a heartbeat.
+        // The welcome acknowledges the hello as it would a heartbeat.
         self.renew(greeted_at, terms.lease);
         Ok(())
     }
 
-    /// Whether a welcome with this epoch may be obeyed; a higher epoch or another seal is saved first.
+    /// Whether a welcome with this epoch may be obeyed; a higher epoch or another seal is stored first.
     pub(crate) fn obey(&mut self, epoch: &SealedEpoch) -> Result<(), Rejection> {
-        judge(self.highest_epoch(), &epoch.epoch)?;
+        check_epoch(self.highest_epoch(), &epoch.epoch)?;
         if self.highest_epoch.as_ref() != Some(epoch) {
             self.highest_epoch = Some(epoch.clone());
             self.outputs.push(Output::SaveEpoch(epoch.clone()));
@@ -85,7 +85,7 @@ impl Core {
         Ok(())
     }
 
-    /// Nothing stops: the leases run on.
+    /// Stops nothing, because the leases continue.
     pub(crate) fn on_link_lost(&mut self, link: LinkId) {
         if self.is_current(link) {
             self.link = None;
@@ -102,8 +102,8 @@ impl Core {
         self.link.as_ref().is_some_and(|current| current.id == link)
     }
 
-    /// The terms of a link that was let in.
-    pub(crate) fn terms(&self) -> Option<Terms> {
+    /// Terms of the current link, if it was welcomed.
+    pub(crate) fn terms(&self) -> Option<LinkTerms> {
         match self.link.as_ref()?.stage {
             LinkStage::Waiting | LinkStage::Greeted { .. } => None,
             LinkStage::Welcomed { terms, .. } => Some(terms),
@@ -119,7 +119,7 @@ impl Core {
         }
     }
 
-    /// The coordinator has answered what was sent at `sent`.
+    /// Renews all leases: the coordinator has acknowledged a message that was sent at `sent`.
     pub(crate) fn renew(&mut self, sent: BootMillis, lease: Span) {
         let until = later(sent, lease);
         if self.lease_until.is_none_or(|known| known < until) {

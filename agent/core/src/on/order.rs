@@ -13,7 +13,7 @@ use sluice_common::wire::{Assignment, AttemptEnd, AttemptPhase, Command, StopRea
 use crate::attempt::Attempt;
 use crate::core::{Core, Supervisor};
 use crate::input::{LinkId, Now};
-use crate::link::{Rejection, Standing, Terms, judge};
+use crate::link::{EpochStanding, LinkTerms, Rejection, check_epoch};
 use crate::output::Output;
 use crate::spawn::{self, LEASE_PASSED, never_started};
 
@@ -23,19 +23,21 @@ impl Core {
             return;
         }
         match self.admit(now, &command) {
-            // Nobody knows yet what the order would be about. The next hello tells, and is answered by what still matters.
+            // Running attempts are unknown, so the order cannot be executed. The answer to the next hello
+            // repeats what still matters.
             Ok(_) if self.supervisor == Supervisor::Unheard => {}
             Ok(terms) => self.on_order(now, terms, command.order),
             Err(rejection) => self.reject(link, &rejection),
         }
     }
 
-    /// An order is obeyed in the epoch of the last welcome only: a later epoch comes with a welcome, which brings its seal.
-    pub(crate) fn admit(&mut self, now: Now, command: &Command) -> Result<Terms, Rejection> {
+    /// Accepts orders only in the epoch of the last welcome: a later epoch comes with a welcome, which has
+    /// its seal.
+    pub(crate) fn admit(&mut self, now: Now, command: &Command) -> Result<LinkTerms, Rejection> {
         let terms = self.terms().ok_or(Rejection::OrderBeforeWelcome)?;
-        match judge(self.highest_epoch(), &command.epoch)? {
-            Standing::Known => {}
-            Standing::New => {
+        match check_epoch(self.highest_epoch(), &command.epoch)? {
+            EpochStanding::Known => {}
+            EpochStanding::New => {
                 return Err(Rejection::NotWelcomed {
                     found: command.epoch.counter,
                 });
@@ -48,7 +50,7 @@ impl Core {
         Ok(terms)
     }
 
-    pub(crate) fn on_order(&mut self, now: Now, terms: Terms, order: ToNode) {
+    pub(crate) fn on_order(&mut self, now: Now, terms: LinkTerms, order: ToNode) {
         match order {
             ToNode::Assign(assignment) => self.on_assign(now, terms, *assignment),
             ToNode::Stop {
@@ -70,7 +72,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn on_assign(&mut self, now: Now, terms: Terms, mut assignment: Assignment) {
+    pub(crate) fn on_assign(&mut self, now: Now, terms: LinkTerms, mut assignment: Assignment) {
         let id = assignment.attempt.clone();
         if let Some(phase) = self.status(&id) {
             return self.report(&id, phase);
@@ -91,14 +93,14 @@ impl Core {
         self.note_processors(&id, &processors.own);
         let spec = spawn::spec(assignment, processors, &self.settings, terms);
         let spec = Box::new(spec);
-        let handed = false;
+        let was_sent = false;
         self.attempts
-            .insert(id.clone(), Attempt::Starting { spec, handed });
+            .insert(id.clone(), Attempt::Starting { spec, was_sent });
         self.report(&id, AttemptPhase::Starting);
         self.spawn(&id);
     }
 
-    /// Why an assignment is not begun at all.
+    /// Why an assignment does not start at all.
     pub(crate) fn refusal(&self, now: Now, assignment: &Assignment) -> Option<Exit> {
         if self.attempts.len() >= MAX_ATTEMPTS_PER_NODE {
             return Some(Exit::StartFailed(format!(
@@ -112,15 +114,15 @@ impl Core {
                 "command: it is empty; name a program".to_owned(),
             ));
         }
-        if let Some(why) = self.told_absence() {
+        if let Some(why) = self.reported_absence() {
             return Some(Exit::NotBegun(why.to_owned()));
         }
         self.lease_passed(now)
             .then(|| Exit::NotBegun(LEASE_PASSED.to_owned()))
     }
 
-    /// Reports an attempt that never was as released, and remembers that, so that a late assignment of it starts
-    /// nothing. A host that holds as many as it may only reports.
+    /// Reports an unknown attempt as released and remembers it, so that a late assignment does not start it.
+    /// A host at its maximum of attempts only reports.
     pub(crate) fn settle(&mut self, id: AttemptId, end: AttemptEnd) {
         self.report(&id, AttemptPhase::Released(end.clone()));
         if self.attempts.len() < MAX_ATTEMPTS_PER_NODE {
@@ -130,14 +132,14 @@ impl Core {
 
     pub(crate) fn on_stop(&mut self, now: Now, id: AttemptId, why: StopReason, grace: Span) {
         if self.attempts.contains_key(&id) {
-            self.let_go_of_gpus(&id);
+            self.release_gpus_early(&id);
             self.change(&id, |attempt| attempt.on_stop(now, why, grace));
         } else {
             self.settle(id, never_started(now, Exit::Unknown, Some(why)));
         }
     }
 
-    /// Only what is released is forgotten: before that the order makes no sense, and its units are not free.
+    /// Forgets an attempt if it is released; before that its resources are not free, so the order is invalid.
     pub(crate) fn on_forget(&mut self, attempt: AttemptId) {
         if let Some(Attempt::Released { .. }) = self.attempts.get(&attempt) {
             self.attempts.remove(&attempt);

@@ -1,4 +1,4 @@
-//! What the pinned attempts of a host have of its processors. Which ones are chosen is [`crate::processors`]'s.
+//! Assigns processors to pinned attempts. [`crate::processors`] chooses them.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -13,10 +13,10 @@ use sluice_common::wire::Assignment;
 use crate::attempt::Attempt;
 use crate::core::Core;
 
-const MCPU_A_PROCESSOR: u64 = 1_000;
+const MCPU_PER_PROCESSOR: u64 = 1_000;
 
 impl Core {
-    /// How an assigned attempt has its processors; a sentence where it cannot have what it was granted.
+    /// The processors of an assigned attempt; the error says why it cannot have what it was granted.
     pub(crate) fn processors_for(&self, assignment: &Assignment) -> Result<CpuAllocation, Exit> {
         let mode = assignment.cpu_mode;
         let own = match mode {
@@ -40,24 +40,23 @@ impl Core {
         })
     }
 
-    /// The processors of all other attempts that are pinned and may run.
+    /// Processors of all other pinned attempts that may run.
     fn pinned_beside(&self, id: &AttemptId) -> CpuSet {
         let others = self.pinned.iter().filter(|(other, _)| *other != id);
         let running = others.filter(|(other, _)| self.attempts.get(*other).is_some_and(may_run));
         running.flat_map(|(_, own)| own.iter()).collect()
     }
 
-    /// Notes which processors are an attempt's own. A supervisor that has lost what it was told of an attempt tells none,
-    /// and takes none away by that.
+    /// Records the processors of an attempt. A supervisor that lost its state names none, which removes none.
     pub(crate) fn note_processors(&mut self, id: &AttemptId, own: &CpuSet) {
         if !own.is_empty() {
             self.pinned.insert(id.clone(), own.clone());
         }
     }
 
-    /// One that was frozen goes on: where another has begun on its processors meanwhile, it is given others. One that finds
-    /// none goes on with its own: its processors were granted to it, and nobody is better served if it stands still.
-    pub(crate) fn pin_anew(&mut self, id: &AttemptId) {
+    /// Gives a resumed attempt other processors if its own were assigned to another meanwhile. If there are
+    /// none, it keeps its own: they were granted to it, and standing still would help no other attempt.
+    pub(crate) fn repin(&mut self, id: &AttemptId) {
         let Some(own) = self.pinned.get(id) else {
             return;
         };
@@ -65,7 +64,11 @@ impl Core {
         if own.is_disjoint(&taken) {
             return;
         }
-        let gpus = self.given.get(id).map(Vec::as_slice).unwrap_or_default();
+        let gpus = self
+            .assigned_gpus
+            .get(id)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         let Some(processors) = self.settings.topology.pick(own.len(), gpus, &taken) else {
             return;
         };
@@ -79,10 +82,10 @@ impl Core {
 }
 
 fn whole_processors(mcpu: u64) -> usize {
-    usize::try_from(mcpu.div_ceil(MCPU_A_PROCESSOR)).unwrap_or(usize::MAX)
+    usize::try_from(mcpu.div_ceil(MCPU_PER_PROCESSOR)).unwrap_or(usize::MAX)
 }
 
-/// Whether processes of it may run, or may before it is heard of again.
+/// Whether the attempt's processes may run, now or before its next view.
 fn may_run(attempt: &Attempt) -> bool {
     match attempt {
         Attempt::Released { .. } | Attempt::Releasing { .. } => false,

@@ -1,5 +1,5 @@
-//! What the supervisor tells: that it is up with all that it knows, that it is away, and where an attempt stands.
-//! [`crate::attempt`] says what a view means; what is said to the supervisor goes out by [`crate::core`].
+//! Messages of the supervisor: its list of attempts, its absence, and changes of attempts. [`crate::attempt`]
+//! interprets views; [`crate::core`] sends orders.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
@@ -20,11 +20,12 @@ use crate::output::Output;
 use crate::spawn::{LEASE_PASSED, never_started};
 use crate::stop::later;
 
-/// How long a supervisor that has answered may be away before the coordinator is told: one that is restarted or upgraded is
-/// back in less.
-const BRIEFLY_AWAY: Span = Span::from_secs(1);
-/// The same of one that has not answered since the agent started: both start with the host.
-const SLOW_TO_START: Span = Span::from_secs(5);
+/// How long a supervisor that has answered before may be absent before that is reported: a restart or upgrade
+/// takes less.
+const ABSENCE_LIMIT: Span = Span::from_secs(1);
+/// The same limit for a supervisor that has not answered since the agent started, because both start with the
+/// host.
+const START_LIMIT: Span = Span::from_secs(5);
 
 impl Core {
     pub(crate) fn on_supervisor_up(&mut self, now: Now, views: &[AttemptView]) {
@@ -43,17 +44,17 @@ impl Core {
         for id in &unlisted {
             self.on_unlisted(now, id);
         }
-        self.judge_early_look(now);
+        self.apply_early_scan(now);
         match self.greeted_link() {
             Some(link) if was_unheard => self.reject(link, &Rejection::SupervisorHeard),
-            Some(_) if was_told => self.tell_supervisor_state(),
+            Some(_) if was_told => self.report_supervisor_state(),
             Some(_) | None => {}
         }
         self.greet(now);
     }
 
-    /// Takes a view as usual. Whatever signal was due while the supervisor was away is lost, so where the view itself
-    /// brings about none, that of the stop's stage goes out again.
+    /// Handles a listed view. If it causes no signal itself, the stop's current signal is repeated, because
+    /// it may have been lost during the absence.
     fn on_listed(&mut self, now: Now, view: &AttemptView) {
         self.note_gpus(&view.attempt, &view.launch_record.gpus);
         self.note_processors(&view.attempt, &view.launch_record.processors);
@@ -69,18 +70,18 @@ impl Core {
         });
     }
 
-    /// What was to start is started now, unless its lease has passed meanwhile. Anything else is over.
+    /// Starts an attempt that was waiting, unless its lease has expired. Ends any other.
     fn on_unlisted(&mut self, now: Now, id: &AttemptId) {
-        let handed = match self.attempts.get(id) {
-            Some(Attempt::Starting { handed, .. }) => Some(*handed),
+        let was_sent = match self.attempts.get(id) {
+            Some(Attempt::Starting { was_sent, .. }) => Some(*was_sent),
             Some(_) | None => None,
         };
-        if handed.is_some() && !self.lease_passed(now) {
+        if was_sent.is_some() && !self.lease_passed(now) {
             return self.spawn(id);
         }
-        self.change(id, |attempt| match handed {
+        self.change(id, |attempt| match was_sent {
             Some(false) => attempt.give_back(now, None, LEASE_PASSED),
-            // A supervisor that has lost its memory may have started it.
+            // A supervisor that lost its state may have started it.
             Some(true) => attempt.on_refused(never_started(now, Exit::LeaseExpired, None)),
             None => attempt.on_unlisted(now),
         });
@@ -88,8 +89,8 @@ impl Core {
 
     pub(crate) fn on_supervisor_down(&mut self, now: Now, why: String) {
         let patience = match self.supervisor {
-            Supervisor::Unheard => SLOW_TO_START,
-            Supervisor::Up | Supervisor::Down => BRIEFLY_AWAY,
+            Supervisor::Unheard => START_LIMIT,
+            Supervisor::Up | Supervisor::Down => ABSENCE_LIMIT,
         };
         if self.supervisor == Supervisor::Up {
             self.supervisor = Supervisor::Down;
@@ -99,7 +100,7 @@ impl Core {
             Some(absence) => {
                 absence.why = why;
                 if absence.is_told {
-                    self.tell_supervisor_state();
+                    self.report_supervisor_state();
                 }
             }
             None => {
@@ -114,7 +115,7 @@ impl Core {
         }
     }
 
-    /// The supervisor was not back in time: the coordinator is told, and what cannot have begun is given back to it.
+    /// Reports the absence, and returns attempts that cannot have started.
     pub(crate) fn on_supervisor_timer(&mut self, now: Now) {
         let Some(absence) = self.absence.as_mut().filter(|absence| !absence.is_told) else {
             return;
@@ -125,14 +126,21 @@ impl Core {
         }
         absence.is_told = true;
         let why = absence.why.clone();
-        self.tell_supervisor_state();
-        self.give_back_unbegun(now, &why);
+        self.report_supervisor_state();
+        self.return_unstarted(now, &why);
         self.greet(now);
     }
 
-    fn give_back_unbegun(&mut self, now: Now, why: &str) {
-        let unbegun =
-            |attempt: &Attempt| matches!(attempt, Attempt::Starting { handed: false, .. });
+    fn return_unstarted(&mut self, now: Now, why: &str) {
+        let unbegun = |attempt: &Attempt| {
+            matches!(
+                attempt,
+                Attempt::Starting {
+                    was_sent: false,
+                    ..
+                }
+            )
+        };
         let ids = self.attempts.iter().filter(|(_, attempt)| unbegun(attempt));
         let ids: Vec<AttemptId> = ids.map(|(id, _)| id.clone()).collect();
         for id in &ids {
@@ -140,31 +148,31 @@ impl Core {
         }
     }
 
-    fn tell_supervisor_state(&mut self) {
+    fn report_supervisor_state(&mut self) {
         if let Some(link) = self.greeted_link() {
             let message = FromNode::Supervisor(self.supervisor_state());
             self.outputs.push(Output::Send { link, message });
         }
     }
 
-    /// Whether a coordinator can be greeted: the supervisor has told what runs, or is away for too long to be waited for.
+    /// Whether a coordinator can be greeted: the supervisor has answered, or its absence is reported.
     pub fn can_greet(&self) -> bool {
-        self.supervisor != Supervisor::Unheard || self.absence_is_told()
+        self.supervisor != Supervisor::Unheard || self.is_absence_reported()
     }
 
-    pub(crate) fn absence_is_told(&self) -> bool {
-        self.told_absence().is_some()
+    pub(crate) fn is_absence_reported(&self) -> bool {
+        self.reported_absence().is_some()
     }
 
-    /// Why the supervisor does not answer, once that was told.
-    pub(crate) fn told_absence(&self) -> Option<&str> {
+    /// The reason of a reported absence.
+    pub(crate) fn reported_absence(&self) -> Option<&str> {
         let told = self.absence.as_ref().filter(|absence| absence.is_told);
         told.map(|absence| absence.why.as_str())
     }
 
-    /// As the coordinator is told: a supervisor that is only just away answers as far as it knows.
+    /// The state for the coordinator: a short absence is not reported.
     pub(crate) fn supervisor_state(&self) -> SupervisorState {
-        match (self.told_absence(), self.supervisor) {
+        match (self.reported_absence(), self.supervisor) {
             (None, _) => SupervisorState::Responding,
             (Some(why), Supervisor::Unheard) => SupervisorState::NeverSeen(why.to_owned()),
             (Some(why), Supervisor::Up | Supervisor::Down) => {
@@ -182,6 +190,6 @@ impl Core {
         let (attempt, effects) = Attempt::seen(now, view);
         self.attempts.insert(view.attempt.clone(), attempt);
         self.act(&view.attempt, effects);
-        self.meet_moved(view);
+        self.adopt_moved(view);
     }
 }

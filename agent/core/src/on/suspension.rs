@@ -1,12 +1,13 @@
-//! The orders to freeze and to thaw, and what attempts hold on GPUs meanwhile: who uses the GPUs is counted before the
-//! supervisor is told to move it, and the GPUs are *seen* to hold nothing of it before the attempt counts as frozen. The
-//! states of an attempt are in [`crate::suspend`].
+//! Handles orders to suspend and resume, with the attempt's GPU memory: a scan finds the GPUs' users before the
+//! supervisor moves their memory, and another must *see* the GPUs empty before the attempt counts as suspended.
+//! [`crate::suspend`] has the states of an attempt.
 //!
 //! ```text
-//! to be frozen --> Counting --(a look: who, how much)--> told --(seen moved)--> Awaited --(a look: free)--> Suspended
+//! suspend --> Counting --(scan: users, memory)--> ordered --(view: moved)--> Awaited --(scan: free)--> Suspended
 //! ```
-//! That they were seen free is kept, so that an agent that starts anew knows which frozen attempts hold nothing: their GPUs
-//! may be another's by then. A look counts where it was begun after what it waits for. What is too late, or has turned back, is waited for no more.
+//! The result is stored, so that a restarted agent knows which suspended attempts hold nothing: their GPUs may belong to
+//! others by then. Only a scan that started after the awaited event counts. A wait ends if it takes too long or the order
+//! is reversed.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -20,34 +21,37 @@ use sluice_common::wire::{MemoryShortage, SuspendFailure};
 use crate::attempt::{Attempt, Effects};
 use crate::core::Core;
 use crate::gpus::Gpus;
-use crate::input::{GpuLook, Now, Seen};
+use crate::input::{GpuObservation, GpuScan, Now};
 use crate::output::Output;
 use crate::spawn::never_started;
-use crate::suspend::{Holding, Stage, Suspension};
-use crate::waiting::Wait;
+use crate::suspend::{GpuHolding, SuspendStage, Suspension};
+use crate::waiting::GpuWait;
 
-/// Who uses the GPUs of an attempt, and how much of their memory it holds.
+/// Processes that use an attempt's GPUs, and how much memory they hold there.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Users {
+struct GpuUsers {
     pids: BTreeSet<u32>,
     bytes: u64,
 }
 
 impl Core {
-    /// What holds GPUs keeps their memory when it is frozen, so that is moved first.
+    /// Suspends an attempt. A frozen attempt would keep its GPU memory, so that is moved first.
     pub(crate) fn on_suspend(&mut self, now: Now, id: AttemptId, room_mb: u64) {
         if !self.attempts.contains_key(&id) {
             return self.settle(id, never_started(now, Exit::Unknown, None));
         }
-        let given = self.given.get(&id).is_some_and(|gpus| !gpus.is_empty());
-        let holds_memory = given && !self.settings.gpus_are_declared;
+        let assigned_gpus = self
+            .assigned_gpus
+            .get(&id)
+            .is_some_and(|gpus| !gpus.is_empty());
+        let holds_memory = assigned_gpus && !self.settings.gpus_are_declared;
         let limit = self.settings.suspend_limit;
-        let holding = holds_memory.then_some(Holding { room_mb, limit });
+        let holding = holds_memory.then_some(GpuHolding { room_mb, limit });
         self.change(&id, |attempt| attempt.on_suspend(now, holding));
     }
 
     pub(crate) fn on_resume(&mut self, now: Now, id: AttemptId) {
-        // Whoever only waits for a look has no order that is not answered yet, and need not wait for an answer.
+        // If only a scan is awaited, no order is unanswered.
         let waits_for_look = self.moves.remove(&id).is_some();
         if self.attempts.contains_key(&id) && waits_for_look {
             self.change(&id, |attempt| {
@@ -72,60 +76,66 @@ impl Core {
         self.supervise(ToSupervisor::Freeze { attempt });
     }
 
-    /// From here on it may hold its GPUs, so that is kept first.
+    /// Stores that the attempt may use its GPUs again, then thaws it.
     pub(crate) fn thaw(&mut self, id: &AttemptId) {
-        self.come_back_to_gpus(id);
-        self.pin_anew(id);
+        self.reclaim_gpus(id);
+        self.repin(id);
         let attempt = id.clone();
         self.supervise(ToSupervisor::Thaw { attempt });
     }
 
-    /// What is to be known for moving what an attempt holds on GPUs, where it holds anything there.
-    pub(crate) fn holding(&self, id: &AttemptId) -> Option<Holding> {
+    /// What the move of the attempt's GPU memory needs, if it has GPUs.
+    pub(crate) fn holding(&self, id: &AttemptId) -> Option<GpuHolding> {
         suspension(self.attempts.get(id)?)?
             .holding
             .filter(|_| !self.settings.gpus_are_declared)
     }
 
-    /// Looks who uses its GPUs, to tell the supervisor whose memory is to be moved.
+    /// Scans for users of the attempt's GPUs, for the order to the supervisor.
     pub(crate) fn count_users(&mut self, id: &AttemptId) {
         let since = self.clock;
-        self.moves.insert(id.clone(), Wait::Counting { since });
-        self.look_at_gpus();
+        self.moves.insert(id.clone(), GpuWait::Counting { since });
+        self.request_scan();
     }
 
-    /// It is frozen, and what it held is said to be moved.
+    /// The attempt is frozen and its memory is reported as moved; the GPUs must be seen empty.
     pub(crate) fn await_moved(&mut self, id: &AttemptId) {
         if self.settings.gpus_are_declared {
             return self.change(id, |attempt| attempt.on_suspension(Suspension::on_moved));
         }
         let since = self.clock;
-        self.moves.insert(id.clone(), Wait::Awaited { since });
-        self.look_at_gpus();
+        self.moves.insert(id.clone(), GpuWait::Awaited { since });
+        self.request_scan();
     }
 
-    /// Somebody looked: those that waited for it go on.
-    pub(crate) fn judge_moves(&mut self, now: Now, look: &GpuLook) {
+    /// Advances attempts that wait for a scan.
+    pub(crate) fn advance_moves(&mut self, now: Now, look: &GpuScan) {
         let attempts = &self.attempts;
         self.moves.retain(|id, _| is_on_its_way(attempts.get(id)));
         for (id, wait) in self.moves.clone() {
             match wait {
-                Wait::Counting { since } if since <= look.began => self.on_counted(now, &id, look),
-                Wait::Awaited { since } if since <= look.began => self.on_looked(&id, look),
-                Wait::Counting { .. } | Wait::Awaited { .. } => {}
+                GpuWait::Counting { since } if since <= look.began => {
+                    self.on_counted(now, &id, look)
+                }
+                GpuWait::Awaited { since } if since <= look.began => self.on_looked(&id, look),
+                GpuWait::Counting { .. } | GpuWait::Awaited { .. } => {}
             }
         }
     }
 
-    fn on_counted(&mut self, now: Now, id: &AttemptId, look: &GpuLook) {
+    fn on_counted(&mut self, now: Now, id: &AttemptId, look: &GpuScan) {
         let Some(holding) = self.holding(id) else {
             return;
         };
-        let gpus = self.given.get(id).map(Vec::as_slice).unwrap_or_default();
+        let gpus = self
+            .assigned_gpus
+            .get(id)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         let counted = match users(gpus, look, &self.gpus) {
             Some(Ok(users)) => check_room(&users, holding.room_mb, look).map(|()| users),
             Some(Err(why)) => Err(why),
-            // One of them did not answer: the next look may tell.
+            // A GPU did not answer; the next scan may tell.
             None => return,
         };
         self.moves.remove(id);
@@ -142,8 +152,12 @@ impl Core {
         }
     }
 
-    fn on_looked(&mut self, id: &AttemptId, look: &GpuLook) {
-        let gpus = self.given.get(id).map(Vec::as_slice).unwrap_or_default();
+    fn on_looked(&mut self, id: &AttemptId, look: &GpuScan) {
+        let gpus = self
+            .assigned_gpus
+            .get(id)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         let holds = |uuid: &String| {
             look.gpus
                 .get(uuid)
@@ -153,7 +167,7 @@ impl Core {
             return;
         }
         for uuid in gpus {
-            self.gpus.leave(uuid, id);
+            self.gpus.mark_vacated(uuid, id);
         }
         self.outputs.push(Output::SaveGpus(self.gpus.kept()));
         self.has_moved(id);
@@ -164,9 +178,9 @@ impl Core {
         self.change(id, |attempt| attempt.on_suspension(Suspension::on_moved));
     }
 
-    /// One that is met frozen counts as frozen at once where an earlier agent has seen its GPUs free: they may be another's
-    /// by now, so that it must not run, and they need not come free.
-    pub(crate) fn meet_moved(&mut self, view: &AttemptView) {
+    /// Adopts a frozen attempt as suspended if an earlier agent saw its GPUs empty: they may belong to others
+    /// by now, so it must not run and need not wait for them.
+    pub(crate) fn adopt_moved(&mut self, view: &AttemptView) {
         let (id, gpus) = (&view.attempt, &view.launch_record.gpus);
         let is_frozen = match view.freezer {
             FreezerState::Frozen | FreezerState::Moved(_) => true,
@@ -176,27 +190,27 @@ impl Core {
             | FreezerState::Moving
             | FreezerState::Restoring => false,
         };
-        if is_frozen && !gpus.is_empty() && gpus.iter().all(|gpu| self.gpus.is_left(gpu, id)) {
+        if is_frozen && !gpus.is_empty() && gpus.iter().all(|gpu| self.gpus.is_vacated(gpu, id)) {
             self.has_moved(id);
         }
     }
 
-    /// It may hold its GPUs again, or is over.
-    pub(crate) fn come_back_to_gpus(&mut self, id: &AttemptId) {
-        if self.gpus.come_back(id) {
+    /// The attempt may use its GPUs again, or is over.
+    pub(crate) fn reclaim_gpus(&mut self, id: &AttemptId) {
+        if self.gpus.clear_vacated(id) {
             self.outputs.push(Output::SaveGpus(self.gpus.kept()));
         }
     }
 
-    /// One that is stopped while it is frozen holds nothing on its GPUs: until nothing of it is left they are in the hands
-    /// of whoever has them now.
-    pub(crate) fn let_go_of_gpus(&mut self, id: &AttemptId) {
+    /// Releases the GPUs of an attempt that is stopped while suspended: it holds nothing on them, and others
+    /// may use them.
+    pub(crate) fn release_gpus_early(&mut self, id: &AttemptId) {
         if self.attempts.get(id).is_some_and(Attempt::is_away) {
             self.freed.insert(id.clone());
         }
     }
 
-    /// The processes of frozen attempts, which hold nothing on GPUs whatever the driver lists.
+    /// The processes of suspended attempts, which hold nothing on GPUs even if the driver lists them.
     pub(crate) fn away(&self) -> BTreeSet<u32> {
         let frozen = self.attempts.values().filter(|attempt| attempt.is_away());
         let moved = frozen.filter_map(|attempt| suspension(attempt)?.moved.as_ref());
@@ -204,11 +218,11 @@ impl Core {
     }
 }
 
-/// A look without some processes.
-pub(crate) fn without(look: &GpuLook, pids: &BTreeSet<u32>) -> GpuLook {
+/// A scan without some processes.
+pub(crate) fn without(look: &GpuScan, pids: &BTreeSet<u32>) -> GpuScan {
     let mut look = look.clone();
     for seen in look.gpus.values_mut() {
-        if let Seen::There {
+        if let GpuObservation::Present {
             processes: Some(processes),
             ..
         } = seen
@@ -233,17 +247,24 @@ fn suspension(attempt: &Attempt) -> Option<&Suspension> {
 
 fn is_on_its_way(attempt: Option<&Attempt>) -> bool {
     let stage = attempt.and_then(suspension).map(|it| &it.stage);
-    matches!(stage, Some(Stage::Suspending { .. } | Stage::Suspended))
+    matches!(
+        stage,
+        Some(SuspendStage::Suspending { .. } | SuspendStage::Suspended)
+    )
 }
 
-/// `None` where one of them does not answer now; an error where what is on one of them cannot be told at all.
-fn users(gpus: &[String], look: &GpuLook, known: &Gpus) -> Option<Result<Users, SuspendFailure>> {
-    let mut users = Users::default();
+/// `None` if a GPU does not answer now; an error if the memory on one of them cannot be read at all.
+fn users(
+    gpus: &[String],
+    look: &GpuScan,
+    known: &Gpus,
+) -> Option<Result<GpuUsers, SuspendFailure>> {
+    let mut users = GpuUsers::default();
     for uuid in gpus {
         match look.gpus.get(uuid)? {
-            // Whoever had it is stopped for that.
-            Seen::Lost | Seen::Unanswered => return None,
-            Seen::There {
+            // The attempt is being stopped because of a lost GPU.
+            GpuObservation::Lost | GpuObservation::NoAnswer => return None,
+            GpuObservation::Present {
                 processes: Some(processes),
                 memory_used: Some(used),
             } => {
@@ -253,14 +274,14 @@ fn users(gpus: &[String], look: &GpuLook, known: &Gpus) -> Option<Result<Users, 
                     users.bytes = users.bytes.saturating_add(used.saturating_sub(idle));
                 }
             }
-            Seen::There { .. } => return Some(Err(SuspendFailure::NoCheckpoint)),
+            GpuObservation::Present { .. } => return Some(Err(SuspendFailure::NoCheckpoint)),
         }
     }
     Some(Ok(users))
 }
 
-/// As the coordinator keeps it, and as the host has it now.
-fn check_room(users: &Users, kept_mb: u64, look: &GpuLook) -> Result<(), SuspendFailure> {
+/// Checks the host memory, by the coordinator's reservation and by what is available now.
+fn check_room(users: &GpuUsers, kept_mb: u64, look: &GpuScan) -> Result<(), SuspendFailure> {
     let wanted_mb = megabytes_up(users.bytes);
     let free_mb = look.memory_available.map_or(u64::MAX, megabytes_down);
     let room_mb = kept_mb.min(free_mb);
@@ -274,14 +295,14 @@ fn check_room(users: &Users, kept_mb: u64, look: &GpuLook) -> Result<(), Suspend
 }
 
 impl Attempt {
-    /// Whether it is frozen, and holds nothing on its GPUs.
+    /// Whether the attempt is suspended and holds nothing on its GPUs.
     pub(crate) fn is_away(&self) -> bool {
-        suspension(self).is_some_and(|it| it.stage == Stage::Suspended)
+        suspension(self).is_some_and(|it| it.stage == SuspendStage::Suspended)
     }
 
     pub(crate) fn on_suspension(
         &mut self,
-        event: impl FnOnce(Suspension) -> crate::attempt::Next,
+        event: impl FnOnce(Suspension) -> crate::attempt::Transition,
     ) -> Effects {
         match suspension(self).cloned() {
             Some(suspension) => self.turn(event(suspension)),

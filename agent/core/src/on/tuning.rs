@@ -1,7 +1,6 @@
-//! The config was read anew: which settings change while the core runs, and what follows from that. Who may change them,
-//! and when, is the driver's business.
+//! Applies changed settings while the core runs. The driver decides which may change, and when.
 //!
-//! What is under way keeps the terms on which it began, but for a wait that would be longer than any that begins now.
+//! Work in progress keeps its settings, except that a wait is shortened to the new limit.
 
 use alloc::vec::Vec;
 
@@ -9,12 +8,12 @@ use sluice_common::id::AttemptId;
 use sluice_common::supervision::BootMillis;
 
 use crate::core::Core;
-use crate::input::{TimerKey, Tuning};
+use crate::input::{ReloadedSettings, TimerKey};
 use crate::stop::later;
 
 impl Core {
-    pub(crate) fn on_tuned(&mut self, tuning: Tuning) {
-        let Tuning {
+    pub(crate) fn on_tuned(&mut self, tuning: ReloadedSettings) {
+        let ReloadedSettings {
             path,
             gpu_release_timeout,
             respect_foreign,
@@ -26,7 +25,7 @@ impl Core {
         self.shorten_releases(later(self.clock, gpu_release_timeout));
         self.settings.respect_foreign = respect_foreign;
         self.gpus.respect_foreign(respect_foreign);
-        self.tell_gpus();
+        self.report_gpus();
     }
 
     fn shorten_releases(&mut self, latest: BootMillis) {

@@ -1,13 +1,13 @@
-//! What orders and timers do to an attempt by its state: only one that runs can be frozen, and only one that is frozen,
-//! or on its way, goes on by what is in [`super`].
+//! Applies suspend and resume orders, and their timers, to an attempt in any state: only a running attempt
+//! can be suspended, and [`super`] handles the others.
 
-use super::{Holding, Suspension};
+use super::{GpuHolding, Suspension};
 use crate::attempt::{Attempt, Effects};
 use crate::input::Now;
 
 impl Attempt {
-    /// It is to be frozen. Only what runs can be. Always reports.
-    pub(crate) fn on_suspend(&mut self, now: Now, holding: Option<Holding>) -> Effects {
+    /// Suspends an attempt if it runs. Always reports.
+    pub(crate) fn on_suspend(&mut self, now: Now, holding: Option<GpuHolding>) -> Effects {
         match self {
             Self::Running {
                 process,
@@ -29,7 +29,7 @@ impl Attempt {
         }
     }
 
-    /// It is to run again, where it is frozen. Always reports.
+    /// Resumes an attempt if it is suspended. Always reports.
     pub(crate) fn on_resume(&mut self, now: Now) -> Effects {
         match self {
             Self::Frozen(suspension) => {
@@ -45,7 +45,7 @@ impl Attempt {
         }
     }
 
-    /// The timer of what freezes or thaws has fired.
+    /// Handles the timer of a suspend or resume.
     pub(crate) fn on_suspension_timer(&mut self, now: Now) -> Effects {
         match self {
             Self::Frozen(suspension) => {

@@ -1,4 +1,4 @@
-//! Every way through freezing and thawing, as orders and views bring it about.
+//! Every path through suspend and resume, by orders and views.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -44,8 +44,8 @@ fn view(freezer: FreezerState) -> AttemptView {
     }
 }
 
-/// An attempt that runs since 1 s and has 60 s.
-const HOLDING: Option<Holding> = Some(Holding {
+/// An attempt that has run since 1 s and has a timeout of 60 s.
+const HOLDING: Option<GpuHolding> = Some(GpuHolding {
     room_mb: 100,
     limit: Span::from_secs(5),
 });
@@ -54,7 +54,7 @@ fn running() -> Attempt {
     Attempt::seen(now(1000), &view(FreezerState::Thawed)).0
 }
 
-/// One that is frozen since 11 s.
+/// An attempt that is frozen since 11 s.
 fn frozen() -> Attempt {
     let mut attempt = running();
     attempt.on_suspend(now(11_000), None);

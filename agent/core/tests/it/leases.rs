@@ -1,55 +1,55 @@
-//! From when a lease counts, and what its passing forbids.
+//! From when a lease counts, and what its expiry forbids.
 
 use agent_core::{Input, LinkId};
 use sluice_common::supervision::BootMillis;
 
-use crate::bench::*;
+use crate::harness::*;
 
 #[test]
 fn a_welcome_answers_the_hello_so_the_first_lease_runs_from_there() {
-    let mut bench = Bench::new();
-    bench.feed(Input::Dialled { link: LINK });
-    bench.pass(2000);
-    bench.feed(up(vec![]));
-    bench.pass(5000);
-    assert_eq!(bench.told(welcomed(LINK, 5)), "save 5; renew 402000");
+    let mut harness = Harness::new();
+    harness.feed(Input::Dialled { link: LINK });
+    harness.pass(2000);
+    harness.feed(up(vec![]));
+    harness.pass(5000);
+    assert_eq!(harness.told(welcomed(LINK, 5)), "save 5; renew 402000");
 }
 
 #[test]
 fn an_acknowledged_heartbeat_renews_from_its_sending() {
-    let mut bench = Bench::linked();
-    bench.pass(10_000);
-    assert_eq!(bench.told(acked(108_000)), "renew 408000");
-    let outputs = bench.feed(assign("a.1"));
+    let mut harness = Harness::linked();
+    harness.pass(10_000);
+    assert_eq!(harness.told(acked(108_000)), "renew 408000");
+    let outputs = harness.feed(assign("a.1"));
     assert_eq!(spawn_of(&outputs).lease_until, Some(BootMillis(408_000)));
 }
 
 #[test]
 fn a_lease_never_goes_back() {
-    let mut bench = Bench::linked();
-    bench.pass(10_000);
-    bench.feed(acked(108_000));
+    let mut harness = Harness::linked();
+    harness.pass(10_000);
+    harness.feed(acked(108_000));
     for sent in [108_000, 107_000, 0] {
-        assert_eq!(bench.told(acked(sent)), "", "{sent}");
+        assert_eq!(harness.told(acked(sent)), "", "{sent}");
     }
 }
 
 #[test]
 fn a_heartbeat_from_the_future_counts_from_now() {
-    let mut bench = Bench::linked();
-    bench.pass(1000);
-    assert_eq!(bench.told(acked(u64::MAX)), "renew 401000");
+    let mut harness = Harness::linked();
+    harness.pass(1000);
+    assert_eq!(harness.told(acked(u64::MAX)), "renew 401000");
 }
 
 #[test]
 fn a_coordinator_that_did_not_let_the_node_in_renews_nothing() {
-    let mut bench = Bench::new();
-    bench.feed(up(vec![]));
-    bench.feed(Input::Dialled { link: LINK });
-    bench.pass(1000);
-    assert_eq!(bench.told(acked(100_500)), "");
+    let mut harness = Harness::new();
+    harness.feed(up(vec![]));
+    harness.feed(Input::Dialled { link: LINK });
+    harness.pass(1000);
+    assert_eq!(harness.told(acked(100_500)), "");
 
-    let mut rejected = Bench::linked();
+    let mut rejected = Harness::linked();
     rejected.feed(Input::Dialled { link: LinkId(2) });
     rejected.feed(welcomed(LinkId(2), 4));
     rejected.pass(1000);
@@ -63,17 +63,17 @@ fn a_coordinator_that_did_not_let_the_node_in_renews_nothing() {
 
 #[test]
 fn nothing_is_started_when_the_lease_has_passed() {
-    let mut bench = Bench::linked();
-    bench.pass(299_999);
-    let told = bench.told(assign("a.1"));
+    let mut harness = Harness::linked();
+    harness.pass(299_999);
+    let told = harness.told(assign("a.1"));
     assert_eq!(told, "1: a.1 starting; spawn a.1", "a moment is left");
-    bench.pass(1);
+    harness.pass(1);
     let given_back =
         "1: b.1 released NotBegun(\"its lease had passed when it was about to start\")";
-    assert_eq!(bench.told(assign("b.1")), given_back);
-    bench.feed(acked(399_000));
-    assert_eq!(bench.told(assign("b.1")), given_back, "it was given up");
-    assert_eq!(bench.told(assign("b.2")), "1: b.2 starting; spawn b.2");
+    assert_eq!(harness.told(assign("b.1")), given_back);
+    harness.feed(acked(399_000));
+    assert_eq!(harness.told(assign("b.1")), given_back, "it was given up");
+    assert_eq!(harness.told(assign("b.2")), "1: b.2 starting; spawn b.2");
 }
 
 #[test]
@@ -85,19 +85,19 @@ fn a_start_that_waits_for_the_supervisor_is_given_up_when_its_lease_passes() {
             "renew 400000; 1: a.1 released NotBegun(\"its lease had passed when it was about to start\")",
         ),
     ] {
-        let mut bench = Bench::linked();
-        bench.feed(down());
-        assert_eq!(bench.told(assign("a.1")), "1: a.1 starting");
-        bench.pass(millis);
-        assert_eq!(bench.told(up(vec![])), told_when_up);
+        let mut harness = Harness::linked();
+        harness.feed(down());
+        assert_eq!(harness.told(assign("a.1")), "1: a.1 starting");
+        harness.pass(millis);
+        assert_eq!(harness.told(up(vec![])), told_when_up);
     }
 }
 
 #[test]
 fn a_renewal_reaches_a_supervisor_that_was_away() {
-    let mut bench = Bench::running();
-    bench.feed(down());
-    bench.pass(5000);
-    assert_eq!(bench.told(acked(104_000)), "");
-    assert_eq!(bench.told(up(vec![running("a.1")])), "renew 404000");
+    let mut harness = Harness::running();
+    harness.feed(down());
+    harness.pass(5000);
+    assert_eq!(harness.told(acked(104_000)), "");
+    assert_eq!(harness.told(up(vec![running("a.1")])), "renew 404000");
 }

@@ -1,7 +1,7 @@
-//! The agent's core through its public face: event by event with a table of what comes of each, and as a model test
-//! that plays coordinator, supervisor and steps against it at random.
+//! Tests of the agent's core through its public API: tables of events and outputs, and a model test that
+//! plays coordinator, supervisor and steps at random.
 
-mod bench;
+mod harness;
 mod leases;
 mod links;
 mod model;

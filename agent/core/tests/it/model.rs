@@ -1,6 +1,6 @@
-//! Random lives of one host. A coordinator that may be stale, a supervisor that comes and goes, steps that resist and
-//! an agent that dies are played against the core; [`World`] holds it to its promises after every event, and at the
-//! end everything must come to rest.
+//! Random lives of one host: a coordinator that may be stale, a supervisor that comes and goes, steps that
+//! resist and an agent that dies. [`World`] checks the guarantees after every event, and at the end
+//! everything must stop.
 
 use std::collections::BTreeSet;
 
@@ -15,12 +15,12 @@ use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, StopReason, ToNode};
 
-use crate::bench::{assignment, attempt, epoch, order_as, welcomed};
+use crate::harness::{assignment, attempt, epoch, order_as, welcomed};
 use crate::world::{ATTEMPTS, World};
 
-/// One thing that the world does.
+/// One random event.
 #[derive(Clone, Debug)]
-enum Act {
+enum Action {
     Dial,
     Welcome { raises: bool },
     OldWelcome,
@@ -40,42 +40,42 @@ enum Act {
     Exit(u32),
     Empty(u32),
     Pass(u64),
-    Look,
+    GpuScan,
     FreeGpus,
     Driver { answers: bool },
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = Action> {
     let which = 1..=ATTEMPTS;
     prop_oneof![
-        3 => Just(Act::Dial),
-        4 => any::<bool>().prop_map(|raises| Act::Welcome { raises }),
-        1 => Just(Act::OldWelcome),
-        1 => Just(Act::LoseLink),
-        3 => (0..20_000u64).prop_map(|sent_ago_millis| Act::Acknowledge { sent_ago_millis }),
-        10 => which.clone().prop_map(Act::Assign),
-        6 => (which.clone(), 0..15u64).prop_map(|(number, secs)| Act::Stop(number, secs)),
-        6 => which.clone().prop_map(Act::Forget),
-        4 => which.clone().prop_map(Act::Suspend),
-        4 => which.clone().prop_map(Act::Resume),
-        1 => (which.clone(), 0..3u64).prop_map(|(number, kind)| Act::OldOrder(number, kind)),
-        4 => Just(Act::Connect),
-        2 => Just(Act::Disconnect),
-        1 => Just(Act::LoseSupervisor),
-        1 => Just(Act::RestartAgent),
-        12 => Just(Act::Deliver),
-        3 => which.clone().prop_map(Act::Exit),
-        3 => which.prop_map(Act::Empty),
-        8 => (0..9000u64).prop_map(Act::Pass),
-        3 => Just(Act::Look),
-        1 => Just(Act::FreeGpus),
-        2 => any::<bool>().prop_map(|answers| Act::Driver { answers }),
-        1 => (60_000..400_000u64).prop_map(Act::Pass),
+        3 => Just(Action::Dial),
+        4 => any::<bool>().prop_map(|raises| Action::Welcome { raises }),
+        1 => Just(Action::OldWelcome),
+        1 => Just(Action::LoseLink),
+        3 => (0..20_000u64).prop_map(|sent_ago_millis| Action::Acknowledge { sent_ago_millis }),
+        10 => which.clone().prop_map(Action::Assign),
+        6 => (which.clone(), 0..15u64).prop_map(|(number, secs)| Action::Stop(number, secs)),
+        6 => which.clone().prop_map(Action::Forget),
+        4 => which.clone().prop_map(Action::Suspend),
+        4 => which.clone().prop_map(Action::Resume),
+        1 => (which.clone(), 0..3u64).prop_map(|(number, kind)| Action::OldOrder(number, kind)),
+        4 => Just(Action::Connect),
+        2 => Just(Action::Disconnect),
+        1 => Just(Action::LoseSupervisor),
+        1 => Just(Action::RestartAgent),
+        12 => Just(Action::Deliver),
+        3 => which.clone().prop_map(Action::Exit),
+        3 => which.prop_map(Action::Empty),
+        8 => (0..9000u64).prop_map(Action::Pass),
+        3 => Just(Action::GpuScan),
+        1 => Just(Action::FreeGpus),
+        2 => any::<bool>().prop_map(|answers| Action::Driver { answers }),
+        1 => (60_000..400_000u64).prop_map(Action::Pass),
     ]
 }
 
 /// The coordinator's side, and the world.
-struct Play {
+struct Simulation {
     world: World,
     links: u64,
     epoch: u64,
@@ -84,13 +84,13 @@ struct Play {
     forgotten: BTreeSet<AttemptId>,
 }
 
-/// Every attempt is of a step of its own, so that a name that remains is found.
+/// Every attempt is of a step of its own, so that a leftover id is found.
 fn id(number: u32) -> AttemptId {
     attempt(&format!("step{number}.{number}"))
 }
 
-impl Play {
-    /// Begins with supervisor and coordinator there, so that lives are eventful from the start.
+impl Simulation {
+    /// Starts with supervisor and coordinator connected, so that more happens.
     fn new() -> Self {
         let mut play = Self {
             world: World::new(),
@@ -100,41 +100,41 @@ impl Play {
             is_welcomed: false,
             forgotten: BTreeSet::new(),
         };
-        play.act(&Act::Connect);
-        play.act(&Act::Dial);
-        play.act(&Act::Welcome { raises: false });
+        play.act(&Action::Connect);
+        play.act(&Action::Dial);
+        play.act(&Action::Welcome { raises: false });
         play
     }
 
-    fn act(&mut self, act: &Act) {
+    fn act(&mut self, act: &Action) {
         match *act {
-            Act::Dial => self.dial(),
-            Act::Welcome { raises } => self.welcome(raises),
-            Act::OldWelcome => self.old_welcome(),
-            Act::LoseLink => self.lose_link(),
-            Act::Acknowledge { sent_ago_millis } => self.acknowledge(sent_ago_millis),
-            Act::Assign(number) => self.assign(number),
-            Act::Stop(number, secs) => self.stop(number, secs),
-            Act::Forget(number) => self.forget(number),
-            Act::Suspend(number) => self.order(ToNode::Suspend {
+            Action::Dial => self.dial(),
+            Action::Welcome { raises } => self.welcome(raises),
+            Action::OldWelcome => self.old_welcome(),
+            Action::LoseLink => self.lose_link(),
+            Action::Acknowledge { sent_ago_millis } => self.acknowledge(sent_ago_millis),
+            Action::Assign(number) => self.assign(number),
+            Action::Stop(number, secs) => self.stop(number, secs),
+            Action::Forget(number) => self.forget(number),
+            Action::Suspend(number) => self.order(ToNode::Suspend {
                 attempt: id(number),
                 room_mb: 0,
             }),
-            Act::Resume(number) => self.order(ToNode::Resume {
+            Action::Resume(number) => self.order(ToNode::Resume {
                 attempt: id(number),
             }),
-            Act::OldOrder(number, kind) => self.old_order(number, kind),
-            Act::Connect => self.connect(),
-            Act::Disconnect => self.world.disconnect(),
-            Act::LoseSupervisor => self.world.lose_supervisor(),
-            Act::RestartAgent => self.restart_agent(),
-            Act::Deliver => _ = self.world.deliver(),
-            Act::Exit(number) => self.world.exit(&id(number)),
-            Act::Empty(number) => self.world.empty(&id(number)),
-            Act::Pass(millis) => self.world.pass(millis),
-            Act::Look => self.world.look(),
-            Act::FreeGpus => self.world.free_gpus(),
-            Act::Driver { answers } => self.world.driver_answers = answers,
+            Action::OldOrder(number, kind) => self.old_order(number, kind),
+            Action::Connect => self.connect(),
+            Action::Disconnect => self.world.disconnect(),
+            Action::LoseSupervisor => self.world.lose_supervisor(),
+            Action::RestartAgent => self.restart_agent(),
+            Action::Deliver => _ = self.world.deliver(),
+            Action::Exit(number) => self.world.exit(&id(number)),
+            Action::Empty(number) => self.world.empty(&id(number)),
+            Action::Pass(millis) => self.world.pass(millis),
+            Action::GpuScan => self.world.look(),
+            Action::FreeGpus => self.world.free_gpus(),
+            Action::Driver { answers } => self.world.driver_answers = answers,
         }
     }
 
@@ -150,7 +150,7 @@ impl Play {
     }
 
     fn welcome(&mut self, raises: bool) {
-        // Before its hello a coordinator that keeps to the protocol says nothing.
+        // A coordinator that follows the protocol sends nothing before its hello.
         if let Some(link) = self.world.link.filter(|_| self.world.is_connected) {
             self.epoch += u64::from(raises);
             self.world.answered = self
@@ -197,7 +197,7 @@ impl Play {
     }
 
     fn connect(&mut self) {
-        // A hello that waited for the supervisor goes out now.
+        // A hello that waited for the supervisor is sent now.
         if !self.is_welcomed {
             self.greeted_at = self.world.boot;
         }
@@ -217,7 +217,7 @@ impl Play {
         }
     }
 
-    /// A number is not used again once the attempt was forgotten.
+    /// A number is not reused after the attempt was forgotten.
     fn assign(&mut self, number: u32) {
         if self.forgotten.contains(&id(number)) {
             return;
@@ -265,7 +265,7 @@ impl Play {
         }
     }
 
-    /// An order of an older epoch changes nothing, says nothing to the supervisor and breaks the link.
+    /// An order of an older epoch changes nothing, causes no order to the supervisor, and breaks the link.
     fn old_order(&mut self, number: u32, kind: u64) {
         let Some(link) = self.world.link.filter(|_| self.is_welcomed) else {
             return;
@@ -295,7 +295,7 @@ impl Play {
 
     // The end.
 
-    /// With everyone there and heard, everything stops, is released and is forgotten.
+    /// With every peer connected, everything stops, is released and is forgotten.
     fn come_to_rest(&mut self) {
         self.connect();
         self.dial();
@@ -324,7 +324,7 @@ impl Play {
 }
 
 proptest! {
-    // Always the same lives, so that a failure is found again; `PROPTEST_CASES` asks for more of them.
+    // A fixed seed, so that a failure is reproducible; `PROPTEST_CASES` runs more cases.
     #![proptest_config(ProptestConfig {
         rng_seed: RngSeed::Fixed(1),
         failure_persistence: None,
@@ -333,7 +333,7 @@ proptest! {
 
     #[test]
     fn every_promise_holds_in_any_life_and_all_comes_to_rest(acts in vec(act(), 0..150)) {
-        let mut play = Play::new();
+        let mut play = Simulation::new();
         for act in &acts {
             play.act(act);
         }

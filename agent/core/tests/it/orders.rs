@@ -1,4 +1,4 @@
-//! Assign, stop of what is not there, and forget.
+//! Orders to assign, to stop unknown attempts, and to forget.
 
 use agent_core::Input;
 use sluice_common::id::UserName;
@@ -7,16 +7,16 @@ use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
 use sluice_common::wire::ToNode;
 
-use crate::bench::*;
+use crate::harness::*;
 
 #[test]
 fn an_assignment_is_reported_and_spawned_with_all_that_it_needs() {
-    let mut bench = Bench::linked();
+    let mut harness = Harness::linked();
     let mut with_gpu = assignment("a.1");
     with_gpu.gpus = vec!["GPU-a".to_owned()];
     with_gpu.submitter = Some(UserName::new("alice").unwrap().into());
     let submitter = with_gpu.submitter.clone();
-    let outputs = bench.feed(order(ToNode::Assign(Box::new(with_gpu))));
+    let outputs = harness.feed(order(ToNode::Assign(Box::new(with_gpu))));
     assert_eq!(words(&outputs), "1: a.1 starting; spawn a.1");
     let spec = spawn_of(&outputs);
     assert_eq!(spec.command, ["train", "--fast"]);
@@ -36,10 +36,10 @@ fn an_assignment_is_reported_and_spawned_with_all_that_it_needs() {
 
 #[test]
 fn the_grace_of_an_expired_lease_is_cut_to_the_stop_limit() {
-    let mut bench = Bench::linked();
+    let mut harness = Harness::linked();
     let mut long = assignment("a.1");
     long.grace = Span::from_secs(3600);
-    let outputs = bench.feed(order(ToNode::Assign(Box::new(long))));
+    let outputs = harness.feed(order(ToNode::Assign(Box::new(long))));
     assert_eq!(spawn_of(&outputs).lease_grace, Span::from_secs(25));
     assert_eq!(
         spawn_of(&outputs).launch_record.grace,
@@ -49,78 +49,82 @@ fn the_grace_of_an_expired_lease_is_cut_to_the_stop_limit() {
 
 #[test]
 fn a_repeated_assignment_only_reports_where_the_attempt_stands() {
-    let mut bench = Bench::linked();
-    bench.feed(assign("a.1"));
-    assert_eq!(bench.told(assign("a.1")), "1: a.1 starting");
-    bench.feed(Input::Attempt(running("a.1")));
-    assert_eq!(bench.told(assign("a.1")), "1: a.1 running");
-    bench.feed(Input::Attempt(gone("a.1")));
-    assert_eq!(bench.told(assign("a.1")), "1: a.1 released Code(0)");
+    let mut harness = Harness::linked();
+    harness.feed(assign("a.1"));
+    assert_eq!(harness.told(assign("a.1")), "1: a.1 starting");
+    harness.feed(Input::Attempt(running("a.1")));
+    assert_eq!(harness.told(assign("a.1")), "1: a.1 running");
+    harness.feed(Input::Attempt(gone("a.1")));
+    assert_eq!(harness.told(assign("a.1")), "1: a.1 released Code(0)");
 }
 
 #[test]
 fn an_assignment_without_a_program_is_refused() {
-    let mut bench = Bench::linked();
+    let mut harness = Harness::linked();
     let mut empty = assignment("a.1");
     empty.command.clear();
-    let told = bench.told(order(ToNode::Assign(Box::new(empty))));
+    let told = harness.told(order(ToNode::Assign(Box::new(empty))));
     let end = "released StartFailed(\"command: it is empty; name a program\")";
     assert_eq!(told, format!("1: a.1 {end}"));
 }
 
 #[test]
 fn a_full_host_refuses_and_keeps_nothing_more() {
-    let mut bench = Bench::linked();
+    let mut harness = Harness::linked();
     for number in 1..=MAX_ATTEMPTS_PER_NODE {
-        let told = bench.told(assign(&format!("a.{number}")));
+        let told = harness.told(assign(&format!("a.{number}")));
         assert!(told.contains("spawn"), "{told}");
     }
-    let told = bench.told(assign("b.1"));
+    let told = harness.told(assign("b.1"));
     assert!(
         told.contains("b.1 released StartFailed(\"the host holds 4096 attempts"),
         "{told}"
     );
-    assert_eq!(bench.told(stop("c.1", 0)), "1: c.1 released Unknown");
-    assert_eq!(bench.core.statuses().count(), MAX_ATTEMPTS_PER_NODE);
+    assert_eq!(harness.told(stop("c.1", 0)), "1: c.1 released Unknown");
+    assert_eq!(harness.core.statuses().count(), MAX_ATTEMPTS_PER_NODE);
 }
 
 #[test]
 fn a_stop_of_an_unknown_attempt_releases_it_and_a_late_assignment_starts_nothing() {
-    let mut bench = Bench::linked();
-    assert_eq!(bench.told(stop("a.1", 5)), "1: a.1 released Unknown");
-    assert_eq!(bench.told(assign("a.1")), "1: a.1 released Unknown");
-    assert_eq!(bench.told(stop("a.1", 5)), "1: a.1 released Unknown");
+    let mut harness = Harness::linked();
+    assert_eq!(harness.told(stop("a.1", 5)), "1: a.1 released Unknown");
+    assert_eq!(harness.told(assign("a.1")), "1: a.1 released Unknown");
+    assert_eq!(harness.told(stop("a.1", 5)), "1: a.1 released Unknown");
 }
 
 #[test]
 fn only_what_is_released_is_forgotten() {
-    let mut bench = Bench::linked();
-    bench.feed(assign("a.1"));
+    let mut harness = Harness::linked();
+    harness.feed(assign("a.1"));
     for (event, phase) in [
         (Input::Attempt(running("a.1")), "starting"),
         (stop("a.1", 5), "running"),
         (Input::Attempt(ended("a.1")), "stopping Cancelled"),
         (Input::Attempt(gone("a.1")), "ended Code(0)"),
     ] {
-        assert_eq!(bench.told(forget("a.1")), "", "{phase}");
-        assert_eq!(bench.phase("a.1"), phase);
-        bench.feed(event);
+        assert_eq!(harness.told(forget("a.1")), "", "{phase}");
+        assert_eq!(harness.phase("a.1"), phase);
+        harness.feed(event);
     }
-    assert_eq!(bench.told(forget("a.1")), "drop a.1");
-    assert_eq!(bench.phase("a.1"), "unknown");
-    assert_eq!(bench.told(forget("a.1")), "", "nothing is there to forget");
+    assert_eq!(harness.told(forget("a.1")), "drop a.1");
+    assert_eq!(harness.phase("a.1"), "unknown");
+    assert_eq!(
+        harness.told(forget("a.1")),
+        "",
+        "nothing is there to forget"
+    );
 }
 
 #[test]
 fn what_was_forgotten_while_the_supervisor_was_down_is_reported_once_more() {
-    let mut bench = Bench::running();
-    bench.feed(Input::Attempt(gone("a.1")));
-    bench.feed(down());
-    assert_eq!(bench.told(forget("a.1")), "", "it cannot be told");
-    let told = bench.told(up(vec![gone("a.1")]));
+    let mut harness = Harness::running();
+    harness.feed(Input::Attempt(gone("a.1")));
+    harness.feed(down());
+    assert_eq!(harness.told(forget("a.1")), "", "it cannot be told");
+    let told = harness.told(up(vec![gone("a.1")]));
     assert_eq!(
         told,
         "renew 400000; 1: a.1 ended Code(0); 1: a.1 released Code(0)"
     );
-    assert_eq!(bench.told(forget("a.1")), "drop a.1");
+    assert_eq!(harness.told(forget("a.1")), "drop a.1");
 }

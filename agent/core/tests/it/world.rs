@@ -1,10 +1,12 @@
-//! The world around a core, for the model test: a supervisor with steps that heed, resist or fail to start, timers
-//! that fire on time, and a note of every promise. It panics at the first that is broken.
+//! The world around a core for the model test: a supervisor with steps that end, resist or fail to start,
+//! timers that fire on time, and checks of every guarantee. Panics at the first violation.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 
-use agent_core::{Core, GpuLook, Input, KeptGpus, LinkId, Output, Seen, Settings, TimerKey, check};
+use agent_core::{
+    Core, GpuObservation, GpuScan, Input, LinkId, Output, Settings, StoredGpus, TimerKey, check,
+};
 use sluice_common::gpu_state::GpuFaults;
 use sluice_common::id::{AttemptId, Epoch};
 use sluice_common::supervision::{
@@ -15,51 +17,51 @@ use sluice_common::time::Span;
 use sluice_common::usage::Usage;
 use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode};
 
-use crate::bench::{GRACE, LEASE, Orders, down, now, settings, up};
+use crate::harness::{GRACE, LEASE, Orders, down, now, settings, up};
 
-/// Moments of one pass of time: each attempt may be killed once a second for as long as one pass lasts.
+/// Most timer events in one advance of time: each attempt may be killed once a second.
 const MOST_MOMENTS: u32 = 10_000;
 
-/// Attempts in play; each has a nature of its own.
+/// Number of attempts; each has a behavior of its own.
 pub(crate) const ATTEMPTS: u32 = 8;
 
-/// How a step takes a signal.
+/// How a step reacts to signals.
 #[derive(Clone, Copy, Debug)]
-enum Nature {
-    /// It dies of the first signal, with all its children.
+enum StepBehavior {
+    /// Dies of the first signal, with all its children.
     Heeds,
-    /// It dies of the first kill only.
+    /// Dies only of a kill.
     Resists,
-    /// The first kill takes the main process and leaves a child, the second takes that.
+    /// The first kill ends the main process and leaves a child, which the second ends.
     Breeds,
-    /// It cannot be made.
+    /// Cannot be started.
     Unmakeable,
 }
 
-const NATURES: [Nature; 4] = [
-    Nature::Heeds,
-    Nature::Resists,
-    Nature::Breeds,
-    Nature::Unmakeable,
+const NATURES: [StepBehavior; 4] = [
+    StepBehavior::Heeds,
+    StepBehavior::Resists,
+    StepBehavior::Breeds,
+    StepBehavior::Unmakeable,
 ];
 
-/// One attempt, as it truly is.
+/// The actual state of one attempt.
 #[derive(Debug)]
-struct Truth {
+struct TrueState {
     view: AttemptView,
-    nature: Nature,
+    nature: StepBehavior,
     lease_until: u64,
     kills: u32,
-    /// When nothing of it was left.
+    /// When its last process ended.
     gone_at: Option<u64>,
-    /// A signal that it hears when it is thawed.
+    /// A signal that is delivered when the attempt is thawed.
     unheard: Option<StopSignal>,
 }
 
-/// Attempts without a GPU, of every nature but those that cannot be made.
+/// Attempts without a GPU, with every behavior except failing to start.
 const HAVE_NONE: RangeInclusive<u32> = 4..=6;
 
-/// How long a GPU stays busy after the last process of a step that used it; each attempt has one of its own.
+/// How long a GPU stays busy after the last process of a step; each attempt has another time.
 fn lingers(id: &AttemptId) -> Option<u64> {
     match id.number % 3 {
         0 => Some(0),
@@ -68,57 +70,57 @@ fn lingers(id: &AttemptId) -> Option<u64> {
     }
 }
 
-/// How long an attempt may take to be released once nothing of it is left, looks on time.
+/// Longest time from the last process to the release, if scans are on time.
 const LONGEST_RELEASE: u64 = 4000;
 
-/// Waits for GPUs are short, so that lives have many of them.
-fn impatient() -> Settings {
+/// Short limits for GPUs, so that lives contain many waits.
+fn short_waits() -> Settings {
     Settings {
         gpu_release_timeout: Span::from_millis(LONGEST_RELEASE),
         ..settings()
     }
 }
 
-impl Truth {
+impl TrueState {
     fn is_alive(&self) -> bool {
         !matches!(self.view.phase, HostPhase::Gone(_))
     }
 }
 
-/// Core, supervisor, clock and the promises.
+/// Core, supervisor, clock and the recorded guarantees.
 pub(crate) struct World {
     pub(crate) core: Core,
     pub(crate) boot: u64,
     pub(crate) link: Option<LinkId>,
     pub(crate) is_connected: bool,
     pub(crate) saved_epoch: Option<Epoch>,
-    /// When words went out that the coordinator has answered, at the latest.
+    /// Latest time of an acknowledged message.
     pub(crate) answered: u64,
-    /// How many messages the supervisor was sent.
+    /// Number of orders sent to the supervisor.
     pub(crate) messages: usize,
     /// By when each stopping attempt must have been killed.
     pub(crate) deadlines: BTreeMap<AttemptId, u64>,
-    pub(crate) kept_gpus: KeptGpus,
-    /// Whether the driver of the GPUs answers.
+    pub(crate) kept_gpus: StoredGpus,
+    /// Whether the GPU driver answers.
     pub(crate) driver_answers: bool,
-    truth: BTreeMap<AttemptId, Truth>,
-    /// Those whose timeout has stood still for a time.
+    truth: BTreeMap<AttemptId, TrueState>,
+    /// Attempts whose timeout was paused at some time.
     frozen_once: BTreeSet<AttemptId>,
-    /// Whether somebody asked for a look at the GPUs.
+    /// Whether a GPU scan was requested.
     look_wanted: bool,
-    /// What the coordinator was told is wrong with GPUs.
+    /// The GPU faults that the coordinator knows.
     faults: GpuFaults,
-    /// When the core was told of an attempt last.
+    /// When the core last got a view.
     heard_at: u64,
-    /// Until when each GPU is busy; for ever where nothing is said.
+    /// Until when each GPU is busy; `None` means for ever.
     busy: BTreeMap<String, Option<u64>>,
     inbox: VecDeque<AttemptView>,
     timers: BTreeMap<TimerKey, u64>,
     renewed_until: u64,
     greeted: Option<LinkId>,
-    /// Those that were given back: no process of them may ever be made.
+    /// Returned attempts: no process of them may ever be made.
     given_back: BTreeSet<AttemptId>,
-    /// How far each attempt was reported on this link.
+    /// Highest phase that was reported of each attempt on this link.
     ranks: BTreeMap<AttemptId, u8>,
     orders: Orders,
 }
@@ -126,7 +128,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new() -> Self {
         Self {
-            core: Core::new(impatient(), None),
+            core: Core::new(short_waits(), None),
             boot: 100_000,
             link: None,
             is_connected: false,
@@ -134,7 +136,7 @@ impl World {
             answered: 0,
             messages: 0,
             deadlines: BTreeMap::new(),
-            kept_gpus: KeptGpus::new(),
+            kept_gpus: StoredGpus::new(),
             driver_answers: true,
             truth: BTreeMap::new(),
             frozen_once: BTreeSet::new(),
@@ -154,7 +156,7 @@ impl World {
         }
     }
 
-    /// Feeds one event, does what the core wants and checks every promise.
+    /// Feeds one input, performs the outputs and checks every guarantee.
     pub(crate) fn feed(&mut self, mut input: Input) {
         self.orders.send(&mut input, self.boot);
         self.core.handle(now(self.boot), input);
@@ -173,7 +175,7 @@ impl World {
 
     // The GPUs.
 
-    /// Every GPU is one attempt's, so that a number tells which. Some have none, and can be frozen.
+    /// Every GPU belongs to one attempt; some attempts have none, and can be frozen.
     pub(crate) fn gpus_of(id: &AttemptId) -> Vec<String> {
         if HAVE_NONE.contains(&id.number) {
             return vec![];
@@ -181,7 +183,7 @@ impl World {
         vec![format!("GPU-{}", id.number)]
     }
 
-    /// Somebody looks at the GPUs, unless the driver is silent.
+    /// Scans the GPUs, unless the driver does not answer.
     pub(crate) fn look(&mut self) {
         if !self.driver_answers {
             return;
@@ -193,13 +195,13 @@ impl World {
             let processes = Some(vec![]);
             (
                 uuid.clone(),
-                Seen::There {
+                GpuObservation::Present {
                     processes,
                     memory_used,
                 },
             )
         });
-        let look = GpuLook {
+        let look = GpuScan {
             began: BootMillis(boot),
             gpus: gpus.collect(),
             memory_available: None,
@@ -207,19 +209,19 @@ impl World {
         self.feed(Input::Gpus(look));
     }
 
-    /// Whatever holds a GPU lets go of it.
+    /// Frees every GPU.
     pub(crate) fn free_gpus(&mut self) {
         for until in self.busy.values_mut() {
             *until = Some(0);
         }
     }
 
-    /// How many GPUs the coordinator may not grant.
+    /// Number of GPUs that the coordinator may not grant.
     pub(crate) fn faulty(&self) -> usize {
         self.faults.len()
     }
 
-    /// Where both the agent and the supervisor have lost an attempt, nobody can tell which GPUs to wait for.
+    /// If both the agent and the supervisor have lost an attempt, its GPUs cannot be known.
     fn drop_what_nobody_knows(&mut self) {
         let known: Vec<AttemptId> = self.core.statuses().map(|status| status.attempt).collect();
         let known = known.iter().chain(self.truth.keys());
@@ -238,7 +240,7 @@ impl World {
 
     // Time.
 
-    /// Lets time pass, with every timer and lease on time.
+    /// Advances the time, with every timer and lease on time.
     pub(crate) fn pass(&mut self, millis: u64) {
         let until = self.boot + millis;
         let mut moments = 0;
@@ -291,7 +293,7 @@ impl World {
 
     // The supervisor.
 
-    /// The supervisor answers a new connection with all that it has.
+    /// The supervisor answers a new connection with all its attempts.
     pub(crate) fn connect(&mut self) {
         self.is_connected = true;
         self.inbox.clear();
@@ -300,14 +302,14 @@ impl World {
         self.feed(up(views.collect()));
     }
 
-    /// The connection breaks; steps run on.
+    /// The connection breaks; steps keep running.
     pub(crate) fn disconnect(&mut self) {
         self.is_connected = false;
         self.inbox.clear();
         self.feed(down());
     }
 
-    /// The supervisor dies, its steps with it, and comes back without memory.
+    /// The supervisor dies with its steps, and restarts without state.
     pub(crate) fn lose_supervisor(&mut self) {
         let alive = self.truth.iter().filter(|(_, truth)| truth.is_alive());
         let alive: Vec<AttemptId> = alive.map(|(id, _)| id.clone()).collect();
@@ -317,15 +319,15 @@ impl World {
         self.disconnect();
     }
 
-    /// The agent dies and comes back with what it had saved.
+    /// The agent dies and restarts with its stored state.
     pub(crate) fn restart_agent(&mut self) {
-        self.core = Core::new(impatient(), self.saved_epoch.clone().map(Into::into))
+        self.core = Core::new(short_waits(), self.saved_epoch.clone().map(Into::into))
             .with_gpus(self.kept_gpus.clone());
         self.drop_what_nobody_knows();
         self.is_connected = false;
         self.link = None;
         self.greeted = None;
-        // It may be told again to begin what its coordinator never heard of.
+        // The coordinator may order these attempts again.
         self.given_back.clear();
         self.renewed_until = 0;
         self.inbox.clear();
@@ -333,7 +335,7 @@ impl World {
         self.deadlines.clear();
     }
 
-    /// One view arrives; false where none is under way.
+    /// Delivers one view; returns false if none is in transit.
     pub(crate) fn deliver(&mut self) -> bool {
         let view = self.inbox.pop_front();
         let is_some = view.is_some();
@@ -344,12 +346,12 @@ impl World {
         is_some
     }
 
-    /// A step's main process exits by itself.
+    /// The main process of a step exits by itself.
     pub(crate) fn exit(&mut self, id: &AttemptId) {
         self.end(id, Exit::Code(0));
     }
 
-    /// Nothing of a step whose main process has exited is left.
+    /// The last process of a step ends, after its main process.
     pub(crate) fn empty(&mut self, id: &AttemptId) {
         let ended = self.truth.get(id).map(|truth| &truth.view.phase);
         if matches!(ended, Some(HostPhase::Ended(_))) {
@@ -385,7 +387,7 @@ impl World {
         }
     }
 
-    /// The last process is gone; its GPU lingers.
+    /// The last process has ended; its GPU stays busy for a while.
     fn let_go(&mut self, id: &AttemptId) {
         let until = lingers(id).map(|millis| self.boot + millis);
         for uuid in Self::gpus_of(id) {
@@ -419,7 +421,7 @@ impl World {
         );
         let nature = NATURES[usize::try_from(id.number).expect("small") % NATURES.len()];
         let phase = self.born(nature);
-        let truth = Truth {
+        let truth = TrueState {
             view: view(&id, phase.clone(), spec.launch_record),
             nature,
             lease_until,
@@ -438,20 +440,22 @@ impl World {
         self.show(&id, phase);
     }
 
-    fn born(&self, nature: Nature) -> HostPhase {
+    fn born(&self, nature: StepBehavior) -> HostPhase {
         let wall = now(self.boot).wall;
         match nature {
-            Nature::Unmakeable => HostPhase::Gone(ProcessEnd {
+            StepBehavior::Unmakeable => HostPhase::Gone(ProcessEnd {
                 process: None,
                 exit: Exit::StartFailed("no such file".to_owned()),
                 ended_at: wall,
                 usage: Usage::default(),
             }),
-            Nature::Heeds | Nature::Resists | Nature::Breeds => HostPhase::Running(Process {
-                pid: 42,
-                start_ticks: self.boot / 10,
-                started_at: wall,
-            }),
+            StepBehavior::Heeds | StepBehavior::Resists | StepBehavior::Breeds => {
+                HostPhase::Running(Process {
+                    pid: 42,
+                    start_ticks: self.boot / 10,
+                    started_at: wall,
+                })
+            }
         }
     }
 
@@ -466,9 +470,9 @@ impl World {
         }
         truth.kills += u32::from(is_kill);
         let (dies, leaves_a_child) = match truth.nature {
-            Nature::Heeds => (true, false),
-            Nature::Resists | Nature::Unmakeable => (is_kill, false),
-            Nature::Breeds => (is_kill, truth.kills == 1),
+            StepBehavior::Heeds => (true, false),
+            StepBehavior::Resists | StepBehavior::Unmakeable => (is_kill, false),
+            StepBehavior::Breeds => (is_kill, truth.kills == 1),
         };
         if dies {
             self.end(id, Exit::Signal(if is_kill { 9 } else { 15 }));
@@ -478,7 +482,7 @@ impl World {
         }
     }
 
-    /// Answered by a view, whatever it was before.
+    /// The supervisor answers with a view in any case.
     fn freeze(&mut self, id: &AttemptId, freezer: FreezerState) {
         if let Some(truth) = self.truth.get_mut(id).filter(|truth| truth.is_alive()) {
             self.frozen_once.insert(id.clone());
@@ -523,7 +527,7 @@ impl World {
             Output::SetTimer { key, at } => {
                 self.timers.insert(key, at.0);
             }
-            Output::LookAtGpus => self.look_wanted = true,
+            Output::ScanGpus => self.look_wanted = true,
             Output::SaveGpus(kept) => self.kept_gpus = kept,
             Output::KeepWarrant { .. } | Output::ShowWarrant { .. } => {
                 panic!("nobody gave or asked for one")
@@ -544,7 +548,7 @@ impl World {
         assert_eq!(self.link, Some(link), "greeted on the link that counts");
         for id in self.truth.keys() {
             let is_told = attempts.iter().any(|status| status.attempt == *id);
-            // What came to be while the supervisor could not be heard is told when it is.
+            // An attempt that appeared while the supervisor was disconnected is reported later.
             assert!(is_told || !self.is_connected, "the hello leaves {id} out");
         }
         self.greeted = Some(link);
@@ -590,7 +594,7 @@ impl World {
             assert!(frozen, "{id} is called frozen and is {freezer:?}");
         }
         if let AttemptPhase::Released(_) = status.phase {
-            let is_alive = self.truth.get(id).is_some_and(Truth::is_alive);
+            let is_alive = self.truth.get(id).is_some_and(TrueState::is_alive);
             assert!(!is_alive, "{id} is released and runs");
             if before != Some(rank) {
                 for uuid in Self::gpus_of(id) {
@@ -653,7 +657,7 @@ impl World {
 
     // Promises.
 
-    /// Nothing of a forgotten attempt remains, and the coordinator's book on it is closed.
+    /// Checks that no trace of a forgotten attempt is left, and clears the coordinator's records.
     pub(crate) fn is_forgotten(&mut self, id: &AttemptId) {
         assert_eq!(self.core.status(id), None);
         let core = format!("{:?}", self.core);
@@ -663,7 +667,7 @@ impl World {
         self.deadlines.remove(id);
     }
 
-    /// A stop that the core began by itself has the grace of its step.
+    /// A stop that the core started by itself has the step's own grace.
     fn note_stops(&mut self) {
         for status in self.core.statuses() {
             if let AttemptPhase::Stopping { .. } | AttemptPhase::Ended(_) = status.phase {
@@ -673,7 +677,7 @@ impl World {
         }
     }
 
-    /// There are enough of them for all that are pinned.
+    /// There are enough processors for all pinned attempts.
     fn no_two_run_on_the_same_processors(&self) {
         let running = self.truth.values().filter(|truth| truth.is_alive());
         let running = running.filter(|truth| truth.view.freezer == FreezerState::Thawed);
@@ -694,7 +698,7 @@ impl World {
             let truth = self.truth.get(id).filter(|truth| truth.is_alive());
             let is_reachable = self.is_connected && self.is_seen(id);
             let timer = TimerKey::Grace(id.clone());
-            // The timers of one moment fire one after the other: this one's turn may come next.
+            // Timers of one moment fire in sequence, so this one may be next.
             let is_due_now = self.boot == *deadline || self.timers.get(&timer) == Some(&self.boot);
             if let Some(truth) = truth.filter(|_| is_reachable && !is_due_now) {
                 let is_late = self.boot > *deadline && truth.kills == 0;
@@ -706,7 +710,7 @@ impl World {
         }
     }
 
-    /// Whether the core was shown a process of it.
+    /// Whether the core has seen a process of the attempt.
     fn is_seen(&self, id: &AttemptId) -> bool {
         match self.core.status(id) {
             None | Some(AttemptPhase::Starting | AttemptPhase::Stopping { started: None, .. }) => {
@@ -725,7 +729,8 @@ impl World {
         }
     }
 
-    /// However silent the driver is: what is not free by then is kept back, and the attempt is over.
+    /// Even if the driver does not answer: GPUs that are not free in time are quarantined, and the attempt is
+    /// over.
     fn nothing_waits_for_gpus_for_ever(&self) {
         for status in self.core.statuses() {
             let truth = self.truth.get(&status.attempt);
@@ -777,7 +782,7 @@ fn view(id: &AttemptId, phase: HostPhase, memo: LaunchRecord) -> AttemptView {
 fn rank(phase: &AttemptPhase) -> u8 {
     match phase {
         AttemptPhase::Starting => 0,
-        // It may be frozen and run again any number of times.
+        // An attempt may be suspended and resumed any number of times.
         AttemptPhase::Running(_)
         | AttemptPhase::Suspending(_)
         | AttemptPhase::Suspended { .. }

@@ -1,10 +1,10 @@
-//! What an answer of the driver comes to: a value, nothing, or that everything must be asked anew.
+//! Interprets the driver's answers: a value, none, or a need to open the library again.
 
 use nvml_wrapper::error::NvmlError;
 
 use super::super::notes::Notes;
 
-/// Whether only those who begin anew are answered: the driver was unloaded or replaced under us.
+/// Whether the driver was unloaded or replaced, so the library must be opened again.
 pub(super) fn is_gone(error: &NvmlError) -> bool {
     matches!(
         error,
@@ -12,7 +12,7 @@ pub(super) fn is_gone(error: &NvmlError) -> bool {
     )
 }
 
-/// The answer, or nothing; with a note where the refusal says something about the host.
+/// The value, if there is one; adds a note if the failure says something about the host.
 pub(super) fn optional<T>(
     what: &str,
     answer: Result<T, NvmlError>,
@@ -20,7 +20,7 @@ pub(super) fn optional<T>(
 ) -> Option<T> {
     match answer {
         Ok(value) => Some(value),
-        // This model does not do that, or the GPU is gone, which is told where it is asked for its UUID.
+        // The model lacks the feature, or the GPU is lost, which the query of its UUID shows.
         Err(
             NvmlError::NotSupported | NvmlError::NotFound | NvmlError::NoData | NvmlError::GpuLost,
         ) => None,
@@ -35,7 +35,7 @@ pub(super) fn optional<T>(
     }
 }
 
-/// A text of the driver as one harmless line.
+/// A text of the driver as one line without control characters.
 pub(super) fn line(text: &str) -> String {
     let clean = text.replace(char::is_control, " ");
     clean[..clean.floor_char_boundary(128)].trim().to_owned()

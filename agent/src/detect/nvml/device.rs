@@ -1,5 +1,5 @@
-//! The facts of one GPU that stay while nobody touches the host. Most are asked once, and again from time to time: a GPU
-//! may be moved to another slot only with the host off, but a mode may be switched under a running agent.
+//! Facts of one GPU that rarely change. They are queried once, and again periodically: a GPU changes its slot
+//! only while the host is off, but a mode may be switched while the agent runs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,31 +13,31 @@ use super::answer::{line, optional};
 use super::{memory, nodes};
 use crate::detect::notes::Notes;
 
-/// Looks after which the facts of a GPU are asked for again.
-const ASK_AGAIN: u32 = 20;
-/// NUMA nodes that a host may have, in words of 64.
+/// Scans after which the facts of a GPU are queried again.
+const REFRESH_AFTER: u32 = 20;
+/// Number of words of 64 NUMA nodes in a mask.
 const NUMA_WORDS: usize = 16;
-/// The scope of an affinity that means NUMA nodes, by NVML's header (`NVML_AFFINITY_SCOPE_NODE`).
+/// Affinity scope for NUMA nodes, from NVML's header (`NVML_AFFINITY_SCOPE_NODE`).
 const SCOPE_NODE: u32 = 0;
 
-/// What is known of GPUs, by UUID.
+/// Known facts of GPUs by UUID.
 #[derive(Default)]
-pub(super) struct Facts {
+pub(super) struct GpuFacts {
     known: BTreeMap<String, (Gpu, Notes)>,
     looks: u32,
 }
 
-impl Facts {
-    /// Once for each look.
+impl GpuFacts {
+    /// Called once for each scan.
     pub(super) fn begin_look(&mut self) {
         self.looks += 1;
-        if self.looks >= ASK_AGAIN {
+        if self.looks >= REFRESH_AFTER {
             self.looks = 0;
             self.known.clear();
         }
     }
 
-    /// A whole GPU.
+    /// The facts of a whole GPU.
     pub(super) fn of(
         &mut self,
         nvml: &Nvml,
@@ -82,7 +82,7 @@ fn ask(nvml: &Nvml, device: &Device<'_>, uuid: &str) -> (Gpu, Notes) {
     (gpu, notes)
 }
 
-/// `00000000:17:00.0` is what NVML writes and `0000:17:00.0` what the kernel does, in lower case; a domain that needs
+/// Converts NVML's address `00000000:17:00.0` to the kernel's `0000:17:00.0`, in lower case; a domain with
 /// more digits keeps them.
 fn short_address(bus_id: &str) -> String {
     let lower = bus_id.to_ascii_lowercase();
@@ -94,13 +94,13 @@ fn short_address(bus_id: &str) -> String {
     }
 }
 
-/// What the kernel says of the address, or what the driver says of the memory that is near.
+/// NUMA node of the address by the kernel, else of the closest memory by the driver.
 fn numa_node(device: &Device<'_>, pci: Option<&str>, notes: &mut Notes) -> Option<u32> {
     let by_kernel = pci.and_then(|pci| {
         let path = Path::new("/sys/bus/pci/devices")
             .join(pci)
             .join("numa_node");
-        // -1 says that there is none.
+        // -1 means none.
         std::fs::read_to_string(path).ok()?.trim().parse().ok()
     });
     by_kernel.or_else(|| {
@@ -110,14 +110,14 @@ fn numa_node(device: &Device<'_>, pci: Option<&str>, notes: &mut Notes) -> Optio
     })
 }
 
-/// The place of the only bit that is set.
+/// Position of the only set bit.
 fn only_bit(words: &[u64]) -> Option<u32> {
     let mut set = (0u32..).zip(words).filter(|(_, word)| **word != 0);
     let (place, word) = set.next()?;
     (set.next().is_none() && word.is_power_of_two()).then(|| place * 64 + word.trailing_zeros())
 }
 
-/// The GPUs that can be reached by NVLink, through switches too: the driver itself says of which that is true.
+/// GPUs that are reachable by NVLink, also through switches, as the driver reports.
 fn nvlink(nvml: &Nvml, device: &Device<'_>, own: &str, notes: &mut Notes) -> Vec<String> {
     let count = nvml.device_count().unwrap_or_default();
     let others = (0..count).filter_map(|index| nvml.device_by_index(index).ok());

@@ -1,9 +1,9 @@
-//! One quick look at who uses the GPUs and how much of their memory is held: no more is asked, since somebody may wait
-//! for a GPU to come free and look many times a second.
+//! A fast scan of the users and used memory of all GPUs. It queries nothing else, because an attempt that
+//! waits for a GPU triggers it many times a second.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agent_core::Seen;
+use agent_core::GpuObservation;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
@@ -11,23 +11,23 @@ use super::answer::{is_gone, line};
 use super::mig::is_cut;
 use super::{memory, reading};
 
-/// The units that each GPU was seen to have: itself, or its instances.
+/// The grantable units of each known GPU: the GPU itself, or its instances.
 #[derive(Default)]
-pub(super) struct Glances {
-    known: BTreeMap<String, Known>,
+pub(super) struct UseScanner {
+    known: BTreeMap<String, KnownGpu>,
 }
 
-struct Known {
+struct KnownGpu {
     index: u32,
     units: BTreeSet<String>,
 }
 
-impl Glances {
-    /// What every unit shows; nothing where the driver as a whole does not answer, and an error where it is gone.
+impl UseScanner {
+    /// Observation of every unit; `None` if the whole driver does not answer, an error if it is unloaded.
     pub(super) fn look(
         &mut self,
         nvml: &Nvml,
-    ) -> Result<Option<BTreeMap<String, Seen>>, NvmlError> {
+    ) -> Result<Option<BTreeMap<String, GpuObservation>>, NvmlError> {
         let count = match nvml.device_count() {
             Ok(count) => count,
             Err(error) if is_gone(&error) => return Err(error),
@@ -45,7 +45,7 @@ impl Glances {
                     let names = units.keys().cloned().collect();
                     self.known.insert(
                         uuid,
-                        Known {
+                        KnownGpu {
                             index,
                             units: names,
                         },
@@ -68,19 +68,19 @@ impl Glances {
     }
 }
 
-/// What to think of a GPU that was there and does not tell its name now: what its place says, or, where the driver
-/// lists the others as if it had never been, that it is lost.
-fn missing(index: u32, silent: &BTreeMap<u32, NvmlError>) -> Seen {
+/// Observation of a known GPU that does not report its UUID now: by the error of its index; if the driver
+/// lists only the others, it is lost.
+fn missing(index: u32, silent: &BTreeMap<u32, NvmlError>) -> GpuObservation {
     let of_others = silent
         .values()
         .find(|error| !matches!(error, NvmlError::GpuLost));
     match silent.get(&index).or(of_others) {
-        None | Some(NvmlError::GpuLost) => Seen::Lost,
-        Some(_) => Seen::Unanswered,
+        None | Some(NvmlError::GpuLost) => GpuObservation::Lost,
+        Some(_) => GpuObservation::NoAnswer,
     }
 }
 
-fn units(device: &Device<'_>, uuid: &str) -> BTreeMap<String, Seen> {
+fn units(device: &Device<'_>, uuid: &str) -> BTreeMap<String, GpuObservation> {
     if !is_cut(device) {
         return BTreeMap::from([(uuid.to_owned(), seen(device))]);
     }
@@ -91,36 +91,36 @@ fn units(device: &Device<'_>, uuid: &str) -> BTreeMap<String, Seen> {
         .collect()
 }
 
-fn seen(device: &Device<'_>) -> Seen {
+fn seen(device: &Device<'_>) -> GpuObservation {
     match (told(memory::ask(device)), told(reading::pids(device))) {
-        (Told::Lost, _) | (_, Told::Lost) => Seen::Lost,
-        (Told::Nothing, _) | (_, Told::Nothing) => Seen::Unanswered,
-        (Told::Answer(memory), Told::Answer(processes)) => Seen::There {
+        (QueryResult::Lost, _) | (_, QueryResult::Lost) => GpuObservation::Lost,
+        (QueryResult::Nothing, _) | (_, QueryResult::Nothing) => GpuObservation::NoAnswer,
+        (QueryResult::Answer(memory), QueryResult::Answer(processes)) => GpuObservation::Present {
             memory_used: memory.map(|memory| memory.used),
             processes,
         },
     }
 }
 
-enum Told<T> {
-    /// `None` where this kind of GPU, or this driver, has no answer for this user.
+enum QueryResult<T> {
+    /// `None` if the driver has no answer for this kind of GPU or this user.
     Answer(Option<T>),
-    /// Not this time.
+    /// No answer this time.
     Nothing,
     Lost,
 }
 
-fn told<T>(answer: Result<T, NvmlError>) -> Told<T> {
+fn told<T>(answer: Result<T, NvmlError>) -> QueryResult<T> {
     match answer {
-        Ok(answer) => Told::Answer(Some(answer)),
+        Ok(answer) => QueryResult::Answer(Some(answer)),
         Err(
             NvmlError::NotSupported
             | NvmlError::FailedToLoadSymbol(_)
             | NvmlError::FunctionNotFound
             | NvmlError::NoPermission,
-        ) => Told::Answer(None),
-        Err(NvmlError::GpuLost) => Told::Lost,
-        Err(_) => Told::Nothing,
+        ) => QueryResult::Answer(None),
+        Err(NvmlError::GpuLost) => QueryResult::Lost,
+        Err(_) => QueryResult::Nothing,
     }
 }
 
@@ -130,26 +130,38 @@ mod tests {
 
     #[test]
     fn a_gpu_is_lost_where_its_place_says_so_or_nothing_else_is_silent() {
-        assert_eq!(missing(1, &BTreeMap::new()), Seen::Lost);
+        assert_eq!(missing(1, &BTreeMap::new()), GpuObservation::Lost);
         let lost = || NvmlError::GpuLost;
-        assert_eq!(missing(1, &BTreeMap::from([(1, lost())])), Seen::Lost);
-        assert_eq!(missing(1, &BTreeMap::from([(0, lost())])), Seen::Lost);
+        assert_eq!(
+            missing(1, &BTreeMap::from([(1, lost())])),
+            GpuObservation::Lost
+        );
+        assert_eq!(
+            missing(1, &BTreeMap::from([(0, lost())])),
+            GpuObservation::Lost
+        );
         let slow = || NvmlError::Timeout;
-        assert_eq!(missing(1, &BTreeMap::from([(1, slow())])), Seen::Unanswered);
+        assert_eq!(
+            missing(1, &BTreeMap::from([(1, slow())])),
+            GpuObservation::NoAnswer
+        );
         let both = BTreeMap::from([(0, slow()), (1, lost())]);
-        assert_eq!(missing(1, &both), Seen::Lost);
-        assert_eq!(missing(2, &both), Seen::Unanswered);
+        assert_eq!(missing(1, &both), GpuObservation::Lost);
+        assert_eq!(missing(2, &both), GpuObservation::NoAnswer);
     }
 
     #[test]
     fn what_a_driver_cannot_tell_is_no_failure() {
         for error in [NvmlError::NotSupported, NvmlError::NoPermission] {
-            assert!(matches!(told::<u32>(Err(error)), Told::Answer(None)));
+            assert!(matches!(told::<u32>(Err(error)), QueryResult::Answer(None)));
         }
         assert!(matches!(
             told::<u32>(Err(NvmlError::Unknown)),
-            Told::Nothing
+            QueryResult::Nothing
         ));
-        assert!(matches!(told::<u32>(Err(NvmlError::GpuLost)), Told::Lost));
+        assert!(matches!(
+            told::<u32>(Err(NvmlError::GpuLost)),
+            QueryResult::Lost
+        ));
     }
 }

@@ -1,16 +1,17 @@
-//! What of a GPU can be granted: all of it, or where MIG is on the instances that it is cut into.
+//! The grantable units of a GPU: the GPU itself, or its MIG instances.
 
 use nvml_wrapper::Device;
 use sluice_common::inventory::{Gpu, MigInstance};
 
 use super::answer::{line, optional};
-use super::{Report, memory, nodes, reading};
+use super::{DriverReport, memory, nodes, reading};
 
 /// `NVML_DEVICE_MIG_ENABLE` of NVIDIA's header.
 const ENABLED: u32 = 1;
 
-/// Adds the units of one GPU to a report, with a reading of each, and one of the GPU where it is cut.
-pub(super) fn units(device: &Device<'_>, whole: Gpu, report: &mut Report) {
+/// Adds the units of one GPU to a report, with a reading of each, and one of the whole GPU if it has
+/// instances.
+pub(super) fn units(device: &Device<'_>, whole: Gpu, report: &mut DriverReport) {
     report
         .readings
         .push(reading::of(device, &whole.uuid, &mut report.notes));
@@ -26,7 +27,7 @@ pub(super) fn units(device: &Device<'_>, whole: Gpu, report: &mut Report) {
         &mut report.notes,
     );
     for place in 0..count.unwrap_or_default() {
-        // Places that hold no instance answer that there is none.
+        // Fails for an index without an instance.
         let Ok(instance) = device.mig_device_by_index(place) else {
             continue;
         };
@@ -49,12 +50,12 @@ pub(super) fn units(device: &Device<'_>, whole: Gpu, report: &mut Report) {
     }
 }
 
-/// Whether a GPU is cut into instances, as far as the driver tells.
+/// Whether a GPU is partitioned into instances, if the driver tells.
 pub(super) fn is_cut(device: &Device<'_>) -> bool {
     device.mig_mode().is_ok_and(|mode| mode.current == ENABLED)
 }
 
-fn add(instance: &Device<'_>, uuid: &str, whole: &Gpu, report: &mut Report) {
+fn add(instance: &Device<'_>, uuid: &str, whole: &Gpu, report: &mut DriverReport) {
     let notes = &mut report.notes;
     let memory = memory::of(instance, notes);
     let name = optional("a MIG instance's name", instance.name(), notes);

@@ -1,7 +1,7 @@
-//! The device nodes through which a step reaches a GPU or an instance: the supervisor opens these to it and no others.
+//! The device nodes by which a step accesses a GPU or an instance: the supervisor allows only these.
 //!
-//! A whole GPU has one, named after its minor number. An instance has that of its GPU, which it shares, and two of its
-//! own: the driver grants access to a GPU instance and to a compute instance by devices that it calls capabilities.
+//! A whole GPU has one, named after its minor number. An instance shares that of its GPU and has two of its
+//! own: the driver controls access to a GPU instance and a compute instance by capability devices.
 
 use std::fs;
 use std::path::Path;
@@ -13,12 +13,12 @@ use sluice_common::device::{DeviceNode, DeviceNumber, NVIDIA_MAJOR};
 use super::answer::optional;
 use crate::detect::notes::Notes;
 
-/// Below `/proc/driver/nvidia`: a folder for each GPU, by minor number.
+/// Below this directory of `/proc/driver/nvidia` each GPU has a directory, by minor number.
 const CAPABILITIES: &str = "proc/driver/nvidia/capabilities";
-/// What the kernel's list of devices calls them.
+/// Name in the kernel's list of devices.
 const NVIDIA_CAPS: &str = "nvidia-caps";
 
-/// That of a whole GPU; empty where the driver does not tell.
+/// Node of a whole GPU; empty if the driver does not tell.
 pub(super) fn of_gpu(device: &Device<'_>, notes: &mut Notes) -> Vec<DeviceNode> {
     let minor = optional("a GPU's device node", device.minor_number(), notes);
     let node = minor.map(|minor| DeviceNode {
@@ -28,8 +28,7 @@ pub(super) fn of_gpu(device: &Device<'_>, notes: &mut Notes) -> Vec<DeviceNode> 
     node.into_iter().collect()
 }
 
-/// Those that an instance has beside its GPU's. A driver that has no capabilities lets everybody who may use the GPU
-/// use its instances.
+/// Nodes of an instance in addition to its GPU's. A driver without capabilities does not restrict instances.
 pub(super) fn of_instance(
     instance: &Device<'_>,
     gpu: &[DeviceNode],
@@ -50,14 +49,14 @@ pub(super) fn of_instance(
     })
 }
 
-/// The ids of its GPU instance and its compute instance.
+/// Ids of the GPU instance and the compute instance.
 #[expect(unsafe_code, reason = "the wrapper has no call for either")]
 fn ids(instance: &Device<'_>) -> Result<(u32, u32), NvmlError> {
     let library = instance.nvml().lib();
     let of_gpu = nvml_sym(library.nvmlDeviceGetGpuInstanceId.as_ref())?;
     let of_compute = nvml_sym(library.nvmlDeviceGetComputeInstanceId.as_ref())?;
     let (mut gpu, mut compute) = (0, 0);
-    // SAFETY: the handle is one that this library gave and still knows, and both numbers may be written.
+    // SAFETY: the handle is from this library and valid, and both numbers are writable.
     unsafe {
         nvml_try(of_gpu(instance.handle(), &raw mut gpu))?;
         nvml_try(of_compute(instance.handle(), &raw mut compute))?;
@@ -65,7 +64,7 @@ fn ids(instance: &Device<'_>) -> Result<(u32, u32), NvmlError> {
     Ok((gpu, compute))
 }
 
-/// `root` is `/`, or what a test puts in its place.
+/// `root` is `/`, or a test's directory.
 pub(crate) fn capabilities(
     root: &Path,
     gpu: u32,
@@ -98,14 +97,14 @@ fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// Of lines such as `234 nvidia-caps`.
+/// Parses lines such as `234 nvidia-caps`.
 fn major_of(devices: &str, name: &str) -> Option<u32> {
     let mut lines = devices.lines().map(|line| line.trim().split_once(' '));
     let found = lines.find(|line| line.is_some_and(|(_, found)| found == name))?;
     found?.0.parse().ok()
 }
 
-/// Of lines such as `DeviceFileMinor: 21`.
+/// Parses lines such as `DeviceFileMinor: 21`.
 fn minor_in(text: &str) -> Option<u32> {
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));
     let (_, minor) = lines.find(|(name, _)| name.trim() == "DeviceFileMinor")?;

@@ -1,4 +1,4 @@
-//! What changes by itself on a GPU or an instance: each question on its own, and nothing where it is refused.
+//! Values of a GPU or instance that change. A query that fails leaves its field empty.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
@@ -11,7 +11,7 @@ use sluice_common::inventory::{GpuProcess, GpuReading};
 use super::memory;
 use crate::detect::notes::Notes;
 
-/// Processes of one GPU that are told.
+/// Most processes of one GPU that are reported.
 const MAX_PROCESSES: usize = 256;
 
 pub(super) fn of(device: &Device<'_>, uuid: &str, notes: &mut Notes) -> GpuReading {
@@ -35,7 +35,7 @@ pub(super) fn of(device: &Device<'_>, uuid: &str, notes: &mut Notes) -> GpuReadi
     }
 }
 
-/// What of its hardware holds a GPU below its clocks, where something does.
+/// The hardware cause that throttles a GPU's clocks, if there is one.
 pub(super) fn slowed(device: &Device<'_>) -> Option<&'static str> {
     let reasons = device.current_throttle_reasons().ok()?;
     let known = [
@@ -47,7 +47,7 @@ pub(super) fn slowed(device: &Device<'_>) -> Option<&'static str> {
     found.map(|(_, words)| *words)
 }
 
-/// Those that compute and those that draw; each process once.
+/// Compute and graphics processes, each once.
 fn processes(device: &Device<'_>) -> Option<Vec<GpuProcess>> {
     let mut all: Vec<GpuProcess> = match (compute(device).ok(), graphics(device).ok()) {
         (None, None) => return None,
@@ -64,7 +64,7 @@ fn processes(device: &Device<'_>) -> Option<Vec<GpuProcess>> {
     Some(all)
 }
 
-/// The same by their numbers alone; the driver's word where neither question is answered, or where a GPU is lost.
+/// Pids of these processes; an error if both queries fail or the GPU is lost.
 pub(super) fn pids(device: &Device<'_>) -> Result<Vec<u32>, NvmlError> {
     let mut pids: Vec<u32> = match (compute(device), graphics(device)) {
         (Err(error), Err(_)) | (Err(error @ NvmlError::GpuLost), _) => return Err(error),

@@ -1,5 +1,5 @@
-//! XIDs: what the driver reports when something goes wrong on a GPU. A thread of its own waits for them, because the
-//! driver keeps whoever asks waiting; it counts them by GPU and logs each.
+//! XIDs: error events of the driver about a GPU. A thread of its own waits for them, because the call blocks;
+//! it counts them by GPU and logs each.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,31 +13,30 @@ use tracing::{debug, warn};
 
 use super::answer::line;
 use super::open;
-use crate::detect::health::{Action, of_xid};
+use crate::detect::health::{XidAction, of_xid};
 
-/// How long the driver keeps us waiting. Long, because each return wakes the processor for nothing.
+/// Longest wait of one call. Long, because each return wakes the processor.
 const WAIT_MILLIS: u32 = 60_000;
-/// After which GPUs that have come meanwhile are listened to as well, and before the driver is asked again when it
-/// refused.
-const LISTEN_AGAIN: Duration = Duration::from_secs(60);
-/// Kinds of XID that are counted for one GPU. There are fewer than two hundred.
+/// Time until new GPUs are added, and until a driver that refused is asked again.
+const LISTEN_INTERVAL: Duration = Duration::from_secs(60);
+/// Most kinds of XID that are counted for one GPU. Fewer than two hundred exist.
 const MAX_KINDS: usize = 256;
 
-/// What the driver says where it does not know which.
+/// Number of an event that the driver cannot classify.
 const UNKNOWN: u64 = 999;
 
-/// How often each XID was raised, by GPU. Clones are the same.
+/// Counts of XIDs by GPU. Clones share the counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Xids(Arc<Mutex<BTreeMap<String, BTreeMap<u64, u64>>>>);
 
 impl Xids {
-    /// Those of one GPU.
+    /// Counts of one GPU.
     pub(crate) fn of(&self, uuid: &str) -> BTreeMap<u64, u64> {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         counts.get(uuid).cloned().unwrap_or_default()
     }
 
-    /// All of them, by GPU.
+    /// Counts of all GPUs.
     pub(crate) fn all(&self) -> BTreeMap<String, BTreeMap<u64, u64>> {
         self.0
             .lock()
@@ -54,7 +53,7 @@ impl Xids {
     }
 }
 
-/// Starts to listen, for as long as this process lives.
+/// Starts a listener thread that runs as long as this process.
 pub(crate) fn listen(library: Option<PathBuf>) -> Xids {
     let xids = Xids::default();
     let counts = xids.clone();
@@ -66,7 +65,7 @@ pub(crate) fn listen(library: Option<PathBuf>) -> Xids {
                 if let Err(why) = listen_once(library.as_deref(), &counts) {
                     debug!("XIDs are not heard now: {why}");
                 }
-                std::thread::sleep(LISTEN_AGAIN.saturating_sub(began.elapsed()));
+                std::thread::sleep(LISTEN_INTERVAL.saturating_sub(began.elapsed()));
             }
         });
     if let Err(error) = started {
@@ -75,7 +74,7 @@ pub(crate) fn listen(library: Option<PathBuf>) -> Xids {
     xids
 }
 
-/// Listens to the GPUs that are there now, until it is time to look for others, or the driver has had enough.
+/// Listens to the current GPUs until it is time to look for new ones, or the driver fails.
 fn listen_once(library: Option<&std::path::Path>, xids: &Xids) -> Result<(), String> {
     let nvml = open(library)?;
     let words = |error: NvmlError| error.to_string();
@@ -94,7 +93,7 @@ fn listen_once(library: Option<&std::path::Path>, xids: &Xids) -> Result<(), Str
                 .map_err(|error| error.to_string())?;
         }
     }
-    let until = Instant::now() + LISTEN_AGAIN;
+    let until = Instant::now() + LISTEN_INTERVAL;
     while Instant::now() < until {
         match set.wait(WAIT_MILLIS) {
             Ok(event) => {
@@ -110,7 +109,7 @@ fn listen_once(library: Option<&std::path::Path>, xids: &Xids) -> Result<(), Str
                 note(&uuid, xid, xids);
             }
             Err(NvmlError::Timeout) => {}
-            // A GPU that is lost answers at once and for ever: what is left is listened to in the next round.
+            // A lost GPU fails at once and for ever; the others are listened to in the next round.
             Err(error) => return Err(error.to_string()),
         }
     }
@@ -120,7 +119,7 @@ fn listen_once(library: Option<&std::path::Path>, xids: &Xids) -> Result<(), Str
 fn note(uuid: &str, xid: u64, xids: &Xids) {
     xids.count(uuid, xid);
     let (action, name) = of_xid(xid);
-    if action == Action::BlameStep {
+    if action == XidAction::BlameStep {
         warn!(gpu = uuid, xid, "an XID that programs cause: {name}");
     } else {
         warn!(

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use agent_core::Seen;
+use agent_core::GpuObservation;
 use sluice_common::id::AttemptId;
 
 use super::chance::Chance;
@@ -92,12 +92,12 @@ impl Host {
     }
 
     /// What the driver shows. One that cannot tell processes shows memory alone.
-    pub(crate) fn look(&self, now: u64, chance: &mut Chance) -> BTreeMap<String, Seen> {
+    pub(crate) fn look(&self, now: u64, chance: &mut Chance) -> BTreeMap<String, GpuObservation> {
         let gpus = self.gpus.iter();
         gpus.map(|gpu| {
             let seen = match (gpu.is_lost, chance.one_in(50)) {
-                (true, _) => Seen::Lost,
-                (false, true) => Seen::Unanswered,
+                (true, _) => GpuObservation::Lost,
+                (false, true) => GpuObservation::NoAnswer,
                 (false, false) => self.look_at(gpu, now),
             };
             (gpu.uuid.clone(), seen)
@@ -105,7 +105,7 @@ impl Host {
         .collect()
     }
 
-    fn look_at(&self, gpu: &Gpu, now: u64) -> Seen {
+    fn look_at(&self, gpu: &Gpu, now: u64) -> GpuObservation {
         let mut used = IDLE;
         let mut pids = Vec::new();
         for proc in self.procs.values().filter(|proc| proc.has(&gpu.uuid)) {
@@ -121,7 +121,7 @@ impl Host {
             used += 1 << 30;
             pids.push(pid);
         }
-        Seen::There {
+        GpuObservation::Present {
             processes: self.driver_tells_processes.then_some(pids),
             memory_used: Some(used),
         }

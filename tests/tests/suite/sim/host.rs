@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agent_core::{Core, GpuLook, KeptGpus, Now, Seen, Settings};
+use agent_core::{Core, GpuObservation, GpuScan, Now, Settings, StoredGpus};
 use sluice_common::epoch::SealedEpoch;
 use sluice_common::id::{AttemptId, BootId, NodeName};
 use sluice_common::inventory::{self, Capability, Inventory, Mechanism};
@@ -135,7 +135,7 @@ pub(crate) struct Host {
     pub(crate) procs: BTreeMap<AttemptId, Proc>,
     pub(crate) gpus: Vec<Gpu>,
     /// Durable for as long as the host is not booted anew.
-    pub(crate) kept_gpus: KeptGpus,
+    pub(crate) kept_gpus: StoredGpus,
     pub(crate) warrants: BTreeMap<AttemptId, SealedWarrant>,
     pub(crate) looks: Looks,
     /// Whether its supervisor answers.
@@ -172,7 +172,7 @@ impl Host {
             held: BTreeMap::new(),
             procs,
             gpus: gpus.collect(),
-            kept_gpus: KeptGpus::new(),
+            kept_gpus: StoredGpus::new(),
             warrants: BTreeMap::new(),
             looks: Looks::None,
             is_supervised: true,
@@ -209,13 +209,13 @@ impl Host {
     }
 
     /// What a look shows that begins now.
-    pub(crate) fn glance(&self, now: u64, chance: &mut Chance) -> GpuLook {
+    pub(crate) fn glance(&self, now: u64, chance: &mut Chance) -> GpuScan {
         let memory = match chance.one_in(10) {
             true => 1 << 30,
             false => HOST_MEMORY / 2,
         };
-        let gpus: BTreeMap<String, Seen> = self.look(now, chance);
-        GpuLook {
+        let gpus: BTreeMap<String, GpuObservation> = self.look(now, chance);
+        GpuScan {
             began: self.boot(now),
             gpus,
             memory_available: Some(memory),

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use agent_core::{
-    GpuLook, Input as HostInput, LinkId, Output as HostOutput, TimerKey as HostTimer,
+    GpuScan, Input as HostInput, LinkId, Output as HostOutput, TimerKey as HostTimer,
 };
 use coordinator_core::{
     Answer, Change, Core, Input, NewStep, Node, NodeChange, Output, RecoveryWhy, ReplyId,
@@ -136,7 +136,7 @@ enum Event {
     LookEnds {
         host: usize,
         life: u64,
-        look: GpuLook,
+        look: GpuScan,
         is_stale: bool,
     },
     Frozen {
@@ -895,7 +895,7 @@ impl World {
                 let (life, at) = (self.hosts[host].life, self.hosts[host].when(at));
                 self.at(at, Event::HostTimer { host, life, key });
             }
-            HostOutput::LookAtGpus => {
+            HostOutput::ScanGpus => {
                 self.want_look(host);
             }
             HostOutput::SaveGpus(kept) => self.hosts[host].kept_gpus = kept,
@@ -960,7 +960,7 @@ impl World {
         self.after(lasts, ends);
     }
 
-    fn look_ends(&mut self, host: usize, life: u64, look: GpuLook, is_stale: bool) {
+    fn look_ends(&mut self, host: usize, life: u64, look: GpuScan, is_stale: bool) {
         if life != self.hosts[host].life {
             return;
         }
@@ -974,7 +974,7 @@ impl World {
         }
         let shown = match is_stale {
             true => look,
-            false => GpuLook {
+            false => GpuScan {
                 began: look.began,
                 ..self.hosts[host].glance(self.now, &mut self.chance)
             },

@@ -1,5 +1,6 @@
-//! How much of a stream is kept: the supervisor drops the oldest part of what grows too large, and marks how far it
-//! has come before it does. A transfer asks before it begins and after each piece that it has read.
+//! Finds the start of a stream's kept output: the supervisor drops the oldest part of large output, and
+//! records the new start in a mark before it does. A transfer checks the mark before it begins and after each
+//! piece that it has read.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,16 +11,17 @@ use sluice_common::wire::LogStream;
 
 use super::LogError;
 
-/// Looks at a mark that is being written. The writer needs nanoseconds; one that died half way is not waited for.
+/// Reads of a mark that is being written. The writer needs nanoseconds; one that died in between is not
+/// waited for.
 const LOOKS: usize = 100;
 
 /// The mark of one stream of an attempt.
-pub(super) struct Kept {
+pub(super) struct OutputStart {
     marks: PathBuf,
     stream: LogStream,
 }
 
-impl Kept {
+impl OutputStart {
     pub(super) fn new(attempt_dir: &Path, stream: LogStream) -> Self {
         Self {
             marks: attempt_dir.join(MARKS_FILE),
@@ -27,7 +29,7 @@ impl Kept {
         }
     }
 
-    /// Offset of the first byte that is kept. Where nothing says so, nothing was dropped.
+    /// Offset of the first kept byte; 0 without a mark.
     pub(super) fn first(&self) -> u64 {
         let Ok(marks) = File::open(&self.marks) else {
             return 0;
@@ -40,7 +42,7 @@ impl Kept {
         (0..LOOKS).find_map(|_| look()).unwrap_or(0)
     }
 
-    /// To be called *after* the bytes from `offset` on were read: what was dropped meanwhile reads as zeros.
+    /// Call *after* reading from `offset`: bytes that were dropped meanwhile read as zeros.
     pub(super) fn check(&self, offset: u64) -> Result<(), LogError> {
         let first_kept = self.first();
         if offset < first_kept {
@@ -61,8 +63,8 @@ mod tests {
     #[test]
     fn what_was_dropped_is_known_and_a_half_mark_says_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let [stdout, stderr] =
-            [LogStream::Stdout, LogStream::Stderr].map(|stream| Kept::new(dir.path(), stream));
+        let [stdout, stderr] = [LogStream::Stdout, LogStream::Stderr]
+            .map(|stream| OutputStart::new(dir.path(), stream));
         assert_eq!(stdout.first(), 0, "there are no marks yet");
         let marks = File::create(dir.path().join(MARKS_FILE)).unwrap();
         marks.set_len(MARKS_BYTES as u64).unwrap();

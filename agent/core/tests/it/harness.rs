@@ -1,9 +1,10 @@
-//! A core on a bench: feeds it events, checks its invariants after each, and says what came of it in words.
+//! A test harness for the core: feeds it events, checks its invariants after each, and describes its outputs
+//! in words.
 
 use std::collections::BTreeMap;
 
 use agent_core::{
-    Core, Input, KeptGpus, LinkId, Now, Output, Processor, Settings, TimerKey, Topology, check,
+    Core, Input, LinkId, Now, Output, Processor, Settings, StoredGpus, TimerKey, Topology, check,
 };
 use sluice_common::amount::Amounts;
 use sluice_common::gpu_state::GpuStates;
@@ -26,19 +27,19 @@ pub(crate) const GRACE: Span = Span::from_secs(10);
 pub(crate) const RELEASE_TIMEOUT: Span = Span::from_secs(20);
 pub(crate) const LINK: LinkId = LinkId(1);
 
-/// A core and the time that it was last told.
-pub(crate) struct Bench {
+/// A core, and the time that it was last fed.
+pub(crate) struct Harness {
     pub(crate) core: Core,
     pub(crate) boot: u64,
     orders: Orders,
 }
 
-/// How many orders went out on each link. An order that has no number yet is given the next one of its link.
+/// Number of orders sent on each link. An order without a number gets the next one of its link.
 #[derive(Default)]
 pub(crate) struct Orders(BTreeMap<LinkId, u64>);
 
 impl Orders {
-    /// Sends an order now that answers what the host says now.
+    /// Sends an order now that answers the host's message of now.
     pub(crate) fn send(&mut self, input: &mut Input, boot: u64) {
         if let Input::Command { link, command } = input
             && command.number == 0
@@ -51,13 +52,13 @@ impl Orders {
     }
 }
 
-impl Bench {
-    /// A core that nobody has spoken to.
+impl Harness {
+    /// A core without any input.
     pub(crate) fn new() -> Self {
         Self::with_epoch(None)
     }
 
-    /// The same on a host that has obeyed an epoch.
+    /// A core on a host that has obeyed an epoch.
     pub(crate) fn with_epoch(highest: Option<Epoch>) -> Self {
         Self {
             core: Core::new(settings(), highest.map(Into::into)),
@@ -66,30 +67,30 @@ impl Bench {
         }
     }
 
-    /// A core with a supervisor that has nothing, and a coordinator of epoch 5 that has let it in.
+    /// A core with a supervisor without attempts, and a coordinator of epoch 5 that has accepted it.
     pub(crate) fn linked() -> Self {
-        Self::linked_with(KeptGpus::new())
+        Self::linked_with(StoredGpus::new())
     }
 
-    /// The same with what an earlier agent has kept of the GPUs.
-    pub(crate) fn linked_with(kept: KeptGpus) -> Self {
-        let mut bench = Self::new();
-        bench.core = Core::new(settings(), None).with_gpus(kept);
-        bench.feed(up(vec![]));
-        bench.feed(Input::Dialled { link: LINK });
-        bench.feed(welcomed(LINK, 5));
-        bench
+    /// A linked core with stored GPU states of an earlier agent.
+    pub(crate) fn linked_with(kept: StoredGpus) -> Self {
+        let mut harness = Self::new();
+        harness.core = Core::new(settings(), None).with_gpus(kept);
+        harness.feed(up(vec![]));
+        harness.feed(Input::Dialled { link: LINK });
+        harness.feed(welcomed(LINK, 5));
+        harness
     }
 
-    /// The same with `a.1` running.
+    /// A linked core with `a.1` running.
     pub(crate) fn running() -> Self {
-        let mut bench = Self::linked();
-        bench.feed(assign("a.1"));
-        bench.feed(Input::Attempt(running("a.1")));
-        bench
+        let mut harness = Self::linked();
+        harness.feed(assign("a.1"));
+        harness.feed(Input::Attempt(running("a.1")));
+        harness
     }
 
-    /// Feeds one event, and gives what is to be done about it.
+    /// Feeds one input, and returns the outputs.
     pub(crate) fn feed(&mut self, mut input: Input) -> Vec<Output> {
         self.orders.send(&mut input, self.boot);
         let now = now(self.boot);
@@ -98,17 +99,17 @@ impl Bench {
         self.core.outputs().collect()
     }
 
-    /// The same in words.
+    /// Feeds one input, and returns the outputs in words.
     pub(crate) fn told(&mut self, input: Input) -> String {
         words(&self.feed(input))
     }
 
-    /// Lets time pass; timers are the caller's.
+    /// Advances the time; the caller fires timers.
     pub(crate) fn pass(&mut self, millis: u64) {
         self.boot += millis;
     }
 
-    /// Where an attempt stands, in words.
+    /// Phase of an attempt in words.
     pub(crate) fn phase(&self, id: &str) -> String {
         self.core
             .status(&attempt(id))
@@ -116,7 +117,7 @@ impl Bench {
     }
 }
 
-/// Both clocks at `boot`: the wall clock is a fixed time ahead.
+/// Both clocks at `boot`: the wall clock is ahead by a constant.
 pub(crate) fn now(boot: u64) -> Now {
     Now {
         wall: Time::from_unix_millis(1_000_000_000 + boot),
@@ -140,7 +141,7 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
-/// How many processors the host has, on one node, with one thread a core.
+/// Number of processors of the host, on one node, with one thread for each core.
 pub(crate) const PROCESSORS: u32 = 6;
 
 fn processor(number: u32) -> Processor {
@@ -314,7 +315,7 @@ pub(crate) fn gone(id: &str) -> AttemptView {
     view(id, HostPhase::Gone(host_end()))
 }
 
-/// The one spawn among `outputs`.
+/// The only start order among `outputs`.
 pub(crate) fn spawn_of(outputs: &[Output]) -> &SpawnSpec {
     let mut specs = outputs.iter().filter_map(|output| match output {
         Output::Supervise(ToSupervisor::Spawn(spec)) => Some(spec),
@@ -325,7 +326,7 @@ pub(crate) fn spawn_of(outputs: &[Output]) -> &SpawnSpec {
     spec
 }
 
-/// What is to be done, one phrase for each output, in order, parted by `; `.
+/// The outputs in words, one phrase each, in order, separated by `; `.
 pub(crate) fn words(outputs: &[Output]) -> String {
     outputs.iter().map(word).collect::<Vec<_>>().join("; ")
 }
@@ -388,15 +389,15 @@ fn word(output: &Output) -> String {
             at,
         } => format!("release {id} {}", at.0),
         Output::SetTimer {
-            key: TimerKey::Look,
+            key: TimerKey::GpuScan,
             at,
         } => format!("look at {}", at.0),
-        Output::LookAtGpus => "look".to_owned(),
+        Output::ScanGpus => "look".to_owned(),
         Output::SaveGpus(_) => "keep".to_owned(),
     }
 }
 
-/// What is wrong with each GPU, and the host.
+/// The faults of each GPU, and of the host.
 fn faults_word(states: &GpuStates) -> String {
     let faults = states.faults.iter();
     let faults = faults.map(|(uuid, fault)| format!(" {uuid} {fault}"));

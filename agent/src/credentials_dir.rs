@@ -1,10 +1,10 @@
-//! What this host was given when it joined: its certificate with its key, the authorities that it trusts, and where the
-//! coordinator answers. Below the state directory, written by joining and by renewing, read at start and before each dial.
+//! Stores the credentials from joining: the certificate with its key, the trusted authorities, and the coordinators'
+//! addresses. They are in the state directory, written at joining and renewal, read at the start and before each dial.
 //!
 //! ```text
 //! STATE_DIR/tls/ca.pem     the authorities
-//! STATE_DIR/tls/node.pem   certificate and key in one file, so that they never part
-//! STATE_DIR/tls/join.json  where the coordinator answers
+//! STATE_DIR/tls/node.pem   certificate and key in one file, so that they always match
+//! STATE_DIR/tls/join.json  the coordinators' addresses
 //! ```
 
 use std::fs::{self, DirBuilder};
@@ -17,15 +17,15 @@ use sluice_common::join::Credentials;
 use sluice_transport::files::{read_public, write_private, write_public};
 use sluice_transport::{FileError, Identity, IdentityError, TlsFiles};
 
-/// The files. They need not be there.
+/// The files, which may be missing.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct CredentialsDir {
     state_dir: PathBuf,
 }
 
 /// Why they cannot be written.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum KeptError {
+pub(crate) enum CredentialsError {
     #[error("cannot make {}", path.display())]
     Dir { path: PathBuf, source: io::Error },
     #[error(transparent)]
@@ -35,11 +35,11 @@ pub(crate) enum KeptError {
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct JoinedAt {
+struct JoinRecord {
     coordinators: Vec<String>,
 }
 
-impl Kept {
+impl CredentialsDir {
     pub(crate) fn new(state_dir: &Path) -> Self {
         let state_dir = state_dir.to_owned();
         Self { state_dir }
@@ -54,7 +54,7 @@ impl Kept {
         self.dir().join("node.pem").exists()
     }
 
-    /// As the transport reads them.
+    /// The paths for the transport.
     pub(crate) fn files(&self) -> TlsFiles {
         let dir = self.dir();
         TlsFiles {
@@ -64,41 +64,41 @@ impl Kept {
         }
     }
 
-    /// Who this host is since it joined.
+    /// Name and pool of this host, from its certificate.
     pub(crate) fn identity(&self) -> Result<Identity, IdentityError> {
         Identity::load(&self.files())
     }
 
-    /// Where the coordinator answered when this host joined; nowhere where that cannot be read.
+    /// Addresses of the coordinators at joining; empty if they cannot be read.
     pub(crate) fn coordinators(&self) -> Vec<String> {
         let text = read_public(&self.dir().join("join.json")).unwrap_or_default();
-        let joined: JoinedAt = serde_json::from_str(&text).unwrap_or_default();
+        let joined: JoinRecord = serde_json::from_str(&text).unwrap_or_default();
         joined.coordinators
     }
 
-    /// Keeps what joining gave. The certificate comes last: with it this host has joined.
+    /// Stores the result of joining. The certificate comes last, because it marks the host as joined.
     pub(crate) fn keep(
         &self,
         given: &Credentials,
         key_pem: &str,
         coordinators: &[String],
-    ) -> Result<(), KeptError> {
+    ) -> Result<(), CredentialsError> {
         let dir = self.dir();
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
-        made.map_err(|source| KeptError::Dir {
+        made.map_err(|source| CredentialsError::Dir {
             path: dir.clone(),
             source,
         })?;
         let coordinators = coordinators.to_vec();
-        let joined = serde_json::to_string(&JoinedAt { coordinators });
+        let joined = serde_json::to_string(&JoinRecord { coordinators });
         let joined = joined.expect("addresses are JSON");
         write_public(&dir.join("join.json"), &joined)?;
         self.trust(&given.authorities)?;
         self.renew(given, key_pem)
     }
 
-    /// Trusts these authorities from now on.
-    pub(crate) fn trust(&self, authorities: &str) -> Result<(), KeptError> {
+    /// Replaces the trusted authorities.
+    pub(crate) fn trust(&self, authorities: &str) -> Result<(), CredentialsError> {
         let path = self.files().ca;
         if read_public(&path).is_ok_and(|before| before == authorities) {
             return Ok(());
@@ -106,8 +106,8 @@ impl Kept {
         Ok(write_public(&path, authorities)?)
     }
 
-    /// Takes the next certificate with its key, in one stroke, once it was seen to be good.
-    pub(crate) fn renew(&self, given: &Credentials, key_pem: &str) -> Result<(), KeptError> {
+    /// Replaces certificate and key atomically, after checking that they are usable.
+    pub(crate) fn renew(&self, given: &Credentials, key_pem: &str) -> Result<(), CredentialsError> {
         let both = format!("{}{key_pem}", given.certificate);
         let trial = self.dir().join("node.pem.trial");
         write_private(&trial, &both)?;
@@ -116,7 +116,7 @@ impl Kept {
             cert: trial.clone(),
             key: trial.clone(),
         };
-        let good = Identity::load(&files).map_err(KeptError::Unusable);
+        let good = Identity::load(&files).map_err(CredentialsError::Unusable);
         let _gone_already = fs::remove_file(&trial);
         good?;
         Ok(write_private(&self.files().cert, &both)?)
@@ -151,7 +151,7 @@ pub(crate) mod tests {
     #[test]
     fn what_was_given_is_kept_for_its_owner_alone_and_read_again() {
         let dir = tempfile::tempdir().unwrap();
-        let kept = Kept::new(dir.path());
+        let kept = CredentialsDir::new(dir.path());
         assert!(!kept.is_there() && kept.coordinators().is_empty());
         let authority = Authority::create("c1").unwrap();
         let (given, key) = issued(&authority, "gpu-7");
@@ -167,7 +167,7 @@ pub(crate) mod tests {
     #[test]
     fn a_certificate_that_cannot_be_used_takes_no_good_one_s_place() {
         let dir = tempfile::tempdir().unwrap();
-        let kept = Kept::new(dir.path());
+        let kept = CredentialsDir::new(dir.path());
         let authority = Authority::create("c1").unwrap();
         let (given, key) = issued(&authority, "gpu-7");
         kept.keep(&given, &key, &[]).unwrap();
@@ -176,7 +176,7 @@ pub(crate) mod tests {
         let (foreign, foreign_key) = issued(&Authority::create("c1").unwrap(), "gpu-7");
         for (given, key) in [(&next, &key), (&foreign, &foreign_key)] {
             let error = kept.renew(given, key).unwrap_err();
-            assert!(matches!(error, KeptError::Unusable(_)), "{error}");
+            assert!(matches!(error, CredentialsError::Unusable(_)), "{error}");
         }
         assert_eq!(fs::read_to_string(kept.files().cert).unwrap(), before);
         assert!(!dir.path().join("tls/node.pem.trial").exists());

@@ -1,16 +1,16 @@
-//! What was said of a peer that cannot be reached: each cause once, however often it is tried, until it was reached.
+//! Deduplicates log lines about an unreachable peer: each cause is logged once until the peer is reached.
 
 use std::collections::BTreeSet;
 
-/// Causes that are remembered. Beyond them all are forgotten and said once more.
+/// Most causes that are remembered. Beyond that all are forgotten and logged again.
 const MAX_CAUSES: usize = 64;
 
-/// The causes since the peer was reached last.
+/// The causes since the peer was last reached.
 #[derive(Debug, Default)]
-pub(crate) struct Told(BTreeSet<String>);
+pub(crate) struct LogDedup(BTreeSet<String>);
 
-impl Told {
-    /// Whether this cause is a new one.
+impl LogDedup {
+    /// Whether this cause is new.
     pub(crate) fn is_new(&mut self, cause: &str) -> bool {
         if self.0.len() >= MAX_CAUSES {
             self.0.clear();
@@ -18,7 +18,7 @@ impl Told {
         self.0.insert(cause.to_owned())
     }
 
-    /// The peer was reached: whatever goes wrong after that is news.
+    /// Forgets all causes, because the peer was reached.
     pub(crate) fn reached(&mut self) {
         self.0.clear();
     }
@@ -30,7 +30,7 @@ mod tests {
 
     #[test]
     fn causes_that_take_turns_are_each_said_once() {
-        let mut told = Told::default();
+        let mut told = LogDedup::default();
         let said: Vec<bool> = ["a", "b", "a", "b"].map(|cause| told.is_new(cause)).into();
         assert_eq!(said, [true, true, false, false]);
         told.reached();
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn causes_without_end_take_no_memory_without_end() {
-        let mut told = Told::default();
+        let mut told = LogDedup::default();
         assert!((0..10 * MAX_CAUSES).all(|number| told.is_new(&number.to_string())));
         assert!(told.0.len() <= MAX_CAUSES);
     }
