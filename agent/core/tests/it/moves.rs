@@ -109,12 +109,12 @@ fn what_has_no_room_or_cannot_be_told_is_not_begun() {
     let mut harness = suspending(1000);
     assert_eq!(
         harness.told(look(100_001, busy())),
-        "1: a.1 not suspended NoRoom(Room { wanted_mb: 1039, room_mb: 1000 })"
+        "1: a.1 not suspended NoRoom(MemoryShortage { wanted_mb: 1039, room_mb: 1000 })"
     );
     let mut harness = suspending(2000);
     assert_eq!(
         harness.told(look_with(100_001, busy(), Some(500_000_000))),
-        "1: a.1 not suspended NoRoom(Room { wanted_mb: 1039, room_mb: 500 })"
+        "1: a.1 not suspended NoRoom(MemoryShortage { wanted_mb: 1039, room_mb: 500 })"
     );
     let mut harness = suspending(2000);
     let untold = GpuObservation::Present {

@@ -130,7 +130,7 @@ fn a_supervisor_that_is_away_is_told_and_what_it_was_not_told_is_given_back() {
     let told = harness.told(Input::Timer(TimerKey::Supervisor));
     assert_eq!(
         told,
-        "1: Supervisor(Away(\"gone\")); 1: kept.1 released NotBegun(\"gone\")"
+        "1: Supervisor(Unresponsive(\"gone\")); 1: kept.1 released NotBegun(\"gone\")"
     );
     assert_eq!(
         harness.told(assign("late.1")),
@@ -141,7 +141,7 @@ fn a_supervisor_that_is_away_is_told_and_what_it_was_not_told_is_given_back() {
     let told = harness.told(up(vec![running("handed.1")]));
     assert_eq!(
         told,
-        "renew 400000; 1: handed.1 running; 1: Supervisor(Answers)"
+        "renew 400000; 1: handed.1 running; 1: Supervisor(Responding)"
     );
 }
 
@@ -178,7 +178,7 @@ fn an_agent_that_never_heard_its_supervisor_says_so_and_obeys_nothing_yet() {
     assert_eq!(harness.told(down()), "supervisor at 105000");
     harness.pass(5000);
     let told = harness.told(Input::Timer(TimerKey::Supervisor));
-    assert_eq!(told, "greet 1 epoch 0 [] Unheard(\"gone\")");
+    assert_eq!(told, "greet 1 epoch 0 [] NeverSeen(\"gone\")");
     harness.feed(welcomed(LINK, 5));
     assert_eq!(
         harness.told(stop("a.1", 5)),
