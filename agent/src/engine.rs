@@ -37,8 +37,7 @@ use report::{AttemptLog, ChangedAttempts, assigned};
 
 /// Most queued events. If the queue is full, the sending tasks wait, which slows their peers down.
 pub(crate) const INBOX: usize = 1024;
-/// Most queued messages for one peer: every attempt of a full host may change twice before the connection is
-/// dropped.
+/// Most queued messages for one peer: every attempt of a full host may change twice.
 pub(crate) const OUTBOX: usize = 2 * MAX_ATTEMPTS_PER_NODE;
 
 /// An event for the loop.
@@ -107,7 +106,6 @@ pub(crate) struct HostIdentity {
     pub(crate) is_declared: bool,
 }
 
-/// The loop and its state.
 pub(crate) struct Engine {
     core: Core,
     identity: HostIdentity,
@@ -328,8 +326,7 @@ impl Engine {
         }
     }
 
-    /// Removes the timers of an attempt without processes. Its timeout may be days ahead, and each event
-    /// checks all timers.
+    /// Removes the timers of an attempt without processes, because each event checks all timers.
     fn disarm(&mut self, attempt: &AttemptId) {
         self.timers.remove(&TimerKey::Grace(attempt.clone()));
         self.timers.remove(&TimerKey::Timeout(attempt.clone()));
