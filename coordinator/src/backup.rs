@@ -1,17 +1,17 @@
-//! Backups: one file with all that a coordinator needs to go on elsewhere, its store and, unless they are left out, its
-//! keys. `backup/control.rs` asks a coordinator that runs, `backup/restore.rs` makes a data directory of one,
-//! `backup/check.rs` looks at all of it.
+//! Makes and reads backups: one file with all that a coordinator needs to go on elsewhere, which is its store and,
+//! unless they are left out, its keys. `backup/control.rs` asks a running coordinator for one, `backup/restore.rs`
+//! makes a data directory from one, `backup/check.rs` verifies one.
 //!
 //! ```text
-//! H <crc32> {"format":1,"cluster":...}     what it is of
+//! H <crc32> {"format":1,"cluster":...}     header
 //! K <crc32> {"path":"tls/ca.key",...}      a file beside the store
 //! S <crc32> {"seq":...,"state":...}        the newest snapshot
-//! R <crc32> {"seq":...,"type":...}         a record of the log, and the next one, to the last
-//! V <crc32> {"step":...,"env":...}         the variables of a step, and of the next
-//! E <crc32> {"lines":...,"sha256":...}     of all that stands before it
+//! R <crc32> {"seq":...,"type":...}         each record of the log, in order
+//! V <crc32> {"step":...,"env":...}         the variables of each step
+//! E <crc32> {"lines":...,"sha256":...}     trailer: digest of everything before it
 //! ```
-//! Lines of text, as they are in the store, so that a person can read one where everything else fails. A file without its
-//! last line was cut off.
+//! Each line is text as it is in the store, so that a person can read it if everything else fails. A file without the
+//! trailer was cut off.
 
 pub mod check;
 pub mod control;
@@ -35,91 +35,72 @@ use sluice_common::id::ClusterId;
 use crate::clock::wall;
 use crate::seal::KEY_FILE;
 use crate::store::{
-    ExportError, Past, PastError, Piece, StoreError, StoreReader, seal_line, unseal_line,
+    ExportError, HistoryError, StoreError, StoreHistory, StorePart, StoreReader, seal_line,
+    unseal_line,
 };
 
-/// The form of the file. One of another form is refused, never guessed at.
+/// Version of the file format. Other versions are rejected.
 pub const FORMAT: u32 = 1;
 
 /// Longest line: the snapshot of a cluster that remembers a hundred thousand steps is a tenth of it.
 const MAX_LINE_BYTES: u64 = 4 << 30;
 
-/// The files beside the store that are keys, or come with them, and the directory that holds more of them.
+/// Directory of the TLS keys, below the data directory.
 const KEY_DIR: &str = "tls";
 
 /// Bytes that the name of a file may have on Linux (`NAME_MAX`).
 const LONGEST_NAME: usize = 255;
 
-/// Why there is no backup, or why it is no good.
+/// Why a backup could not be made or read.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// A file could not be read or written.
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// What was tried.
         action: &'static str,
-        /// On what.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
-    /// It is something else.
+    /// The file is not a backup.
     #[error("{} is no backup of a coordinator: its first line is not that of one", path.display())]
-    NoBackup {
-        /// The file.
-        path: PathBuf,
-    },
-    /// It was written by another version.
+    NoBackup { path: PathBuf },
+    /// Another version wrote the file.
     #[error("{} has format {found}, and this version reads format {FORMAT}: use the version that wrote it", path.display())]
-    OtherFormat {
-        /// The file.
-        path: PathBuf,
-        /// Its format.
-        found: u32,
-    },
-    /// A line is not what was written.
+    OtherFormat { path: PathBuf, found: u32 },
+    /// A line is damaged.
     #[error("{} is damaged at line {line}{}: {what}", path.display(), of_record(*record))]
     Damaged {
-        /// The file.
         path: PathBuf,
         /// Counted from 1.
         line: u64,
-        /// The record that stands there, or should.
+        /// Record in the damaged line, or expected there.
         record: Option<u64>,
-        /// In which way.
         what: String,
     },
-    /// Its last line is missing.
+    /// The trailer is missing.
     #[error("{} is cut off after line {lines}: take another backup, or use an earlier one", path.display())]
     CutOff {
-        /// The file.
         path: PathBuf,
-        /// How many there are.
+        /// Number of lines found.
         lines: u64,
     },
-    /// The coordinator that runs does not give one.
+    /// A running coordinator refused to give a backup.
     #[error("the coordinator that runs in {} gave no backup: {why}", dir.display())]
     Refused {
-        /// The data directory.
         dir: PathBuf,
-        /// In its words.
+        /// The coordinator's message.
         why: String,
     },
-    /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The data directory.
+    /// The store in the data directory cannot be read.
     #[error(transparent)]
-    Past(#[from] PastError),
-    /// There is a store already.
+    History(#[from] HistoryError),
+    /// The target already has a store.
     #[error(
         "there is a store in {} already: choose another --data-dir, or move what is there aside with --force",
         dir.display()
     )]
-    Occupied {
-        /// The data directory.
-        dir: PathBuf,
-    },
+    Occupied { dir: PathBuf },
 }
 
 fn of_record(record: Option<u64>) -> String {
@@ -135,25 +116,25 @@ pub(crate) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Err
     }
 }
 
-/// What a backup is of.
+/// Header of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// [`FORMAT`].
+    /// Version of the file format, [`FORMAT`].
     pub format: u32,
-    /// The build that wrote it.
+    /// Version of the program that wrote it.
     pub version: String,
-    /// The realm.
+    /// Id of the cluster.
     pub cluster: ClusterId,
-    /// When it was begun.
+    /// Time at which the backup began.
     pub made_at: Timestamp,
-    /// Whether the keys are in it.
+    /// Whether the backup contains the keys.
     pub keys: bool,
 }
 
 /// A file beside the store.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyFile {
-    /// Where, from the data directory: a name, or one in `tls/`.
+    /// Path relative to the data directory: a file name, or one in `tls/`.
     pub path: String,
     /// Whether only its owner may read it.
     pub private: bool,
@@ -169,44 +150,47 @@ impl std::fmt::Debug for KeyFile {
 
 /// The last line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct End {
+struct Trailer {
     lines: u64,
     sha256: String,
 }
 
 /// Where a store is taken from.
 #[derive(Debug)]
-pub(crate) enum Source<'a> {
+pub(crate) enum BackupSource<'a> {
     /// A coordinator that runs: ourselves.
     Running(&'a StoreReader),
     /// A directory in which none runs.
-    Resting(&'a Past),
+    Resting(&'a StoreHistory),
 }
 
-impl Source<'_> {
+impl BackupSource<'_> {
     fn cluster(&self) -> Result<ClusterId, StoreError> {
         match self {
-            Source::Running(reader) => reader.cluster(),
-            Source::Resting(past) => Ok(past.cluster().clone()),
+            BackupSource::Running(reader) => reader.cluster(),
+            BackupSource::Resting(past) => Ok(past.cluster().clone()),
         }
     }
 
-    fn export(&self, take: &mut dyn FnMut(Piece<'_>) -> io::Result<()>) -> Result<(), ExportError> {
+    fn export(
+        &self,
+        take: &mut dyn FnMut(StorePart<'_>) -> io::Result<()>,
+    ) -> Result<(), ExportError> {
         match self {
-            Source::Running(reader) => reader.export(take),
-            Source::Resting(past) => past.export(take),
+            BackupSource::Running(reader) => reader.export(take),
+            BackupSource::Resting(past) => past.export(take),
         }
     }
 }
 
 /// Writes a backup of the data directory to `out`; `path` is where that is, for messages.
 pub(crate) fn write(
-    source: &Source<'_>,
+    source: &BackupSource<'_>,
     data_dir: &Path,
     keys: bool,
     (out, path): (&mut dyn Write, &Path),
 ) -> Result<(), BackupError> {
-    let mut writer = Writer {
+    let mut writer = BackupWriter {
         out,
         digest: digest::Context::new(&digest::SHA256),
         lines: 0,
@@ -226,9 +210,9 @@ pub(crate) fn write(
         }
     }
     let exported = source.export(&mut |piece| match piece {
-        Piece::Snapshot { text, .. } => writer.line(b'S', text),
-        Piece::Record { text, .. } => writer.line(b'R', text),
-        Piece::Variables { text, .. } => writer.line(b'V', text),
+        StorePart::Snapshot { text, .. } => writer.line(b'S', text),
+        StorePart::Record { text, .. } => writer.line(b'R', text),
+        StorePart::Variables { text, .. } => writer.line(b'V', text),
     });
     exported.map_err(|error| match error {
         ExportError::Store(error) => error.into(),
@@ -237,13 +221,13 @@ pub(crate) fn write(
     writer.end().map_err(failed)
 }
 
-struct Writer<'a> {
+struct BackupWriter<'a> {
     out: &'a mut dyn Write,
     digest: digest::Context,
     lines: u64,
 }
 
-impl Writer<'_> {
+impl BackupWriter<'_> {
     fn line(&mut self, kind: u8, text: &[u8]) -> io::Result<()> {
         for part in [&[kind, b' '][..], text, b"\n"] {
             self.digest.update(part);
@@ -254,7 +238,7 @@ impl Writer<'_> {
     }
 
     fn end(mut self) -> io::Result<()> {
-        let end = End {
+        let end = Trailer {
             lines: self.lines,
             sha256: hex::encode(self.digest.clone().finish().as_ref()),
         };
@@ -288,8 +272,8 @@ fn key_files(data_dir: &Path) -> Result<Vec<KeyFile>, BackupError> {
         .collect()
 }
 
-/// The key of warrants, or a name in `tls/` that a file can have: nothing that leads out of it, or into the place of the
-/// store.
+/// Whether `path` is the key of warrants or a plain file name in `tls/`. Anything else could lead out of the directory
+/// or overwrite the store.
 fn is_key_path(path: &str) -> bool {
     let in_dir = path
         .strip_prefix(KEY_DIR)
@@ -319,27 +303,27 @@ fn key_file(data_dir: &Path, path: String) -> Result<KeyFile, BackupError> {
 
 /// One line of a backup.
 #[derive(Debug)]
-pub(crate) enum Line {
+pub(crate) enum BackupLine {
     Header(Header),
     Key(KeyFile),
-    /// Checksum and JSON.
+    /// Line with checksum and JSON.
     Snapshot(Vec<u8>),
-    /// Checksum and JSON.
+    /// Line with checksum and JSON.
     Record(Vec<u8>),
-    /// Checksum and JSON.
+    /// Line with checksum and JSON.
     Variables(Vec<u8>),
 }
 
-/// Reads a backup line by line, and finds out whether it is whole.
-pub(crate) struct Reader<R> {
+/// Reads a backup line by line and verifies that it is complete.
+pub(crate) struct BackupReader<R> {
     input: R,
     path: PathBuf,
     digest: digest::Context,
-    /// The line that was read last, counted from 1.
+    /// Number of the last line read, starting at 1.
     pub(crate) line: u64,
 }
 
-impl<R: BufRead> Reader<R> {
+impl<R: BufRead> BackupReader<R> {
     pub(crate) fn new(input: R, path: &Path) -> Self {
         Self {
             input,
@@ -349,8 +333,8 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// The next line; `None` behind the last, which says that the file is whole.
-    pub(crate) fn next(&mut self) -> Result<Option<Line>, BackupError> {
+    /// Returns the next line; `None` after a valid trailer.
+    pub(crate) fn next(&mut self) -> Result<Option<BackupLine>, BackupError> {
         let mut text = Vec::new();
         let mut limited = Read::take(&mut self.input, MAX_LINE_BYTES);
         let read = limited.read_until(b'\n', &mut text);
@@ -365,18 +349,18 @@ impl<R: BufRead> Reader<R> {
             return Err(self.strange("it is no line of a backup"));
         };
         Ok(Some(match kind {
-            b'H' => Line::Header(self.header(sealed)?),
+            b'H' => BackupLine::Header(self.header(sealed)?),
             _ if self.line == 1 => {
                 return Err(BackupError::NoBackup {
                     path: self.path.clone(),
                 });
             }
-            b'K' => Line::Key(self.parse(sealed)?),
-            b'S' => Line::Snapshot(sealed.to_vec()),
-            b'R' => Line::Record(sealed.to_vec()),
-            b'V' => Line::Variables(sealed.to_vec()),
+            b'K' => BackupLine::Key(self.parse(sealed)?),
+            b'S' => BackupLine::Snapshot(sealed.to_vec()),
+            b'R' => BackupLine::Record(sealed.to_vec()),
+            b'V' => BackupLine::Variables(sealed.to_vec()),
             b'E' => {
-                let end: End = self.parse(sealed)?;
+                let end: Trailer = self.parse(sealed)?;
                 self.check_end(&end, before)?;
                 return Ok(None);
             }
@@ -386,10 +370,10 @@ impl<R: BufRead> Reader<R> {
 
     fn header(&self, sealed: &[u8]) -> Result<Header, BackupError> {
         #[derive(Deserialize)]
-        struct Form {
+        struct FormatOnly {
             format: u32,
         }
-        let Form { format } = self.parse(sealed)?;
+        let FormatOnly { format } = self.parse(sealed)?;
         match format {
             FORMAT => self.parse(sealed),
             found => Err(BackupError::OtherFormat {
@@ -399,7 +383,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    fn check_end(&mut self, end: &End, before: digest::Context) -> Result<(), BackupError> {
+    fn check_end(&mut self, end: &Trailer, before: digest::Context) -> Result<(), BackupError> {
         let found = hex::encode(before.finish().as_ref());
         if end.lines + 1 != self.line || end.sha256 != found {
             return Err(self.strange("what stands before it is not what was written"));
@@ -448,7 +432,7 @@ fn split(line: &[u8]) -> Option<(u8, &[u8])> {
     }
 }
 
-/// Opens a file that is written beside its place, for its owner alone, and is there when it is whole.
+/// Creates a temporary file beside `path`, readable by its owner alone, which is renamed once it is complete.
 pub(crate) fn beside(path: &Path) -> Result<(File, PathBuf), BackupError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");

@@ -1,11 +1,11 @@
-//! The time that the core is given: the wall clock at the start, and from then on the steady clock, so that it never
-//! goes back, whatever is done to the machine's clock, and never before the last record in the log. Nothing else in the
-//! coordinator reads the wall clock than [`wall`].
+//! The clock of the core: wall-clock time at the start, then the monotonic clock, so that time never goes back,
+//! whatever is done to the machine's clock, and is never before the last record in the log. Only [`wall`] reads the
+//! wall clock elsewhere.
 //!
-//! Where that time is ahead of the machine's clock, because that was set back, it runs at half its pace until both agree:
-//! all that waits then waits longer and nothing shorter. Where the machine's clock is ahead, it is taken over at the next
-//! start: time that jumped would take nodes for lost that are heard. What a start takes over and nothing shows to have
-//! passed is a jump ([`evidence`]), which counts for nothing that waits.
+//! If the machine's clock is set back, this clock runs at half speed until both agree; timeouts then take longer and
+//! never fire early. If the machine's clock is ahead, its time is adopted at the next start: a jump while running would
+//! declare live nodes lost. The part of the time between two starts that nothing proves to have passed is a jump
+//! ([`evidence`]) and does not count as waiting time.
 
 pub(crate) mod evidence;
 
@@ -14,50 +14,50 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sluice_common::time::{Span, Time};
 
-/// How far the machine's clock may be from ours before the log tells it.
+/// Smallest difference to the machine's clock that is logged.
 const TOLD_FROM: Duration = Duration::from_secs(60);
-/// How far it may be before our pace is changed; also when a difference that was told counts as gone.
+/// Difference that is ignored; a logged difference counts as gone below it.
 const EVEN_WITHIN: Duration = Duration::from_secs(1);
 
 /// A clock that never goes back.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// Our time when it was asked for last, since 1970.
+    /// Time since 1970 at the last call.
     time: Duration,
     asked: Instant,
-    told: Stray,
+    told: ClockDrift,
     jumped: Span,
 }
 
-/// How the machine's clock stands to ours, as the log has it.
+/// The difference between the machine's clock and this one, as logged last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stray {
+enum ClockDrift {
     No,
     Behind,
     Ahead,
 }
 
 impl Clock {
-    /// Starts at the wall clock's time, or at `last_record` where the wall clock stands before it, and takes all that lies
+    /// Starts at the wall clock's time, or at `last_record` if the wall clock is earlier, and counts all the time
     /// between the two as passed.
     pub fn start(last_record: Time) -> Self {
         let last = Duration::from_millis(last_record.unix_millis());
         Self {
             time: machine().max(last),
             asked: Instant::now(),
-            told: Stray::No,
+            told: ClockDrift::No,
             jumped: Span::ZERO,
         }
     }
 
-    /// The same over the store of a data directory, which also has what is known of the time since.
+    /// Starts as [`Clock::start`] does, with the evidence of elapsed time that the data directory holds.
     pub fn start_over(data_dir: &Path, last_record: Time) -> Self {
         let mut clock = Self::start(last_record);
         clock.jumped = evidence::jump(data_dir, last_record, clock.now());
         clock
     }
 
-    /// A clock that shows `time` now, whatever the machine's shows.
+    /// Starts at `time`, whatever the machine's clock shows.
     #[cfg(test)]
     pub(crate) fn showing(time: Time) -> Self {
         let mut clock = Self::start(time);
@@ -65,12 +65,12 @@ impl Clock {
         clock
     }
 
-    /// How much of the time between the last record and the start is not known to have passed.
+    /// Returns the part of the time between the last record and the start that is not known to have passed.
     pub fn jumped(&self) -> Span {
         self.jumped
     }
 
-    /// The time now.
+    /// Returns the current time.
     pub fn now(&mut self) -> Time {
         let asked = Instant::now();
         let passed = asked.duration_since(self.asked);
@@ -78,12 +78,12 @@ impl Clock {
         time_of(self.time)
     }
 
-    /// How long from now until `at`, at the full pace; zero where it has passed.
+    /// Returns the time from now until `at` at full speed; zero if it has passed.
     pub fn until(&mut self, at: Time) -> Duration {
         Duration::from_millis(at.since(self.now()).millis())
     }
 
-    /// Says in the log, once for each change, that the machine's clock and ours differ.
+    /// Logs, once per change, that the machine's clock and this one differ.
     pub fn tell(&mut self) {
         let machine = machine();
         let stray = stray(self.told, self.time, machine);
@@ -93,14 +93,14 @@ impl Clock {
         self.told = stray;
         let apart = Span::from_millis(millis(self.time.abs_diff(machine)));
         match stray {
-            Stray::No => {
+            ClockDrift::No => {
                 tracing::info!("the machine's clock and the coordinator's time agree again")
             }
-            Stray::Behind => tracing::warn!(
+            ClockDrift::Behind => tracing::warn!(
                 "the machine's clock is {apart} behind the coordinator's time, which its records have reached already: that \
                  runs at half its pace until they agree, and what waits for a time waits longer"
             ),
-            Stray::Ahead => tracing::warn!(
+            ClockDrift::Ahead => tracing::warn!(
                 "the machine's clock is {apart} ahead of the coordinator's time: check it; the coordinator takes it over at its \
                  next start"
             ),
@@ -108,7 +108,7 @@ impl Clock {
     }
 }
 
-/// Our time after so much has passed by the steady clock.
+/// Returns the time after `passed` on the monotonic clock.
 fn next(time: Duration, passed: Duration, machine: Duration) -> Duration {
     let even = time + passed;
     if even > machine + EVEN_WITHIN {
@@ -117,25 +117,25 @@ fn next(time: Duration, passed: Duration, machine: Duration) -> Duration {
     even
 }
 
-fn stray(told: Stray, time: Duration, machine: Duration) -> Stray {
+fn stray(told: ClockDrift, time: Duration, machine: Duration) -> ClockDrift {
     let now = match machine < time {
-        true => Stray::Behind,
-        false => Stray::Ahead,
+        true => ClockDrift::Behind,
+        false => ClockDrift::Ahead,
     };
-    // Half a pace ends within the second.
+    // Half speed ends within the second.
     let limit = if told == now {
         2 * EVEN_WITHIN
     } else {
         TOLD_FROM
     };
     if time.abs_diff(machine) <= limit {
-        return Stray::No;
+        return ClockDrift::No;
     }
     now
 }
 
-/// What the machine's clock shows, for what expires while no input comes. A machine whose clock was never set stands
-/// before 1970 in the worst case: that counts as 1970.
+/// Returns the time of the machine's clock, for checks of expiry while no input comes. Times before 1970, shown by
+/// machines whose clock was never set, count as 1970.
 pub(crate) fn wall() -> Time {
     time_of(machine())
 }
@@ -190,7 +190,7 @@ mod tests {
             seconds += 1;
         }
         assert!((7000..7300).contains(&seconds), "{seconds}");
-        // From then on both go at one pace.
+        // Both run at the same speed from then on.
         assert_eq!(next(time, second, time + second), time + second);
     }
 
@@ -203,15 +203,30 @@ mod tests {
     #[test]
     fn a_difference_is_told_once_and_so_is_its_end() {
         let second = Duration::from_secs(1);
-        assert_eq!(stray(Stray::No, HOUR, HOUR + 59 * second), Stray::No);
-        assert_eq!(stray(Stray::No, HOUR, HOUR + 61 * second), Stray::Ahead);
-        assert_eq!(stray(Stray::No, HOUR + 61 * second, HOUR), Stray::Behind);
         assert_eq!(
-            stray(Stray::Behind, HOUR + 30 * second, HOUR),
-            Stray::Behind
+            stray(ClockDrift::No, HOUR, HOUR + 59 * second),
+            ClockDrift::No
         );
-        assert_eq!(stray(Stray::Behind, HOUR + second, HOUR), Stray::No);
-        assert_eq!(stray(Stray::Behind, HOUR, HOUR + 3 * second), Stray::No);
+        assert_eq!(
+            stray(ClockDrift::No, HOUR, HOUR + 61 * second),
+            ClockDrift::Ahead
+        );
+        assert_eq!(
+            stray(ClockDrift::No, HOUR + 61 * second, HOUR),
+            ClockDrift::Behind
+        );
+        assert_eq!(
+            stray(ClockDrift::Behind, HOUR + 30 * second, HOUR),
+            ClockDrift::Behind
+        );
+        assert_eq!(
+            stray(ClockDrift::Behind, HOUR + second, HOUR),
+            ClockDrift::No
+        );
+        assert_eq!(
+            stray(ClockDrift::Behind, HOUR, HOUR + 3 * second),
+            ClockDrift::No
+        );
     }
 
     #[test]

@@ -1,16 +1,16 @@
-//! `coordinator.toml`: what was written and what was meant.
+//! Reads and checks `coordinator.toml`.
 //!
-//! Flags override the environment (`SLUICE_*`), which overrides the file. Three types for three stages: [`RawConfig`] is
-//! the file, [`Overrides`] the flags and the environment, [`Config`] what both come to once every value was checked.
+//! Flags override the environment (`SLUICE_*`), which overrides the file. Three types for three stages: [`RawConfig`]
+//! is the file, [`Overrides`] the flags and the environment, [`Config`] the checked result.
 
 mod changes;
+mod effective;
 mod error;
 mod exposure;
 mod host;
 mod http_tls;
 mod malformed;
 mod oidc;
-mod shown;
 mod token;
 
 use std::fs;
@@ -42,18 +42,17 @@ pub use token::ApiToken;
 pub(crate) use token::own_token;
 use token::read_token;
 
-/// Where agents dial in unless the config says otherwise.
+/// Default address for agents.
 const DEFAULT_QUIC: &str = "127.0.0.1:7443";
-/// Where the API answers unless the config says otherwise.
+/// Default address of the API.
 const DEFAULT_HTTP: &str = "127.0.0.1:7070";
-/// Where the store is unless the config says otherwise: the state directory of the packaged unit.
+/// Default data directory: the state directory of the packaged unit.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/sluice/coordinator";
-/// How long a certificate is good for. It is renewed when two thirds of that are over, so a host may be away for two
-/// days and come back.
+/// Default lifetime of a certificate. Renewal is at two thirds of it, so a host may be away for two days and come back.
 const DEFAULT_CERT_TTL: Span = Span::from_secs(7 * 24 * 3600);
 const MIN_CERT_TTL: Span = Span::from_secs(60);
 const MAX_CERT_TTL: Span = Span::from_secs(10 * 365 * 24 * 3600);
-/// The file as it was written.
+/// The parsed, unchecked file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RawConfig {
@@ -91,7 +90,7 @@ struct RawTls {
     key: PathBuf,
 }
 
-/// What flags and the environment say.
+/// Values of flags and environment variables.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Overrides {
     /// Address for agents, such as 127.0.0.1:7443; port 0 picks one.
@@ -177,49 +176,50 @@ pub struct Overrides {
     pub api_token_file: Option<PathBuf>,
 }
 
-/// What was meant.
+/// The checked config.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where agents dial in.
+    /// Address for agents.
     pub quic: SocketAddr,
-    /// Where the API answers.
+    /// Address of the API.
     pub http: SocketAddr,
-    /// The store's directory.
+    /// Directory of the store.
     pub data_dir: PathBuf,
-    /// The core's terms.
+    /// Settings of the core.
     pub settings: Settings,
-    /// Records kept for followers of events.
+    /// Number of records kept for followers of events.
     pub retention: u64,
-    /// Certificates, where the config names some; else throw-away ones in the data directory.
+    /// Paths of certificates if the config names them; otherwise the coordinator makes its own in the data directory.
     pub tls: Option<TlsPaths>,
-    /// What API calls must carry, where the config says it; else the coordinator makes a token in its data directory.
+    /// Token that API calls must carry if the config names one; otherwise the coordinator makes one in its data
+    /// directory.
     pub api_token: Option<ApiToken>,
     /// Whether every user of this machine may call without a token.
     pub open_to_all_local_users: bool,
-    /// Names by which the API may be called in the clear, beside `localhost` and addresses.
+    /// Host names by which the API may be called without TLS, besides `localhost` and addresses.
     pub http_names: Vec<String>,
-    /// Whether `/metrics` is for callers alone who may see the cluster.
+    /// Whether `/metrics` requires a token of a caller who may see the cluster.
     pub metrics_need_token: bool,
-    /// How the API is made secret; in the clear where `None`, which is on loopback alone.
+    /// TLS of the API; `None` is plain HTTP, which only loopback allows.
     pub http_tls: Option<HttpTls>,
-    /// Whose tokens are taken beside our own.
+    /// Issuer of accepted OIDC tokens.
     pub oidc: Option<OidcConfig>,
-    /// How long certificates are good for that are given to hosts which join, and the coordinator's own.
+    /// Lifetime of the certificates of joined hosts and of the coordinator's own.
     pub cert_ttl: Span,
-    /// Where hosts are told to dial, as HOST:PORT; where none are named, at this host's name.
+    /// Addresses (HOST:PORT) that hosts are told to dial; if empty, this host's name.
     pub advertise: Vec<String>,
-    /// Which lines are logged.
+    /// Filter of log lines.
     pub log_filter: Filter,
 }
 
-/// Where the coordinator's certificates are.
+/// Paths of the coordinator's certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsPaths {
-    /// Of the authority that signs agents' certificates.
+    /// Certificate of the authority that signs agents' certificates.
     pub ca: PathBuf,
-    /// The coordinator's own.
+    /// The coordinator's own certificate.
     pub cert: PathBuf,
-    /// Its key.
+    /// Key of the coordinator's certificate.
     pub key: PathBuf,
 }
 
@@ -227,7 +227,7 @@ impl RawConfig {
     /// Reads the file.
     ///
     /// # Errors
-    /// Where it cannot be read, is no TOML, or has a key or a type that no config has.
+    /// If the file cannot be read, is not TOML, or has an unknown key or a value of the wrong type.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = fs::read_to_string(path).map_err(|source| ConfigError::Read {
             path: path.to_owned(),
@@ -249,23 +249,23 @@ impl RawConfig {
         })
     }
 
-    /// Whether callers must show something by this file.
+    /// Whether callers must show a credential.
     #[cfg(test)]
     pub(crate) fn asks_for_tokens(&self) -> bool {
         self.api_token_file.is_some() || self.oidc.is_some()
     }
 
-    /// How the log is written, where the file says so. Needed before anything is checked, since that may have to be told.
+    /// Returns the log format that the file sets. It is needed before the checks, because those may log.
     pub fn log_format(&self) -> Option<Format> {
         self.log_format
     }
 
-    /// Which lines it has, where the file says so.
+    /// Returns the log filter that the file sets.
     pub fn log_filter(&self) -> Option<&str> {
         self.log_filter.as_deref()
     }
 
-    /// How much is remembered; `finished` overrides what the file says of it.
+    /// Returns the bounds of queued and finished steps; `finished` overrides the file.
     fn bounds(&self, finished: Option<usize>) -> Result<Bounds, ConfigError> {
         let usual = Bounds::DEFAULT;
         let finished = finished.or(self.keep_finished);
@@ -278,10 +278,10 @@ impl RawConfig {
         })
     }
 
-    /// Checks what `overrides` and the file come to.
+    /// Checks the file and `overrides` together.
     ///
     /// # Errors
-    /// The first value that may not be what it is, by its key.
+    /// The first invalid value, by its key.
     pub fn check(self, overrides: Overrides) -> Result<Config, ConfigError> {
         let over = overrides;
         let bounds = self.bounds(over.keep_finished)?;
@@ -401,7 +401,8 @@ fn address(
     })
 }
 
-/// The terms must leave no moment in which a step may run on two hosts, and no node silent while it speaks.
+/// Checks that the durations leave no moment in which a step may run on two hosts, and that heartbeats arrive before a
+/// node counts as silent.
 fn check_terms(terms: &Settings) -> Result<(), ConfigError> {
     let least = terms.lease + terms.stop_limit + KEEPER_LIMIT + DRIFT_MARGIN;
     if terms.lost_after < least {
@@ -432,7 +433,7 @@ fn check_terms(terms: &Settings) -> Result<(), ConfigError> {
 }
 
 impl Config {
-    /// Where hosts are told to dial: `own_address` where it names no place.
+    /// Returns the addresses that hosts are told to dial; `own_address` if the config names none.
     pub(crate) fn advertised(&self, own_address: &str) -> Vec<String> {
         match self.advertise.is_empty() {
             true => vec![own_address.to_owned()],

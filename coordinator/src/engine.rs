@@ -1,23 +1,22 @@
-//! The loop: one thread that owns the core and the store, takes what has happened and does what follows.
+//! The engine: one thread that owns the core and the store, and handles every input in order.
 //!
 //! ```text
-//! wait -> take all that is in the inbox -> handle each -> drain the core
-//!      -> commit the records once -> send -> reply -> arm timers -> answer questions -> fire timers -> wait
+//! wait -> take all of the inbox -> handle each -> drain the core's outputs
+//!      -> commit the records -> send -> reply -> arm timers -> answer queries -> fire timers -> wait
 //! ```
+//! The order is the promise of the whole program: nothing is sent before the records behind it are durable. A failed
+//! commit ends the loop, and with it the process. Timers fire after everything that was in the inbox when they came
+//! due, so that a waiting heartbeat is heard before a node counts as silent. Queries change nothing and some are
+//! expensive, so each round spends [`QUERY_TIME`] on them and no more.
 //!
-//! The order is the promise of the whole program: nobody is told of anything that is not durable. A commit that fails
-//! ends the loop, and with it the process, before anybody was told. Timers fire once everything was handled that was
-//! in the inbox when they came due, so that a sign of life that waits there is heard before silence is judged. Questions
-//! change nothing and some are dear, so between two looks at the inbox they get [`QUESTION_TIME`] and no more.
-//!
-//! Everybody else holds an [`EngineHandle`]. What an input means is the core's business.
+//! Other modules hold an [`EngineHandle`]. The core decides what an input means.
 
 mod handle;
-mod interest;
-mod links;
 mod meter;
-mod questions;
-mod report;
+mod queries;
+mod record_log;
+mod session_channel;
+mod step_watch;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -41,53 +40,53 @@ use crate::clock::Clock;
 use crate::store::{Recovered, Store, StoreError};
 
 pub use handle::{EngineGone, EngineHandle};
-pub use interest::Interest;
-pub use links::{Ear, Mouth, ToSession};
 pub use meter::{Histogram, Meter};
-pub use questions::{Unanswered, asked_by};
+pub use queries::{QueryError, asked_by};
+pub use session_channel::{SessionReceiver, SessionSender, ToSession};
+pub use step_watch::StepWatcher;
 
-use questions::{Ask, Question, Questions};
-use report::Report;
+use queries::{Query, QueryQueue, QueuedQuery};
+use record_log::RecordLogger;
 use timers::Timers;
 
-/// Messages that may wait for the loop. Beyond them senders wait, which slows the network's readers and callers down
-/// to what the disk bears; enough that a group commit under load is a large one.
+/// Messages that may wait for the loop. Senders block beyond it, which slows network readers and callers down to the
+/// speed of the disk; large enough for a large group commit under load.
 const INBOX: usize = 4096;
 
-/// Messages that are handled between two commits. The first caller of a batch waits for the last one's handling.
+/// Messages handled between two commits. The first caller of a batch waits until the last message is handled.
 const MAX_BATCH: usize = 1024;
 
-/// Records of one commit, give or take those of one message: bounds the time and memory of a commit.
+/// Records of one commit, give or take those of one message. Bounds the time and memory of a commit.
 const MAX_COMMIT_RECORDS: usize = 16 * 1024;
 
-/// How long a note waits for what was noted, so that both are one commit.
+/// How long an audit entry waits for the change that it announces, so that both are one commit.
 const NOTE_DELAY: Duration = Duration::from_millis(20);
 
-/// How long questions are answered between two looks at the inbox: the last of them is let come to its end.
-const QUESTION_TIME: Duration = Duration::from_millis(20);
+/// Time spent on queries in one round; the last one begun is finished.
+const QUERY_TIME: Duration = Duration::from_millis(20);
 
-/// A commit that takes longer is worth a word: every caller and every node waits for it.
+/// A commit that takes longer is logged, because every caller and node waits for it.
 const SLOW_COMMIT: Duration = Duration::from_millis(500);
 
-/// How much of the past is kept.
+/// How much history is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
-    /// Records for followers of events.
+pub struct Retention {
+    /// Number of records kept for followers of events.
     pub records: u64,
-    /// Steps.
+    /// Bounds of remembered steps.
     pub bounds: Bounds,
 }
 
 type InputFn = Box<dyn FnOnce(ReplyId) -> Input + Send>;
 type ReplyFn = Box<dyn FnOnce(&Core, Answer) + Send>;
 
-/// What reaches the loop.
+/// A message to the loop.
 enum Message {
     Submit {
         steps: Vec<NewStep>,
         reply: ReplyFn,
     },
-    /// Of a pool, a policy, a node or a step.
+    /// A change of a pool, a policy, a node or a step.
     Change {
         input: InputFn,
         reply: ReplyFn,
@@ -95,44 +94,44 @@ enum Message {
     Hello {
         hello: Box<Hello>,
         claim: NodeClaim,
-        mouth: Mouth,
+        sender: SessionSender,
         session: oneshot::Sender<SessionId>,
     },
-    /// Of a session that said hello.
+    /// An input from a session after its hello.
     Session(Box<Input>),
-    /// Who did what, or was refused.
+    /// An audit entry: who did something, or was refused.
     Note(AuditEntry),
-    /// The config says anew what is kept.
-    Keep(Keep),
-    Question(Question),
+    /// New retention limits after a reload.
+    Retention(Retention),
+    Query(QueuedQuery),
     Stop,
 }
 
-/// Why the loop ended other than by request.
+/// Why the loop ended although it was not asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// Records could not be made durable. Nobody was told of them.
+    /// Records could not be made durable. They were sent to nobody.
     #[error("the coordinator cannot go on without its store")]
     Store(#[from] StoreError),
-    /// No thread for the loop.
+    /// The thread could not be started.
     #[error("cannot start the engine's thread")]
     Thread(#[source] std::io::Error),
-    /// A defect: the loop panicked.
+    /// The loop panicked.
     #[error("the engine has died of a defect; its report is above")]
     Panicked,
 }
 
-/// The loop as seen by who must wait for its end.
+/// Waits for the end of the loop.
 #[derive(Debug)]
 pub struct EngineThread {
     ended: oneshot::Receiver<Result<(), EngineError>>,
 }
 
 impl EngineThread {
-    /// Waits until the loop has ended: after [`EngineHandle::stop`], or because it could not go on.
+    /// Waits until the loop has ended: after [`EngineHandle::stop`], or because of an error.
     ///
     /// # Errors
-    /// Why it could not go on.
+    /// Why the loop failed.
     pub async fn ended(&mut self) -> Result<(), EngineError> {
         (&mut self.ended)
             .await
@@ -140,10 +139,10 @@ impl EngineThread {
     }
 }
 
-/// Starts the loop on a thread of its own: the coordinator's epoch begins.
+/// Starts the loop on its own thread and begins a new epoch.
 ///
 /// # Errors
-/// Where the epoch could not be made durable.
+/// If the epoch could not be made durable.
 pub fn start(
     settings: Settings,
     store: Store,
@@ -154,7 +153,7 @@ pub fn start(
     let (committed, watched) = watch::channel(recovered.last_seq);
     let handle = EngineHandle::new(outbox, watched, store.seal().clone());
     let mut engine = Engine {
-        report: Report::new(&recovered.state),
+        record_logger: RecordLogger::new(&recovered.state),
         clock,
         core: Core::recover(settings, recovered.state),
         store,
@@ -166,7 +165,7 @@ pub fn start(
         welcomed: BTreeMap::new(),
         replies: BTreeMap::new(),
         effects: Effects::default(),
-        questions: Questions::default(),
+        queries: QueryQueue::default(),
         notes: Vec::new(),
         drawn: 0,
         stopping: false,
@@ -181,7 +180,7 @@ pub fn start(
         .name("engine".to_owned())
         .spawn(move || {
             let result = runtime.block_on(engine.run());
-            // Nobody listens where the process is on its way out already.
+            // The receiver is gone if the process is exiting already.
             let _ = tell.send(result);
         })
         .map_err(EngineError::Thread)?;
@@ -191,27 +190,27 @@ pub fn start(
 struct Engine {
     core: Core,
     store: Store,
-    report: Report,
+    record_logger: RecordLogger,
     clock: Clock,
     inbox: mpsc::Receiver<Message>,
     committed: watch::Sender<u64>,
     shared: EngineHandle,
     timers: Timers,
-    sessions: BTreeMap<SessionId, (NodeName, Mouth)>,
-    /// The session of each node that was let in last.
+    sessions: BTreeMap<SessionId, (NodeName, SessionSender)>,
+    /// Session of each node that was accepted last.
     welcomed: BTreeMap<NodeName, SessionId>,
     replies: BTreeMap<ReplyId, ReplyFn>,
     effects: Effects,
-    /// Asked, and not answered yet.
-    questions: Questions,
-    /// Notes that go into the log before what comes next.
+    /// Queries that wait for an answer.
+    queries: QueryQueue,
+    /// Audit entries to be logged before the next change.
     notes: Vec<AuditEntry>,
-    /// Numbers drawn for sessions and callers.
+    /// Last id drawn for sessions and replies.
     drawn: u64,
     stopping: bool,
 }
 
-/// What is to be done, in the order of doing.
+/// Outputs of the core, in the order in which they take effect.
 #[derive(Default)]
 struct Effects {
     records: Vec<Stamped>,
@@ -257,20 +256,20 @@ impl Engine {
                 }
             }
             self.flush()?;
-            self.answer_questions()?;
+            self.answer_queries()?;
             self.fire_timers(handled)?;
         }
         Ok(self.store.close()?)
     }
 
-    /// Waits for a message or a timer, and takes all that has come. Without a handle left nothing can come any more,
-    /// but the loop holds one itself, so only [`Message::Stop`] ends it.
+    /// Waits for a message or a timer, and takes all waiting messages. The loop holds a handle itself, so only
+    /// [`Message::Stop`] ends it.
     async fn wait(&mut self, batch: &mut Vec<Message>) {
         let inbox = self.inbox.recv_many(batch, MAX_BATCH);
         let timer = self.timers.next().map(|at| self.clock.until(at));
         let note = (!self.notes.is_empty()).then_some(NOTE_DELAY);
-        let question = (!self.questions.is_empty()).then_some(Duration::ZERO);
-        match timer.into_iter().chain(note).chain(question).min() {
+        let query = (!self.queries.is_empty()).then_some(Duration::ZERO);
+        match timer.into_iter().chain(note).chain(query).min() {
             None => {
                 inbox.await;
             }
@@ -282,8 +281,8 @@ impl Engine {
 
     fn take(&mut self, message: Message) {
         match &message {
-            // They change nothing that a caller waits for.
-            Message::Note(_) | Message::Question(_) | Message::Session(_) => {}
+            // No caller waits for a change by these.
+            Message::Note(_) | Message::Query(_) | Message::Session(_) => {}
             _ => self.write_notes(),
         }
         match message {
@@ -299,9 +298,9 @@ impl Engine {
             Message::Hello {
                 hello,
                 claim,
-                mouth,
+                sender,
                 session,
-            } => self.on_hello(hello, claim, mouth, session),
+            } => self.on_hello(hello, claim, sender, session),
             Message::Session(input) => {
                 if let Input::NodeGone { session, node } = &*input {
                     self.let_go(*session);
@@ -311,8 +310,8 @@ impl Engine {
                 }
                 self.handle(*input);
             }
-            Message::Question(question) => self.questions.push(question),
-            Message::Keep(Keep { records, bounds }) => {
+            Message::Query(query) => self.queries.push(query),
+            Message::Retention(Retention { records, bounds }) => {
                 self.store.keep(records);
                 self.handle(Input::Bounds(bounds));
             }
@@ -369,7 +368,7 @@ impl Engine {
         }
     }
 
-    /// A welcome goes out with the proof of its epoch, which the host keeps and shows in later hellos.
+    /// Adds the proof of the epoch to a welcome. The host keeps it and shows it in later hellos.
     fn proven(&self, session: SessionId, mut greeting: HelloReply) -> HelloReply {
         if let (HelloReply::Welcome(welcome), Some((node, _))) =
             (&mut greeting, self.sessions.get(&session))
@@ -380,7 +379,7 @@ impl Engine {
         greeting
     }
 
-    /// An assignment goes out with what its host can show for it.
+    /// Adds the sealed warrant of an attempt to its assignment.
     fn sealed(&self, node: &NodeName, mut command: Command) -> Command {
         if let ToNode::Assign(it) = &mut command.order {
             let warrant = self.core.state().warrant(&it.attempt);
@@ -389,7 +388,7 @@ impl Engine {
         command
     }
 
-    /// Does everything that was decided since the last flush, records first.
+    /// Carries out everything decided since the last flush, records first.
     fn flush(&mut self) -> Result<(), StoreError> {
         let effects = std::mem::take(&mut self.effects);
         self.commit(&effects.records)?;
@@ -409,19 +408,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Once what came before them is durable.
-    fn answer_questions(&mut self) -> Result<(), StoreError> {
+    /// Answers queries, after what came before them is durable.
+    fn answer_queries(&mut self) -> Result<(), StoreError> {
         let began = Instant::now();
-        while let Some(question) = self.questions.pop() {
-            match question {
-                Ask::Read(read) => read(&self.core),
-                Ask::Preview { step, reply } => {
+        while let Some(query) = self.queries.pop() {
+            match query {
+                Query::Read(read) => read(&self.core),
+                Query::Preview { step, reply } => {
                     let reply = self.expect_reply(reply);
                     self.handle(Input::Preview { reply, step });
                     self.flush()?;
                 }
             }
-            if began.elapsed() >= QUESTION_TIME {
+            if began.elapsed() >= QUERY_TIME {
                 break;
             }
         }
@@ -458,7 +457,7 @@ impl Engine {
         }
         self.committed.send_replace(last.seq);
         self.shared.touch(records);
-        self.report.tell(self.core.state(), records);
+        self.record_logger.tell(self.core.state(), records);
         Ok(())
     }
 

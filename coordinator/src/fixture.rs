@@ -1,12 +1,12 @@
-//! For tests: terms, steps, and a core whose records are real ones.
+//! Test fixtures: settings, steps, and a core that makes real records.
 
 mod agent;
-mod disk;
-mod rig;
+mod fake_disk;
+mod harness;
 
 pub(crate) use agent::{Agent, beat, dial, open, try_dial, words};
-pub(crate) use disk::Disk;
-pub(crate) use rig::{Answer, Rig, answer};
+pub(crate) use fake_disk::FakeDisk;
+pub(crate) use harness::{Answer, Harness, answer};
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,13 +23,13 @@ use sluice_common::time::Time;
 use sluice_transport::Identity;
 
 use crate::identity;
-use crate::issuance::{Issuance, Terms, Trust};
+use crate::issuance::{CertificateIssuer, IssuanceConfig, Trust};
 
-/// The certificates of a new cluster in `dir`, and whoever issues them.
-pub(crate) fn issuance(dir: &Path, cluster: &ClusterId) -> Issuance {
+/// Returns the certificates of a new cluster in `dir`, and their issuer.
+pub(crate) fn issuance(dir: &Path, cluster: &ClusterId) -> CertificateIssuer {
     let files = identity::ensure(dir, cluster).unwrap();
     let own = Identity::load(&files).unwrap();
-    let terms = Terms {
+    let terms = IssuanceConfig {
         authority_key: identity::key_of(&files),
         files,
         cluster: cluster.clone(),
@@ -37,10 +37,10 @@ pub(crate) fn issuance(dir: &Path, cluster: &ClusterId) -> Issuance {
         addresses: vec!["127.0.0.1:7443".to_owned()],
     };
     let trust = Trust::read(&terms, &own).unwrap();
-    Issuance::new(terms, trust)
+    CertificateIssuer::new(terms, trust)
 }
 
-/// The default terms.
+/// Returns the default settings.
 pub(crate) fn settings() -> Settings {
     Settings {
         lease: DEFAULT_LEASE,
@@ -55,7 +55,7 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
-/// A step that waits, since there is no node.
+/// Returns a step that waits because there is no node.
 pub(crate) fn step(id: &str) -> NewStep {
     let json = format!(r#"{{"command":["echo","{id}"],"resources":{{"cpu_count":0.1}}}}"#);
     let request: StepRequest = serde_json::from_str(&json).unwrap();
@@ -63,27 +63,27 @@ pub(crate) fn step(id: &str) -> NewStep {
 }
 
 /// A core that makes records.
-pub(crate) struct Scribe {
+pub(crate) struct RecordMaker {
     core: Core,
     now: u64,
 }
 
-impl Scribe {
-    /// Goes on from `state`, under a new epoch; the records of its start come first.
+impl RecordMaker {
+    /// Continues from `state` under a new epoch; the records of its start come first.
     pub(crate) fn on(state: State, cluster: ClusterId) -> (Self, Vec<Stamped>) {
         let mut core = Core::recover(settings(), state);
         core.start(Time::from_unix_millis(1000), cluster);
-        let mut scribe = Self { core, now: 1000 };
-        let records = scribe.drain();
-        (scribe, records)
+        let mut maker = Self { core, now: 1000 };
+        let records = maker.drain();
+        (maker, records)
     }
 
-    /// The records of one submit.
+    /// Returns the records of one submit.
     pub(crate) fn submit(&mut self, id: &str) -> Vec<Stamped> {
         self.submit_with(id, Environment::default())
     }
 
-    /// The same of a step with variables.
+    /// Returns the records of one submit of a step with variables.
     pub(crate) fn submit_with(&mut self, id: &str, env: Environment) -> Vec<Stamped> {
         self.now += 1;
         let mut new = step(id);
@@ -96,7 +96,7 @@ impl Scribe {
         self.drain()
     }
 
-    /// The fold of all of them.
+    /// Returns the state after all records.
     pub(crate) fn state(&self) -> &State {
         self.core.state()
     }

@@ -1,5 +1,5 @@
-//! Hostile bytes for the coordinator: its config, and its API, every call of it, on a whole coordinator that runs. What
-//! its store reads is the store's; agents' messages are `sluice-codec`'s. Corpora and engine are `sluice-fuzz`'s.
+//! Fuzz tests of the coordinator: its config, and every call of its API on a running coordinator. The store has fuzz
+//! tests of its own; messages of agents are `sluice-codec`'s. The engine is `sluice-fuzz`.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use sluice_fuzz::{Fuzz, place_for_files};
 
 use crate::config::{Overrides, RawConfig};
-use crate::fixture::Rig;
+use crate::fixture::Harness;
 
 fn is_harmless(said: &str) {
     assert!(!said.chars().any(char::is_control), "{said:?}");
@@ -57,10 +57,10 @@ fn the_config() {
     });
 }
 
-/// How long an answer may take: a machine may be busy.
+/// Longest time to an answer; machines can be busy.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An input is `METHOD PATH`, a line end, and the body.
+/// Builds a request from an input: `METHOD PATH`, a line end, and the body.
 fn request(input: &[u8]) -> Vec<u8> {
     let end = input.iter().position(|byte| *byte == b'\n');
     let (line, body) = input.split_at(end.unwrap_or(input.len()));
@@ -72,17 +72,17 @@ fn request(input: &[u8]) -> Vec<u8> {
     [line, head.as_bytes(), body].concat()
 }
 
-/// Whether the answer is a stream that goes on, or comes when something has happened: it is not waited for.
+/// Whether the answer is an endless stream or waits for an event; such answers are not read to the end.
 fn is_endless(request: &[u8]) -> bool {
     let has = |word: &[u8]| request.windows(word.len()).any(|part| part == word);
     has(b"follow") || has(b"wait")
 }
 
-/// All that is answered.
+/// Returns the whole answer.
 fn answer(address: &str, request: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // It may be refused before all of it is written.
+    // The server may refuse before everything is written.
     let _sent = stream.write_all(request);
     all_of(stream)
 }
@@ -104,7 +104,7 @@ fn status_of(said: &[u8]) -> u16 {
     status.unwrap_or_else(|| panic!("no answer: {}", said.escape_ascii()))
 }
 
-/// Refusals say what is wrong. What is no request at all is refused by the server without a word.
+/// Checks that a refusal has a message. The HTTP server rejects malformed requests without a body.
 fn check_refusal(said: &[u8]) {
     let text = String::from_utf8_lossy(said);
     let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
@@ -167,8 +167,7 @@ const CALLS: &[&str] = &[
     "\"steps\":[",
 ];
 
-/// What a program may write before the body, as it likes. An input is the head's lines, with plain line ends; an empty one,
-/// and the body.
+/// Builds a request from an input of arbitrary header lines, an empty line, and the body.
 fn request_of_lines(input: &[u8]) -> Vec<u8> {
     let end = input.windows(2).position(|two| two == b"\n\n");
     let (head, rest) = input.split_at(end.unwrap_or(input.len()));
@@ -182,11 +181,11 @@ fn request_of_lines(input: &[u8]) -> Vec<u8> {
     request
 }
 
-/// What is no HTTP, or announces more than it brings, is cut without a word; every other head is answered.
+/// Checks that every head is answered, unless it is not HTTP or announces more than it sends.
 #[test]
 fn heads_of_calls() {
-    let rig = Rig::start();
-    let url = rig.url("");
+    let harness = Harness::start();
+    let url = harness.url("");
     let address = url.strip_prefix("http://").unwrap();
     let words = [
         "GET / HTTP/1.1",
@@ -214,7 +213,7 @@ fn heads_of_calls() {
         }
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        // It may be refused before all of it is written; nothing more comes of what was announced.
+        // The server may refuse before everything is written; nothing follows what was announced.
         let _sent = stream.write_all(&request_of_lines(input));
         let _closed = stream.shutdown(std::net::Shutdown::Write);
         let said = all_of(stream);
@@ -223,16 +222,16 @@ fn heads_of_calls() {
             assert!(status < 500 || status == 505, "{}", said.escape_ascii());
         }
     });
-    assert_eq!(rig.get("/healthz").0, 200);
+    assert_eq!(harness.get("/healthz").0, 200);
 }
 
-/// Every call is answered, whatever came before it; nothing is the coordinator's fault.
+/// Checks that every call is answered, whatever came before, and never with a 500.
 #[test]
 fn calls_of_the_api() {
-    let rig = Rig::start();
-    // It says nothing more, and so is missed after a while.
-    let _linked = rig.agent("gpu-7", 4);
-    let url = rig.url("");
+    let harness = Harness::start();
+    // The agent sends nothing more, so its node becomes unreachable after a while.
+    let _linked = harness.agent("gpu-7", 4);
+    let url = harness.url("");
     let address = url.strip_prefix("http://").unwrap();
     Fuzz::new("api").words(CALLS).run(|input| {
         if is_endless(input) {
@@ -245,5 +244,5 @@ fn calls_of_the_api() {
             status => panic!("{status}: {}", String::from_utf8_lossy(&said)),
         }
     });
-    assert_eq!(rig.get("/healthz").0, 200);
+    assert_eq!(harness.get("/healthz").0, 200);
 }

@@ -1,8 +1,8 @@
-//! The HTTP API: calls become calls of the engine, its answers become JSON.
+//! The HTTP API: translates calls into calls of the engine, and answers into JSON.
 //!
-//! Every error has one shape and a stable code ([`error::ApiError`] lists them all); nothing of a framework's own texts
-//! reaches a caller. Bodies are bounded before they are parsed. What needs no decision, the log of records and the
-//! output of steps, goes past the engine: from the store and from the agents.
+//! Every error has one shape and a stable code ([`error::ApiError`] lists all); callers never see texts of the HTTP
+//! framework. Bodies are bounded before they are parsed. Calls that need no decision, such as events and the output of
+//! steps, bypass the engine: they read the store and the agents.
 
 mod access;
 mod admin;
@@ -10,10 +10,11 @@ mod api;
 mod api_tokens;
 mod auth;
 mod body;
-mod calls;
+mod call_metrics;
 mod cluster;
-mod edge;
+mod connections;
 pub mod error;
+mod etag;
 mod events;
 mod exec;
 mod explain;
@@ -38,7 +39,6 @@ mod recovery;
 mod roles;
 mod steps;
 mod submit;
-mod tag;
 mod templates;
 mod terms;
 #[cfg(test)]
@@ -53,14 +53,14 @@ use axum::middleware;
 use axum::routing::{delete, get, patch, post};
 use tokio::net::TcpListener;
 
-pub use api::{Api, Issuer, Open};
-pub use edge::Tls;
+pub use api::{Api, PublicAccess, TrustedIssuer};
+pub use connections::Tls;
 use error::ApiError;
 pub use oidc::KeysError;
 
-/// Answers on `listener` until `api`'s stop; then finishes what is under way.
+/// Serves the API on `listener` until `api` is stopped; then finishes the calls that are under way.
 pub async fn serve(listener: TcpListener, tls: Tls, api: Api) {
-    edge::serve(listener, tls, api.clone(), router(api)).await;
+    connections::serve(listener, tls, api.clone(), router(api)).await;
 }
 
 fn router(api: Api) -> Router {
@@ -78,12 +78,12 @@ fn router(api: Api) -> Router {
         .layer(middleware::from_fn_with_state(api.clone(), auth::check))
         .layer(middleware::from_fn_with_state(
             api.calls().clone(),
-            calls::count,
+            call_metrics::count,
         ))
         .with_state(api)
 }
 
-/// Steps, and what happened to them.
+/// Routes of steps and events.
 fn steps_routes() -> Router<Api> {
     Router::new()
         .route("/v1/steps", get(steps::list).post(submit::one))
@@ -98,7 +98,7 @@ fn steps_routes() -> Router<Api> {
         .route("/v1/events", get(events::events))
 }
 
-/// Hosts, and how they join.
+/// Routes of hosts and join tokens.
 fn hosts_routes() -> Router<Api> {
     Router::new()
         .route("/v1/nodes", get(nodes::list))
@@ -118,7 +118,7 @@ fn hosts_routes() -> Router<Api> {
         .route("/v1/recovery", get(recovery::get).delete(recovery::end))
 }
 
-/// Pools and what is said of them.
+/// Routes of pools, policies and documents.
 fn terms_routes() -> Router<Api> {
     Router::new()
         .route("/v1/pools", get(nodes::list_pools))
@@ -161,7 +161,7 @@ fn terms_routes() -> Router<Api> {
         .route("/v1/apply", post(terms::apply))
 }
 
-/// Who may do what.
+/// Routes of roles, bindings and API tokens.
 fn rights_routes() -> Router<Api> {
     Router::new()
         .route("/v1/roles", get(roles::list))
@@ -190,7 +190,7 @@ async fn wrong_method(method: Method, uri: Uri) -> ApiError {
     ApiError::MethodNotAllowed {
         method: method.to_string(),
         path: uri.path().to_owned(),
-        // The router says it in the header.
+        // The router sets the header.
         allow: None,
     }
 }

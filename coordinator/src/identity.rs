@@ -1,14 +1,15 @@
-//! The cluster's certificates below the data directory: made once, by `init` or by a first start that was given none.
+//! Makes and renews the cluster's certificates below the data directory: by `init`, or at a first start without
+//! configured certificates.
 //!
 //! ```text
-//! DATA_DIR/tls/ca.pem           what every member trusts
-//! DATA_DIR/tls/ca.key           issues certificates; where it is elsewhere, so are those who issue
-//! DATA_DIR/tls/coordinator.pem  by which agents know the coordinator
+//! DATA_DIR/tls/ca.pem           authorities that every member trusts
+//! DATA_DIR/tls/ca.key           key of the issuing authority; absent if the authority is elsewhere
+//! DATA_DIR/tls/coordinator.pem  certificate shown to agents
 //! DATA_DIR/tls/coordinator.key
-//! DATA_DIR/tls/nodes.json       under which authority each node came last
+//! DATA_DIR/tls/nodes.json       authority under which each node connected last
 //! ```
-//! How certificates look and who is whom in them is the transport's; how one authority takes over from another is in
-//! [`rollover`], by which certificate the API is known in [`http`].
+//! The transport defines what certificates contain. [`rollover`] replaces one authority by another; [`http`] has the
+//! API's certificate.
 
 pub(crate) mod http;
 pub mod rollover;
@@ -30,36 +31,26 @@ use sluice_transport::{
 
 use crate::store::{DEFAULT_RETENTION, Recovered, Store, StoreError};
 
-/// Why there are no certificates.
+/// Why certificates could not be made or read.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The store, which knows the cluster's id, cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The authority would not issue.
+    /// The authority did not issue the certificate.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
-    /// A file could not be written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A directory could not be made.
     #[error("cannot make {}", path.display())]
-    Dir {
-        /// Which.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    Dir { path: PathBuf, source: io::Error },
     /// There is no authority to issue a certificate for the API.
     #[error(
         "there is no authority in {} to issue a certificate for HTTP: configure `http_tls` with `cert` and `key`, or run \
          `sluice-coordinator init` with the same --data-dir first",
         dir.display()
     )]
-    NoHttpCertificate {
-        /// Where it would be.
-        dir: PathBuf,
-    },
+    NoHttpCertificate { dir: PathBuf },
     /// TLS of the API could not be set up.
     #[error(transparent)]
     Https(#[from] HttpsError),
@@ -69,56 +60,40 @@ pub enum IdentityError {
          authority is an outside one, certificates come from there",
         dir.display()
     )]
-    NoAuthority {
-        /// Where it would be.
-        dir: PathBuf,
-    },
-    /// Certificates that were given in files cannot be used.
+    NoAuthority { dir: PathBuf },
+    /// The configured certificates cannot be used.
     #[error(transparent)]
     Given(#[from] sluice_transport::IdentityError),
-    /// The certificate that was given is a node's.
+    /// The configured certificate belongs to a node.
     #[error("{} is the certificate of {peer}: the coordinator's must name the host `coordinator.sluice`", path.display())]
-    NotOurs {
-        /// Which.
-        path: PathBuf,
-        /// Whose it is.
-        peer: Peer,
-    },
+    NotOurs { path: PathBuf, peer: Peer },
     /// There are certificates already.
     #[error(
         "there are certificates in {} already, and they stay: for another authority use `sluice-coordinator ca rotate`, or \
          begin with an empty --data-dir",
         dir.display()
     )]
-    Made {
-        /// Where.
-        dir: PathBuf,
-    },
+    Made { dir: PathBuf },
 }
 
-/// How long the coordinator's first certificate is good for: it renews it when it runs.
+/// Lifetime of the coordinator's first certificate; it renews it while it runs.
 const FIRST_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// An authority from outside, and what it has issued.
+/// An external authority, and what it has issued.
 #[derive(Clone, Debug)]
-pub enum Outside {
-    /// Its certificate and its key: the coordinator issues with them.
-    WithKey {
-        /// The certificate.
-        ca_cert: PathBuf,
-        /// The key.
-        ca_key: PathBuf,
-    },
-    /// Its certificate, and the coordinator's own that it has issued: the coordinator issues nothing.
+pub enum ExternalCa {
+    /// Certificate and key of the authority: the coordinator issues with them.
+    WithKey { ca_cert: PathBuf, ca_key: PathBuf },
+    /// Certificate of the authority, and the coordinator's own: the coordinator issues nothing.
     Issued(TlsFiles),
 }
 
-/// Whether there are certificates in `data_dir` that somebody has made.
+/// Whether `data_dir` holds certificates.
 pub(crate) fn is_made(data_dir: &Path) -> bool {
     tls_dir(data_dir).join("ca.pem").exists()
 }
 
-/// Where the key of the authority is, if it is here: beside its certificate.
+/// Returns the path of the authority's key: beside its certificate.
 pub fn key_of(files: &TlsFiles) -> PathBuf {
     files.ca.with_extension("key")
 }
@@ -135,31 +110,31 @@ fn tls_dir(data_dir: &Path) -> PathBuf {
     data_dir.join("tls")
 }
 
-/// Opens the store in `data_dir`. Where certificates are there and no store is, that was lost: the one that is made is of
-/// the same cluster.
+/// Opens the store in `data_dir`. If there are certificates but no store, the store was lost: the new one is of the
+/// same cluster.
 ///
 /// # Errors
-/// Where it cannot be opened or made.
+/// If the store cannot be opened or made.
 pub fn open_store(data_dir: &Path, retention: u64) -> Result<(Store, Recovered), StoreError> {
     let cluster = cluster_of(&files_in(&tls_dir(data_dir)));
     Store::open_of(data_dir, retention, cluster)
 }
 
-/// Makes store, cluster id and certificates in `data_dir`; what is there stays.
+/// Makes the store, the cluster id and the certificates in `data_dir`; existing ones stay.
 ///
 /// # Errors
-/// Where a coordinator runs on the directory, or it cannot be written.
+/// If a coordinator runs on the directory, or it cannot be written.
 pub fn init(data_dir: &Path) -> Result<ClusterId, IdentityError> {
     let (_store, recovered) = open_store(data_dir, DEFAULT_RETENTION)?;
     ensure(data_dir, &recovered.cluster)?;
     Ok(recovered.cluster)
 }
 
-/// The same with an authority from outside, whose files are copied.
+/// Does as [`init`] with an external authority, whose files are copied.
 ///
 /// # Errors
-/// Where there are certificates already, or those that are given do not belong together.
-pub fn init_with(data_dir: &Path, outside: &Outside) -> Result<ClusterId, IdentityError> {
+/// If there are certificates already, or those that are given do not belong together.
+pub fn init_with(data_dir: &Path, outside: &ExternalCa) -> Result<ClusterId, IdentityError> {
     let (_store, recovered) = Store::open(data_dir, DEFAULT_RETENTION)?;
     let dir = tls_dir(data_dir);
     if dir.exists() {
@@ -167,11 +142,11 @@ pub fn init_with(data_dir: &Path, outside: &Outside) -> Result<ClusterId, Identi
     }
     let cluster = recovered.cluster.clone();
     in_draft(&dir, |draft| match outside {
-        Outside::WithKey { ca_cert, ca_key } => {
+        ExternalCa::WithKey { ca_cert, ca_key } => {
             let authority = Authority::load(ca_cert, ca_key)?.with_cluster(cluster);
             fill(draft, &authority)
         }
-        Outside::Issued(given) => copy(draft, given),
+        ExternalCa::Issued(given) => copy(draft, given),
     })?;
     Ok(recovered.cluster)
 }
@@ -191,10 +166,10 @@ fn copy(draft: &Path, given: &TlsFiles) -> Result<(), IdentityError> {
     Ok(())
 }
 
-/// The coordinator's certificates in `data_dir`, made now where there are none.
+/// Returns the coordinator's certificates in `data_dir`, and makes them if there are none.
 ///
 /// # Errors
-/// Where they cannot be made.
+/// If they cannot be made.
 pub fn ensure(data_dir: &Path, cluster: &ClusterId) -> Result<TlsFiles, IdentityError> {
     let dir = tls_dir(data_dir);
     if !dir.exists() {
@@ -213,7 +188,7 @@ fn fill(draft: &Path, authority: &Authority) -> Result<(), IdentityError> {
     Ok(())
 }
 
-/// All files come to be at once, by the renaming of their directory: half of them would be a riddle.
+/// Writes all files at once, by renaming their directory, so that a crash leaves no half of them.
 fn in_draft(
     dir: &Path,
     fill: impl FnOnce(&Path) -> Result<(), IdentityError>,
@@ -243,7 +218,7 @@ fn make_dir(dir: &Path) -> Result<(), IdentityError> {
         })
 }
 
-/// The authority whose key is beside its certificate, which writes into what it issues of which cluster it is.
+/// Loads the authority whose key is beside its certificate.
 fn authority(files: &TlsFiles) -> Result<Authority, IdentityError> {
     let key = key_of(files);
     if !key.exists() {
@@ -257,10 +232,10 @@ fn authority(files: &TlsFiles) -> Result<Authority, IdentityError> {
     })
 }
 
-/// Writes what a user shows to the API into `out`: `ca.pem`, `user.pem` and `user.key`, in place of what is there.
+/// Writes the certificate of an API user into `out`: `ca.pem`, `user.pem` and `user.key`, replacing existing files.
 ///
 /// # Errors
-/// Where `name` is no name, there is no authority, or `out` cannot be written.
+/// If `name` is invalid, there is no authority, or `out` cannot be written.
 pub fn issue_user(
     data_dir: &Path,
     name: &str,
@@ -275,10 +250,10 @@ pub fn issue_user(
     Ok(())
 }
 
-/// Writes what the agent of a node needs into `out`: `ca.pem`, `node.pem` and `node.key`, in place of what is there.
+/// Writes the certificate of a node into `out`: `ca.pem`, `node.pem` and `node.key`, replacing existing files.
 ///
 /// # Errors
-/// Where there is no authority, or `out` cannot be written.
+/// If there is no authority, or `out` cannot be written.
 pub fn issue_node(
     data_dir: &Path,
     terms: &NodeCertificateSpec,
@@ -292,18 +267,19 @@ pub fn issue_node(
     Ok(())
 }
 
-/// The cluster that the coordinator's own certificate names: the store cannot be asked while a coordinator runs on it.
+/// Returns the cluster that the coordinator's own certificate names, because the store is locked while a coordinator
+/// runs.
 fn cluster_of(files: &TlsFiles) -> Option<ClusterId> {
     let own = read_public(&files.cert).ok()?;
     let own = parse_certificates(&own).ok()?;
     sluice_transport::cluster_of(own.first()?)
 }
 
-/// Renews the coordinator's certificate, for the same key, where two thirds of its life are over and the key of its
-/// authority is here. Whether it did.
+/// Renews the coordinator's certificate for the same key if two thirds of its lifetime are over and the authority's key
+/// is here. Returns whether it did.
 ///
 /// # Errors
-/// Where a file cannot be read or written.
+/// If a file cannot be read or written.
 pub fn renew_own(
     files: &TlsFiles,
     cluster: &ClusterId,
@@ -338,7 +314,7 @@ fn certify_own(
     Ok(())
 }
 
-/// What is no certificate is refused by whoever reads the identity, with better words.
+/// Returns the first certificate of a file. An invalid one is reported by the code that reads the identity.
 fn first_in(path: &Path) -> Result<Option<CertificateDer<'static>>, IdentityError> {
     let certificates = parse_certificates(&read_public(path)?);
     Ok(certificates.ok().and_then(|all| all.into_iter().next()))
@@ -348,13 +324,13 @@ fn register(files: &TlsFiles) -> PathBuf {
     files.ca.with_file_name("nodes.json")
 }
 
-/// Under which authority each node came last, as it was written down; nothing where that cannot be read.
+/// Reads under which authority each node connected last; empty if that cannot be read.
 pub(crate) fn read_seen(files: &TlsFiles) -> BTreeMap<NodeName, Fingerprint> {
     let text = read_public(&register(files)).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// Writes it down.
+/// Writes under which authority each node connected last.
 pub(crate) fn write_seen(
     files: &TlsFiles,
     seen: &BTreeMap<NodeName, Fingerprint>,
@@ -385,7 +361,7 @@ mod tests {
         let authority = Authority::create("outside").unwrap();
         authority.write(&cert, &key).unwrap();
         let data = dir.path().join("with");
-        let with = Outside::WithKey {
+        let with = ExternalCa::WithKey {
             ca_cert: cert.clone(),
             ca_key: key.clone(),
         };
@@ -408,7 +384,7 @@ mod tests {
             cert: own,
             key: own_key,
         };
-        init_with(&data, &Outside::Issued(given)).unwrap();
+        init_with(&data, &ExternalCa::Issued(given)).unwrap();
         Identity::load(&files_in(&tls_dir(&data))).unwrap();
         let error = issue_node(&data, &for_node("a"), &dir.path().join("b")).unwrap_err();
         assert!(
@@ -428,7 +404,7 @@ mod tests {
             key: node_key,
         };
         let data = dir.path().join("wrong");
-        let error = init_with(&data, &Outside::Issued(given))
+        let error = init_with(&data, &ExternalCa::Issued(given))
             .unwrap_err()
             .to_string();
         assert!(error.contains("is the certificate of node n"), "{error}");
@@ -442,7 +418,7 @@ mod tests {
         let files = files_in(&tls_dir(dir.path()));
         let long = Duration::from_secs(7 * 24 * 3600);
         assert!(!renew_own(&files, &cluster, long).unwrap());
-        // One that is over this moment.
+        // A certificate that has just expired.
         let authority = Authority::load(&files.ca, &key_of(&files)).unwrap();
         certify_own(&files, &cluster, authority, Duration::ZERO).unwrap();
         let key = read_private(&files.key).unwrap();
@@ -451,7 +427,7 @@ mod tests {
         let until = Identity::load(&files).unwrap().validity().until;
         assert!(until > SystemTime::now() + long - Duration::from_secs(60));
         assert_eq!(read_private(&files.key).unwrap(), key);
-        // Without the key of the authority it is left as it is.
+        // Without the authority's key the certificate is left as it is.
         fs::remove_file(key_of(&files)).unwrap();
         assert!(!renew_own(&files, &cluster, long).unwrap());
     }

@@ -1,7 +1,7 @@
-//! Who issues certificates while the coordinator runs: the authority's key, which authorities are trusted, how long a
-//! certificate is good for, and where hosts are told to dial. Shared by sessions, joining hosts and the API.
+//! Issues certificates while the coordinator runs. Holds the authority's key, the trusted authorities, the lifetime of
+//! certificates and the addresses that hosts dial; shared by sessions, joining hosts and the API.
 //!
-//! It says what a certificate looks like and never who may have one: that is the core's.
+//! The core decides who gets a certificate; this module decides what it contains.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,43 +21,43 @@ use tokio::sync::watch;
 
 use crate::identity::read_seen;
 
-/// Where the files are, and the terms.
+/// Paths and settings of a [`CertificateIssuer`].
 #[derive(Clone, Debug)]
-pub struct Terms {
-    /// The coordinator's own certificate, its key and the authorities that are trusted.
+pub struct IssuanceConfig {
+    /// The coordinator's own certificate, its key and the trusted authorities.
     pub files: TlsFiles,
-    /// The key of the authority that issues; there need be none.
+    /// Key of the issuing authority; the file may be absent.
     pub authority_key: PathBuf,
-    /// Written into certificates.
+    /// Cluster id, written into certificates.
     pub cluster: ClusterId,
-    /// How long a certificate is good for.
+    /// Lifetime of a certificate.
     pub ttl: Duration,
-    /// Where hosts dial at first, as HOST:PORT.
+    /// Addresses (HOST:PORT) for the first connection of a host.
     pub addresses: Vec<String>,
 }
 
-/// Issues. Clones are the same.
+/// Issues certificates. Clones share their state.
 #[derive(Clone, Debug)]
-pub struct Issuance(Arc<Shared>);
+pub struct CertificateIssuer(Arc<IssuanceShared>);
 
 #[derive(Debug)]
-struct Shared {
-    terms: Terms,
-    /// Where hosts dial now.
+struct IssuanceShared {
+    terms: IssuanceConfig,
+    /// Current addresses for hosts to dial.
     addresses: RwLock<Vec<String>>,
     trust: watch::Sender<Arc<Trust>>,
-    /// Under which authority each node came last.
+    /// Authority under which each node connected last.
     seen: Mutex<BTreeMap<NodeName, Fingerprint>>,
 }
 
-/// What is trusted and who issues, at one moment.
+/// The trusted and the issuing authorities at one moment.
 pub struct Trust {
-    /// The authorities that are trusted, in PEM form.
+    /// Trusted authorities in PEM form.
     pub authorities: String,
     certificates: Vec<CertificateDer<'static>>,
-    /// The one under which the coordinator's own certificate was issued: by it a joining host knows the coordinator.
+    /// Authority that issued the coordinator's own certificate; a joining host checks it.
     pub shown: Fingerprint,
-    /// The one that issues, where its key is here.
+    /// Issuing authority, if its key is here.
     issuing: Option<Authority>,
 }
 
@@ -69,15 +69,15 @@ impl std::fmt::Debug for Trust {
     }
 }
 
-/// Why nothing is issued.
+/// Why no certificate is issued.
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
-    /// The key is elsewhere.
+    /// The authority's key is elsewhere.
     #[error(
         "this coordinator has no key of the cluster's authority: the certificate must come from where the key is"
     )]
     NoKey,
-    /// The request is none.
+    /// The certificate request is malformed.
     #[error(transparent)]
     Request(#[from] SigningRequestError),
     /// The certificate could not be made.
@@ -88,20 +88,19 @@ pub enum IssueError {
 /// Why the authority cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// A file cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The key is not that of an authority which is trusted.
+    /// The key belongs to none of the trusted authorities.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
 }
 
 impl Trust {
-    /// Reads the files; `own` is the coordinator's identity, read from the same.
+    /// Reads the files; `own` is the coordinator's identity, read from the same files.
     ///
     /// # Errors
-    /// Where one cannot be read, or the key belongs to none of the authorities.
-    pub fn read(terms: &Terms, own: &Identity) -> Result<Self, TrustError> {
+    /// If a file cannot be read, or the key belongs to none of the authorities.
+    pub fn read(terms: &IssuanceConfig, own: &Identity) -> Result<Self, TrustError> {
         let authorities = read_public(&terms.files.ca)?;
         let issuing = match terms.authority_key.exists() {
             true => {
@@ -111,7 +110,7 @@ impl Trust {
             false => None,
         };
         Ok(Self {
-            // What is no certificate was found by whoever read the coordinator's identity.
+            // The code that reads the coordinator's identity rejects invalid certificates.
             certificates: parse_certificates(&authorities).unwrap_or_default(),
             authorities,
             shown: own.authority(),
@@ -124,7 +123,7 @@ impl Trust {
         self.issuing.is_some()
     }
 
-    /// What a node is told.
+    /// Returns the authorities as they are sent to nodes.
     pub fn word(&self) -> CertificateMessage {
         CertificateMessage::Authorities {
             pem: self.authorities.clone(),
@@ -133,12 +132,12 @@ impl Trust {
     }
 }
 
-impl Issuance {
-    /// Over what is trusted now.
-    pub fn new(mut terms: Terms, trust: Trust) -> Self {
+impl CertificateIssuer {
+    /// Starts with the authorities in `trust`.
+    pub fn new(mut terms: IssuanceConfig, trust: Trust) -> Self {
         let (trust, _) = watch::channel(Arc::new(trust));
         let seen = Mutex::new(read_seen(&terms.files));
-        Self(Arc::new(Shared {
+        Self(Arc::new(IssuanceShared {
             addresses: RwLock::new(std::mem::take(&mut terms.addresses)),
             terms,
             trust,
@@ -146,18 +145,18 @@ impl Issuance {
         }))
     }
 
-    /// Has hosts that join dial there from now on.
+    /// Replaces the addresses that joining hosts dial.
     pub fn advertise(&self, addresses: Vec<String>) {
         let told = self.0.addresses.write();
         *told.unwrap_or_else(PoisonError::into_inner) = addresses;
     }
 
-    /// Under which authority each node came last.
+    /// Returns the authority under which each node connected last.
     pub fn seen(&self) -> BTreeMap<NodeName, Fingerprint> {
         self.lock_seen().clone()
     }
 
-    /// Notes under which authority a node has come.
+    /// Records the authority under which a node connected.
     pub fn note(&self, node: &NodeName, certificate: &CertificateDer<'_>) {
         let trust = Arc::clone(&self.0.trust.borrow());
         let issuer = trust
@@ -176,21 +175,20 @@ impl Issuance {
     }
 
     fn lock_seen(&self) -> MutexGuard<'_, BTreeMap<NodeName, Fingerprint>> {
-        // The map is whole between any two statements that could panic.
+        // No statement that could panic leaves the map half-changed.
         self.0.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The terms.
-    pub fn terms(&self) -> &Terms {
+    pub fn terms(&self) -> &IssuanceConfig {
         &self.0.terms
     }
 
-    /// What is trusted, and how it changes.
+    /// Returns the authorities, and their changes.
     pub fn trust(&self) -> watch::Receiver<Arc<Trust>> {
         self.0.trust.subscribe()
     }
 
-    /// Trusts this from now on.
+    /// Replaces the authorities.
     pub fn change(&self, trust: Trust) {
         self.0.trust.send_replace(Arc::new(trust));
     }
@@ -200,10 +198,10 @@ impl Issuance {
         self.0.trust.borrow().can_issue()
     }
 
-    /// A certificate for the key that signed the request.
+    /// Issues a certificate for the key that signed the request.
     ///
     /// # Errors
-    /// Where the authority's key is elsewhere, or the request is none.
+    /// If the authority's key is elsewhere, or the request is malformed.
     pub fn certify(
         &self,
         request: &[u8],
@@ -214,10 +212,10 @@ impl Issuance {
         self.certify_checked(&request, node, claim)
     }
 
-    /// A certificate for the key of a request that was read already.
+    /// Issues a certificate for the key of a checked request.
     ///
     /// # Errors
-    /// Where the authority's key is elsewhere.
+    /// If the authority's key is elsewhere.
     pub fn certify_checked(
         &self,
         request: &SigningRequest,
@@ -240,7 +238,7 @@ impl Issuance {
         told.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The line by which a host joins with this secret.
+    /// Returns the join line that carries this secret.
     pub fn line(
         &self,
         secret: JoinSecret,

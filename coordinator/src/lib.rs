@@ -1,18 +1,25 @@
-//! The coordinator: everything about it but its decisions, which are `coordinator-core`'s.
+//! The coordinator: the engine loop, the store, the sessions of agents and the HTTP API. Decisions about steps and
+//! nodes are `coordinator-core`'s.
 //!
 //! ```text
 //!  HTTP callers --> http --+                        +--> store   commits, snapshots, the log of events
 //!                          +--> engine (owns core) -+
 //!  agents ------> session -+                        +--> back to http and session, after the commit
 //! ```
-//! [`engine`] is the loop, [`store`] what outlives it, [`http`] and [`session`] the two doors, [`config`] and [`identity`]
-//! what it is started with, [`issuance`] gives certificates to hosts, [`run`] puts them together, and [`reload`] brings them another config.
-//! The binary reads flags and logs, and calls [`run::run`].
-//! [`replay`] tells what a store holds of the past, where none of this runs; [`repair`] mends its epoch there.
+//! [`config`] and [`identity`] are read at the start, [`issuance`] gives certificates to hosts, [`run`] starts and
+//! stops all parts, and [`reload`] applies a changed config. The binary parses flags, sets up the log and calls
+//! [`run::run`]. [`replay`] and [`repair`] work on the data directory of a stopped coordinator.
+
+#![allow(
+    missing_docs,
+    reason = "an inner crate: a field whose name says what it is has no comment"
+)]
 
 pub mod backup;
+mod cert_renewal;
 pub mod clock;
 pub mod config;
+mod disk_space;
 pub mod engine;
 #[cfg(test)]
 mod fixture;
@@ -21,13 +28,11 @@ mod fuzz;
 pub mod http;
 pub mod identity;
 pub mod issuance;
-mod keeper;
 mod notify;
 mod rate;
 pub mod reload;
 pub mod repair;
 pub mod replay;
-mod room;
 pub mod run;
 pub mod seal;
 pub mod session;

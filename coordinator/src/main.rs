@@ -1,6 +1,6 @@
-//! `sluice-coordinator`: reads flags, environment and config, sets up the log on stderr, and runs what it is told.
+//! `sluice-coordinator`: reads flags, environment and config, sets up the log on stderr, and runs the given command.
 
-mod operate;
+mod maintenance;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use sluice_common::credential::{Generation, NodeClaim};
 use sluice_common::id::{NodeName, PoolName, StepId};
 use sluice_common::time::Span;
 use sluice_coordinator::config::{ConfigError, DEFAULT_DATA_DIR, Overrides, RawConfig};
-use sluice_coordinator::identity::{self, Outside, rollover};
-use sluice_coordinator::reload::Reload;
+use sluice_coordinator::identity::{self, ExternalCa, rollover};
+use sluice_coordinator::reload::ConfigSource;
 use sluice_coordinator::{replay, run};
 use sluice_log::{Filter, Format, Log};
 use sluice_transport::{NodeCertificateSpec, TlsFiles};
@@ -61,7 +61,7 @@ enum Command {
         ttl: Span,
     },
     #[command(flatten)]
-    Operate(operate::Operate),
+    Maintenance(maintenance::MaintenanceCommand),
     /// Tell the past of a data directory as JSON, for `sluice replay`.
     #[command(hide = true)]
     Replay(ReplayArgs),
@@ -199,12 +199,12 @@ fn main() -> ExitCode {
             let issued = identity::issue_user(&data.data_dir, &name, ttl, &out);
             ended(issued.map_err(Into::into))
         }
-        Some(Command::Operate(command)) => ended(operate::run(command)),
+        Some(Command::Maintenance(command)) => ended(maintenance::run(command)),
         Some(Command::Replay(args)) => ended(tell(&args)),
     }
 }
 
-/// For whoever looks at the command: nothing is logged yet, or at all.
+/// Ends a command that an admin looks at: its error goes to stderr, because there is no log yet.
 fn ended(outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -229,9 +229,9 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
     let data_dir = args.data.data_dir;
     let outside = match (args.ca_cert, args.ca_key, args.cert, args.key) {
         (None, ..) => None,
-        (Some(ca_cert), Some(ca_key), ..) => Some(Outside::WithKey { ca_cert, ca_key }),
+        (Some(ca_cert), Some(ca_key), ..) => Some(ExternalCa::WithKey { ca_cert, ca_key }),
         (Some(ca), None, Some(cert), Some(key)) => {
-            Some(Outside::Issued(TlsFiles { ca, cert, key }))
+            Some(ExternalCa::Issued(TlsFiles { ca, cert, key }))
         }
         (Some(_), None, ..) => anyhow::bail!(
             "--ca-cert alone is not enough: give --ca-key, and the coordinator issues certificates with it; or --cert and \
@@ -243,11 +243,11 @@ fn init(args: InitArgs) -> anyhow::Result<()> {
         Some(outside) => identity::init_with(&data_dir, outside)?,
     };
     let next = match outside {
-        Some(Outside::Issued(_)) => {
+        Some(ExternalCa::Issued(_)) => {
             "this coordinator cannot issue certificates: no host joins by token, none is renewed, and each host's comes from \
              your authority, for clients, with the URI sluice:node:NAME"
         }
-        None | Some(Outside::WithKey { .. }) => {
+        None | Some(ExternalCa::WithKey { .. }) => {
             "for each host, once the coordinator runs: sluice token create --pool default"
         }
     };
@@ -315,8 +315,8 @@ fn list(data: &DataArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The config says how the log is written, and the log says what is wrong with the config: so it is read first, and
-/// judged second.
+/// Runs the coordinator. The config is read before it is checked, because it sets the log format in which its mistakes
+/// are logged.
 fn serve(args: RunArgs) -> ExitCode {
     if args.check_config {
         return ended(checked(args));
@@ -328,13 +328,13 @@ fn serve(args: RunArgs) -> ExitCode {
     let started = start_log(&args, raw.as_ref().ok());
     let outcome = match started {
         Ok((log, format)) => start(raw, args, log, format),
-        // There is no log that could tell.
+        // There is no log yet.
         Err(error) => return ended(Err(error)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The whole chain, once, on one line.
+            // Logs the whole chain of causes on one line.
             tracing::error!("{error:#}");
             ExitCode::FAILURE
         }
@@ -352,7 +352,7 @@ fn checked(args: RunArgs) -> anyhow::Result<()> {
     let path = args.config.as_ref();
     let raw = path.map_or_else(|| Ok(RawConfig::default()), |path| RawConfig::load(path))?;
     let config = raw.check(args.overrides);
-    // The file has the key, unless a flag or a variable went before it.
+    // The file set the value, unless a flag or a variable overrode it.
     let config = config.with_context(|| match path {
         Some(path) => path.display().to_string(),
         None => "no config file".to_owned(),
@@ -368,7 +368,7 @@ fn start(
     runs_format: Format,
 ) -> anyhow::Result<()> {
     let config = raw?.check(args.overrides.clone())?;
-    let reload = Reload {
+    let reload = ConfigSource {
         file: args.config,
         overrides: args.overrides,
         format: args.log_format,

@@ -1,5 +1,5 @@
-//! What the init system is told: that the coordinator takes work, that its loop answers, that it leaves. `run` says when;
-//! `sd_notify(3)` is the protocol. Started by hand there is nobody to tell, and nothing is told.
+//! Notifies the init system (`sd_notify(3)`) that the coordinator is ready, alive, reloading or stopping. Without an
+//! init system nothing is sent. `run` decides when.
 
 use std::convert::Infallible;
 
@@ -7,13 +7,12 @@ use sd_notify::NotifyState;
 
 use crate::engine::EngineHandle;
 
-/// The coordinator takes work: whoever is ordered after it may start now.
+/// Reports that the coordinator is ready, so that units ordered after it start.
 pub(crate) fn tell_ready() {
     tell(NotifyState::Ready);
 }
 
-/// The coordinator reads its config anew, and says that it takes work when it has. `sd_notify(3)` wants to know since
-/// when.
+/// Reports that the coordinator reloads its config. `sd_notify(3)` requires the time at which it began.
 pub(crate) fn tell_reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(since) => tell_all(&[NotifyState::Reloading, since]),
@@ -21,13 +20,13 @@ pub(crate) fn tell_reloading() {
     }
 }
 
-/// The coordinator leaves, because it was told to.
+/// Reports that the coordinator stops because it was asked to.
 pub(crate) fn tell_stopping() {
     tell(NotifyState::Stopping);
 }
 
-/// Says that the engine answers, twice within the watchdog's limit where one is set. An engine that hangs is not spoken
-/// for, so the init system starts another; one that has ended is somebody else's to notice.
+/// Reports that the engine answers, twice within the watchdog's limit if one is set. Nothing is reported for an engine
+/// that hangs, so that the init system restarts the coordinator.
 pub(crate) async fn tell_alive(engine: EngineHandle) -> Infallible {
     if let Some(limit) = sd_notify::watchdog_enabled() {
         while engine.read(|_core| ()).await.is_ok() {
@@ -38,7 +37,7 @@ pub(crate) async fn tell_alive(engine: EngineHandle) -> Infallible {
     std::future::pending().await
 }
 
-/// An init system that does not listen will restart this coordinator; steps run on.
+/// Sends a state. If that fails, the init system restarts this coordinator; steps run on.
 fn tell(state: NotifyState<'_>) {
     tell_all(&[state]);
 }

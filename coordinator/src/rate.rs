@@ -1,17 +1,17 @@
-//! How often something may happen: a bucket that fills at a steady rate, and from which each time takes one.
+//! Token buckets: limits how often something may happen.
 
 use std::time::{Duration, Instant};
 
-/// How fast a bucket fills and how much it holds.
+/// Rate at which a bucket fills, and its size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rate {
-    /// How many come in each second.
+    /// Tokens added per second.
     pub(crate) per_second: f64,
-    /// How many it holds.
+    /// Tokens that the bucket holds at most.
     pub(crate) burst: f64,
 }
 
-/// A bucket, full at first.
+/// A token bucket, full at first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
     left: f64,
@@ -26,16 +26,16 @@ impl Bucket {
         }
     }
 
-    /// Whether it holds all that it can.
+    /// Whether the bucket is full.
     pub(crate) fn is_full(&self, rate: Rate, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.seen).as_secs_f64();
         self.left + passed * rate.per_second >= rate.burst
     }
 
-    /// Takes one.
+    /// Takes one token.
     ///
     /// # Errors
-    /// After which time there will be one.
+    /// The time after which a token will be there.
     pub(crate) fn take(&mut self, rate: Rate, now: Instant) -> Result<(), Duration> {
         let passed = now.saturating_duration_since(self.seen).as_secs_f64();
         self.left = (self.left + passed * rate.per_second).min(rate.burst);

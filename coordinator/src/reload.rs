@@ -1,6 +1,6 @@
-//! SIGHUP has the coordinator read its config anew. One with a mistake is refused as a whole, and the coordinator goes on
-//! with what it has; of one without, what may change counts from now on, and what may not is named. `run` drives it;
-//! what may change is [`crate::config`]'s to say.
+//! Reloads the config on SIGHUP. A config with a mistake is rejected as a whole and changes nothing; of a valid one,
+//! the changeable keys take effect at once and the others are logged as waiting for a restart. [`crate::config`] knows
+//! which keys are changeable.
 
 use std::path::PathBuf;
 
@@ -10,38 +10,42 @@ use sluice_log::{Format, Log};
 use tokio::signal::unix::Signal;
 
 use crate::config::{Config, ConfigError, Overrides, RawConfig};
-use crate::engine::{EngineGone, EngineHandle, Keep};
+use crate::engine::{EngineGone, EngineHandle, Retention};
 use crate::http::Api;
-use crate::issuance::Issuance;
+use crate::issuance::CertificateIssuer;
 use crate::notify;
 
-/// What is needed to read the config again as it was read at the start.
+/// Everything needed to read the config again as at the start.
 #[derive(Debug)]
-pub struct Reload {
-    /// The file; there need be none.
+pub struct ConfigSource {
+    /// Path of the file, if there is one.
     pub file: Option<PathBuf>,
-    /// What flags and the environment say.
+    /// Values of flags and environment variables.
     pub overrides: Overrides,
-    /// The form of the log that was asked for with a flag or a variable.
+    /// Log format set by a flag or a variable.
     pub format: Option<Format>,
-    /// The form that the log has.
+    /// Log format in use.
     pub runs_format: Format,
-    /// The log.
     pub log: Log,
 }
 
-/// What a config that is read anew goes to.
-pub(crate) struct Parts {
+/// Parts of the coordinator that a reload changes.
+pub(crate) struct ReloadTargets {
     pub(crate) engine: EngineHandle,
-    pub(crate) issuance: Issuance,
+    pub(crate) issuance: CertificateIssuer,
     pub(crate) api: Api,
-    /// Where hosts are told to dial by a config that names no place.
+    /// Address for hosts if the config names none.
     pub(crate) own_address: String,
 }
 
-impl Reload {
-    /// Until the engine has ended. `config` is what the coordinator runs with.
-    pub(crate) async fn listen(&self, mut hangup: Signal, mut config: Config, parts: &Parts) {
+impl ConfigSource {
+    /// Reloads on each SIGHUP until the engine has ended. `config` is the config in use.
+    pub(crate) async fn listen(
+        &self,
+        mut hangup: Signal,
+        mut config: Config,
+        parts: &ReloadTargets,
+    ) {
         while hangup.recv().await.is_some() {
             notify::tell_reloading();
             let done = self.renew(&mut config, parts).await;
@@ -52,7 +56,7 @@ impl Reload {
         }
     }
 
-    async fn renew(&self, config: &mut Config, parts: &Parts) -> Result<(), EngineGone> {
+    async fn renew(&self, config: &mut Config, parts: &ReloadTargets) -> Result<(), EngineGone> {
         let Some(file) = &self.file else {
             tracing::warn!(
                 "told to read the config anew, and there is none: this coordinator runs by its flags alone"
@@ -84,7 +88,7 @@ impl Reload {
         Ok((raw.check(self.overrides.clone())?, format))
     }
 
-    async fn apply(&self, config: &Config, parts: &Parts) -> Result<(), EngineGone> {
+    async fn apply(&self, config: &Config, parts: &ReloadTargets) -> Result<(), EngineGone> {
         config
             .api_token
             .iter()
@@ -92,7 +96,7 @@ impl Reload {
         parts
             .issuance
             .advertise(config.advertised(&parts.own_address));
-        let keep = Keep {
+        let keep = Retention {
             records: config.retention,
             bounds: config.settings.bounds,
         };

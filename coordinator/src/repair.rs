@@ -1,6 +1,6 @@
-//! Sets the epoch of a store in which no coordinator runs, after a backup of all that is there. For a counter that hosts
-//! drove up while coordinators still believed them, and for a cluster that has lost its store and its `warrants.key`, in
-//! which no host can prove what it has obeyed.
+//! Sets the epoch of a stopped coordinator's store, after a backup of it. Needed if hosts drove the counter up while
+//! coordinators still believed them, or if the store and `warrants.key` were lost and no host can prove which epoch it
+//! has obeyed.
 
 use std::fs;
 use std::io;
@@ -18,64 +18,52 @@ use crate::backup::{BackupError, control};
 use crate::clock::wall;
 use crate::store::{DEFAULT_RETENTION, Store, StoreError};
 
-/// Where a counter begins anew that was too high: above all starts that a coordinator can have had before.
+/// New value of a counter that was too high: above all starts that a coordinator can have had before.
 const AFRESH: u64 = 1 << 20;
 
-/// Why an epoch was not set. The store is as it was.
+/// Why an epoch was not set. The store is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
-    /// The directory belongs to somebody whom we cannot become, or is not there.
+    /// This process cannot become the owner of the directory, or the directory does not exist.
     #[error("cannot work as the owner of {}", dir.display())]
-    Owner {
-        /// The directory.
-        dir: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The backup failed.
+    Owner { dir: PathBuf, source: io::Error },
     #[error("cannot back up first")]
     Backup(#[from] BackupError),
     /// The store cannot be opened, perhaps because a coordinator runs.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Nothing is wrong.
+    /// The epoch needs no repair.
     #[error(
         "epoch {epoch} is in order: nothing was changed; to go above what hosts have obeyed, use --above"
     )]
-    InOrder {
-        /// The store's.
-        epoch: u64,
-    },
-    /// Hosts refuse a lower one, and the same needs no repair.
+    InOrder { epoch: u64 },
+    /// The store's epoch is not below the wanted one.
     #[error(
         "the store is at epoch {epoch} already, and the next coordinator goes above it: nothing was changed"
     )]
-    Lower {
-        /// The store's.
-        epoch: u64,
-    },
-    /// No start would be left.
+    Lower { epoch: u64 },
+    /// The wanted epoch would leave no room for another start.
     #[error("--above must be less than {MAX_EPOCH}")]
     TooHigh,
 }
 
-/// What was done.
+/// A repaired epoch.
 #[derive(Debug)]
-pub struct Repaired {
-    /// The epoch that the store had.
+pub struct EpochRepair {
+    /// Epoch before the repair.
     pub from: u64,
-    /// The one that it has now.
+    /// Epoch after the repair.
     pub to: u64,
-    /// The store as it was, with its keys.
+    /// Backup made before the repair, with its keys.
     pub backup: PathBuf,
 }
 
-/// Sets the epoch of the store in `dir` to `above`, or without it to a number that is surely high enough if the store's own
-/// is impossible.
+/// Sets the epoch of the store in `dir` to `above`, or, if that is `None` and the store's epoch is impossible, to a
+/// number that is certainly high enough.
 ///
 /// # Errors
-/// Where a coordinator runs there, the backup fails, or the epoch is not to be set so.
-pub fn repair_epoch(dir: &Path, above: Option<u64>) -> Result<Repaired, RepairError> {
+/// If a coordinator runs there, the backup fails, or the epoch must not be set.
+pub fn repair_epoch(dir: &Path, above: Option<u64>) -> Result<EpochRepair, RepairError> {
     become_owner(dir).map_err(|source| RepairError::Owner {
         dir: dir.to_owned(),
         source,
@@ -88,7 +76,7 @@ pub fn repair_epoch(dir: &Path, above: Option<u64>) -> Result<Repaired, RepairEr
         let _it_is_of_no_use = fs::remove_file(&backup);
     }
     let (from, to) = done?;
-    Ok(Repaired { from, to, backup })
+    Ok(EpochRepair { from, to, backup })
 }
 
 fn set(dir: &Path, above: Option<u64>) -> Result<(u64, u64), RepairError> {
@@ -104,7 +92,7 @@ fn set(dir: &Path, above: Option<u64>) -> Result<(u64, u64), RepairError> {
                     cluster: recovered.cluster,
                     counter: to,
                 },
-                // The leases of those before are kept with the record; this one has given none.
+                // The record keeps the leases of earlier epochs; this one has granted none.
                 lost_after: Span::ZERO,
             },
         };
@@ -125,8 +113,8 @@ fn target(from: u64, above: Option<u64>) -> Result<u64, RepairError> {
     }
 }
 
-/// The coordinator, which is not root, must be able to read and write what comes of it, and may have laid links in its
-/// directory to what is not its own.
+/// Becomes the owner of the directory: the coordinator, which is not root, must be able to use the files, and links in
+/// its directory must not lead root elsewhere.
 fn become_owner(dir: &Path) -> io::Result<()> {
     let owner = fs::metadata(dir)?;
     if !geteuid().is_root() || owner.uid() == 0 {

@@ -1,7 +1,8 @@
-//! The past of a data directory, in the words of the API: the state that a record left, and what changed from one record
-//! to another. Reads through [`Past`], writes nothing; the binary's `replay` calls it and prints JSON.
+//! Shows the history of a data directory: the state at a record, or the changes between two records, with the field
+//! names of the API. Reads through [`StoreHistory`] and writes nothing; the binary's `replay` prints the result as
+//! JSON.
 
-mod standing;
+mod summary;
 #[cfg(test)]
 mod tests;
 
@@ -12,47 +13,41 @@ use sluice_common::api::{ChangeView, ChangesView, PolicyView, ReplayView, timest
 use sluice_common::id::StepId;
 
 use crate::config::{Overrides, RawConfig};
-use crate::store::{Past, PastError};
+use crate::store::{HistoryError, StoreHistory};
 use crate::view;
 
-use standing::Thing;
+use summary::Entity;
 
-/// Why nothing is told.
+/// Why the history cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// The directory or its store.
     #[error(transparent)]
-    Past(#[from] PastError),
-    /// The order is the wrong one.
+    History(#[from] HistoryError),
+    /// The records are in the wrong order.
     #[error("record {from} comes after record {to}: write the earlier one first")]
     Backwards {
-        /// Written first.
+        /// First record given.
         from: u64,
-        /// Written second.
+        /// Second record given.
         to: u64,
     },
-    /// It is not remembered at that record.
+    /// The step is not known at that record.
     #[error(
         "there is no step `{step}` at record {seq}: it was submitted later, is forgotten, or never was"
     )]
-    NoStep {
-        /// Its id.
-        step: StepId,
-        /// The record.
-        seq: u64,
-    },
+    NoStep { step: StepId, seq: u64 },
 }
 
-/// The state that record `seq` left, the last where `None`; of `step` alone where one is named.
+/// Returns the state at record `seq`, or at the last if `None`; limited to `step` if given.
 ///
 /// # Errors
-/// Where the directory, the record or the step cannot be told of.
+/// If the directory, the record or the step is not there.
 pub fn state(
     dir: &Path,
     seq: Option<u64>,
     step: Option<&StepId>,
 ) -> Result<ReplayView, ReplayError> {
-    let past = Past::open(dir)?;
+    let past = StoreHistory::open(dir)?;
     let seq = seq.unwrap_or(past.last());
     let (state, at) = past.fold(seq)?;
     if let Some(step) = step.filter(|step| state.step(step).is_none()) {
@@ -77,7 +72,7 @@ pub fn state(
     })
 }
 
-/// The core over a state, for its views: it is asked and never driven, so its terms are anybody's.
+/// Wraps a state in a core for its views. It handles no input, so its settings do not matter.
 fn core(state: State) -> Core {
     let config = RawConfig::default().check(Overrides::default());
     let settings = config.expect("the defaults are a config").settings;
@@ -119,10 +114,10 @@ fn policies(core: &Core) -> Vec<PolicyView> {
         .collect()
 }
 
-/// What the records after `from` changed, up to `to`; of `step` alone where one is named.
+/// Returns the changes by the records after `from`, up to `to`; limited to `step` if given.
 ///
 /// # Errors
-/// Where the directory or a record cannot be told of.
+/// If the directory or a record is not there.
 pub fn changes(
     dir: &Path,
     from: u64,
@@ -132,22 +127,22 @@ pub fn changes(
     if from > to {
         return Err(ReplayError::Backwards { from, to });
     }
-    let past = Past::open(dir)?;
+    let past = StoreHistory::open(dir)?;
     if to > past.last() {
         let last = past.last();
-        return Err(PastError::TooNew { asked: to, last }.into());
+        return Err(HistoryError::TooNew { asked: to, last }.into());
     }
     let (mut state, _) = past.fold(from)?;
     let mut changes = Vec::new();
     let seen = past.each(from, to, |record| {
-        let mut things = standing::touched(&state, &record.record);
+        let mut things = summary::touched(&state, &record.record);
         things.retain(|thing| step.is_none_or(|step| thing.is_step(step)));
         let before: Vec<_> = things.iter().map(|thing| thing.stands(&state)).collect();
         state.apply(record)?;
         changes.extend(differences(record, &state, things, before));
         Ok(())
     });
-    seen.map_err(PastError::from)?;
+    seen.map_err(HistoryError::from)?;
     Ok(ChangesView {
         cluster: past.cluster().to_string(),
         from,
@@ -156,11 +151,11 @@ pub fn changes(
     })
 }
 
-/// What stands otherwise than before.
+/// Returns the entities whose summary differs.
 fn differences(
     record: &Stamped,
     state: &State,
-    things: Vec<Thing>,
+    things: Vec<Entity>,
     before: Vec<Option<String>>,
 ) -> Vec<ChangeView> {
     let pairs = things.into_iter().zip(before);
@@ -178,7 +173,7 @@ fn differences(
     changed.collect()
 }
 
-/// The record's `type`, as events name it.
+/// Returns the record's `type`, as events name it.
 fn kind(record: &Record) -> String {
     let json = serde_json::to_value(record).expect("a record is JSON in the log");
     json["type"].as_str().unwrap_or_default().to_owned()

@@ -1,4 +1,4 @@
-//! The whole coordinator, from a checked config to a clean end.
+//! Starts the coordinator from a checked config, and stops it.
 
 use std::convert::Infallible;
 use std::io::{self, Read, Write};
@@ -18,29 +18,28 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::backup::control::Control;
+use crate::backup::control::ControlSocket;
+use crate::cert_renewal;
 use crate::clock::Clock;
 use crate::config::{ApiToken, Config, ConfigError, TlsPaths, own_token};
 use crate::engine::{self, EngineError, EngineHandle, EngineThread};
-use crate::http::{self, Api, Issuer, Open};
+use crate::http::{self, Api, PublicAccess, TrustedIssuer};
 use crate::identity::{self, http::HttpCertificate};
-use crate::issuance::{Issuance, Terms, Trust, TrustError};
-use crate::keeper;
+use crate::issuance::{CertificateIssuer, IssuanceConfig, Trust, TrustError};
 use crate::notify;
-use crate::reload::{Parts, Reload};
+use crate::reload::{ConfigSource, ReloadTargets};
 use crate::session::{self, Nodes};
 use crate::store::StoreError;
 
 /// How long callers may take to read their answers when the coordinator stops.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(3);
 
-/// How long agents may take to notice the end of their links, as far as we wait for it.
+/// How long to wait for agents to notice the end of their links.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
-/// Why the coordinator did not start, or did not go on.
+/// Why the coordinator did not start, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The store's epoch leaves no room for another start.
@@ -51,76 +50,69 @@ pub enum RunError {
         place.display()
     )]
     Epoch {
-        /// The data directory, or a backup.
+        /// Data directory or backup.
         place: PathBuf,
-        /// The counter.
         epoch: u64,
     },
-    /// The certificates below the data directory.
+    /// The certificates below the data directory cannot be used.
     #[error(transparent)]
     Identity(#[from] identity::IdentityError),
-    /// The certificates that were configured.
+    /// The configured certificates cannot be used.
     #[error(transparent)]
     Certificates(#[from] sluice_transport::IdentityError),
-    /// The authority that issues.
+    /// The issuing authority cannot be used.
     #[error(transparent)]
     Authority(#[from] TrustError),
-    /// An address that somebody else listens on.
+    /// Another program listens on the address.
     #[error(
         "{address} is in use: stop what listens there, or choose another address with --{flag}"
     )]
     InUse {
-        /// The address.
         address: SocketAddr,
-        /// The flag that chooses it.
+        /// Flag that sets the address.
         flag: &'static str,
     },
-    /// An address on which one cannot listen.
+    /// The address cannot be listened on.
     #[error("cannot listen on {address}: choose another address with --{flag}")]
     Bind {
-        /// The address.
         address: SocketAddr,
-        /// The flag that chooses it.
+        /// Flag that sets the address.
         flag: &'static str,
-        /// Why not.
         source: io::Error,
     },
-    /// The token that the coordinator makes for itself.
+    /// The coordinator's own token cannot be made.
     #[error(transparent)]
     Token(#[from] ConfigError),
-    /// The keys of an issuer.
+    /// The keys of the OIDC issuer cannot be read.
     #[error(transparent)]
     Keys(#[from] http::KeysError),
-    /// The link's end could not be made.
+    /// The endpoint for agents could not be opened.
     #[error(transparent)]
     Transport(TransportError),
-    /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// Signals cannot be listened for, or the API's listener broke.
+    /// Signals cannot be listened for, or the API's listener failed.
     #[error("cannot {action}")]
     Io {
-        /// What was tried.
         action: &'static str,
-        /// Why not.
         source: io::Error,
     },
 }
 
-/// Runs until it is told to stop by SIGTERM or SIGINT, or, where `exit_with_stdin`, by the end of its standard input.
-/// SIGHUP has it read its config anew. `ready` is called once with the addresses of the API and of the link, when it can take work.
+/// Runs until SIGTERM or SIGINT, or with `exit_with_stdin` until standard input ends. SIGHUP reloads the config.
+/// `ready` is called once with the addresses of the API and of the link when the coordinator takes work.
 ///
 /// # Errors
-/// Where it cannot start, or its store fails under it.
+/// If it cannot start, or its store fails.
 pub async fn run(
     config: Config,
-    reload: Reload,
+    reload: ConfigSource,
     exit_with_stdin: bool,
     ready: impl FnOnce(SocketAddr, SocketAddr),
 ) -> Result<(), RunError> {
-    let told = Told::listen(exit_with_stdin)?;
+    let told = StopSignals::listen(exit_with_stdin)?;
     let hangup = hear(SignalKind::hangup())?;
-    let mut running = Running::start(config.clone()).await?;
+    let mut running = RunningCoordinator::start(config.clone()).await?;
     ready(running.http_addr, running.listener.local_addr());
     tracing::info!(http = %running.http_addr, quic = %running.listener.local_addr(), "taking work");
     tracing::info!(key = %running.engine.seal().lease_key(), "leases are signed with this key");
@@ -140,7 +132,7 @@ pub async fn run(
 }
 
 /// A coordinator that takes work.
-pub(crate) struct Running {
+pub(crate) struct RunningCoordinator {
     pub(crate) http_addr: SocketAddr,
     pub(crate) listener: Arc<Listener>,
     pub(crate) engine: EngineHandle,
@@ -149,12 +141,12 @@ pub(crate) struct Running {
     sessions: JoinHandle<()>,
     keeper: JoinHandle<Infallible>,
     stop: watch::Sender<bool>,
-    parts: Parts,
-    /// Where backups are asked for, as long as it lives.
-    control: Option<Control>,
+    parts: ReloadTargets,
+    /// Socket for backups.
+    control: Option<ControlSocket>,
 }
 
-impl Running {
+impl RunningCoordinator {
     pub(crate) async fn start(config: Config) -> Result<Self, RunError> {
         let (store, recovered) = identity::open_store(&config.data_dir, config.retention)?;
         check_epoch(&recovered.state, &config.data_dir)?;
@@ -162,16 +154,16 @@ impl Running {
         let ttl = Duration::from_millis(config.cert_ttl.millis());
         identity::renew_own(&files, &recovered.cluster, ttl)?;
         let identity = Identity::load(&files)?;
-        // Both before the engine starts: an address in use must not cost an epoch.
+        // Both are bound before the engine starts, because an address in use must not cost an epoch.
         let listener = Arc::new(bind_quic(config.quic, &identity)?);
         let (http_listener, http_addr) = bind_http(config.http).await?;
         let certificate = http_certificate(&config, &files, http_addr, ttl)?;
         let tls = certificate.as_ref().map(HttpCertificate::shown);
-        let issuer = config.oidc.clone().map(Issuer::new).transpose()?;
+        let issuer = config.oidc.clone().map(TrustedIssuer::new).transpose()?;
         tracing::info!(cluster = %recovered.cluster, seq = recovered.last_seq, "store opened");
         let token = callers_token(&config)?;
         let log = store.reader();
-        let control = Control::listen(&config.data_dir, store.reader());
+        let control = ControlSocket::listen(&config.data_dir, store.reader());
         let control = control.inspect_err(|error| {
             tracing::warn!("no socket for backups in the data directory: {error}; `backup` works while nothing runs there");
         });
@@ -189,13 +181,13 @@ impl Running {
             nodes.clone(),
             issuance.clone(),
             (token.as_ref(), issuer),
-            Open {
+            PublicAccess {
                 names: config.http_names,
                 metrics_need_token: config.metrics_need_token,
             },
             stopping,
         );
-        let parts = Parts {
+        let parts = ReloadTargets {
             engine: engine.clone(),
             issuance: issuance.clone(),
             api: api.clone(),
@@ -203,7 +195,7 @@ impl Running {
         };
         let http = tokio::spawn(http::serve(http_listener, tls, api));
         let door = Arc::clone(&listener);
-        let keeper = keeper::keep(
+        let keeper = cert_renewal::keep(
             Arc::clone(&listener),
             certificate,
             issuance.clone(),
@@ -228,18 +220,18 @@ impl Running {
         })
     }
 
-    /// What answers calls.
+    /// Returns the API.
     #[cfg(test)]
     pub(crate) fn api(&self) -> &Api {
         &self.parts.api
     }
 
-    /// Answers who is waiting for an answer, then ends the engine, then the links: so that no link's end is taken for
-    /// a node's.
+    /// Finishes calls under way, then ends the engine, then the links, so that the end of a link is not taken for the
+    /// loss of a node.
     pub(crate) async fn stop(mut self) -> Result<(), RunError> {
         self.stop.send_replace(true);
         drop(self.control.take());
-        // Who reads the store must be gone when it is closed.
+        // Readers of the store must be gone when it is closed.
         drop(self.parts);
         let _callers_who_do_not_read = timeout(FAREWELL_LIMIT, &mut self.http).await;
         self.keeper.abort();
@@ -255,10 +247,10 @@ impl Running {
     }
 }
 
-/// Whether a coordinator can start on a store with this state; `place` is where it lies.
+/// Checks that a coordinator can start on a store with this state; `place` is its directory or file.
 ///
 /// # Errors
-/// Where its epoch is as high as one can be.
+/// If its epoch is the highest possible.
 pub fn check_epoch(state: &State, place: &Path) -> Result<(), RunError> {
     let epoch = state.epoch().map_or(0, |epoch| epoch.counter);
     if epoch < MAX_EPOCH {
@@ -268,15 +260,15 @@ pub fn check_epoch(state: &State, place: &Path) -> Result<(), RunError> {
     Err(RunError::Epoch { place, epoch })
 }
 
-/// Who gives hosts their certificates.
+/// Builds the issuer of hosts' certificates.
 fn issuance(
     files: TlsFiles,
     cluster: ClusterId,
     ttl: Duration,
     addresses: Vec<String>,
     identity: &Identity,
-) -> Result<Issuance, RunError> {
-    let terms = Terms {
+) -> Result<CertificateIssuer, RunError> {
+    let terms = IssuanceConfig {
         authority_key: identity::key_of(&files),
         files,
         cluster,
@@ -289,10 +281,10 @@ fn issuance(
             "no key of the cluster's authority is here: hosts cannot join by token, and no certificate is renewed"
         );
     }
-    Ok(Issuance::new(terms, trust))
+    Ok(CertificateIssuer::new(terms, trust))
 }
 
-/// What callers must show; nothing where the config says so, which is said in the log each time.
+/// Returns the token that callers must show, or none if the config says so, which is logged at each start.
 fn callers_token(config: &Config) -> Result<Option<ApiToken>, RunError> {
     if let Some(token) = &config.api_token {
         return Ok(Some(token.clone()));
@@ -335,7 +327,8 @@ fn http_certificate(
     Ok(made.transpose()?)
 }
 
-/// Where hosts are told to dial unless the config says: where this listens, by the host's name where that is everywhere.
+/// Returns the address that hosts dial if the config names none: this listener's, with the host's name if it listens on
+/// all addresses.
 fn own_address(local: SocketAddr) -> String {
     let port = local.port();
     let name = nix::unistd::gethostname().ok();
@@ -371,14 +364,14 @@ fn bind_error(address: SocketAddr, flag: &'static str, source: io::Error) -> Run
     }
 }
 
-/// Whoever may tell the coordinator to stop. Listened for from the beginning, so that a start can be stopped as well.
-struct Told {
+/// Signals that stop the coordinator. Registered at the beginning, so that a start can be stopped as well.
+struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
     stdin: Option<oneshot::Receiver<()>>,
 }
 
-impl Told {
+impl StopSignals {
     fn listen(exit_with_stdin: bool) -> Result<Self, RunError> {
         Ok(Self {
             terminate: hear(SignalKind::terminate())?,
@@ -409,7 +402,7 @@ fn hear(kind: SignalKind) -> Result<Signal, RunError> {
     })
 }
 
-/// Comes when standard input has ended. The thread waits in a read that nothing can interrupt, and ends with the
+/// Resolves at the end of standard input. The thread blocks in a read that cannot be interrupted, and ends with the
 /// process.
 fn stdin_end() -> oneshot::Receiver<()> {
     let (tell, end) = oneshot::channel();
@@ -422,10 +415,10 @@ fn stdin_end() -> oneshot::Receiver<()> {
     end
 }
 
-/// Prints the line by which a parent learns that work can be taken, and where.
+/// Prints the line that tells the parent process that work is taken, and at which addresses.
 ///
 /// # Errors
-/// Where standard output is closed.
+/// If standard output is closed.
 pub fn print_ready(http: SocketAddr, quic: SocketAddr) -> io::Result<()> {
     let addresses = serde_json::json!({ "http": http.to_string(), "quic": quic.to_string() });
     let mut stdout = io::stdout().lock();

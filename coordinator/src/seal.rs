@@ -1,10 +1,10 @@
-//! The seal on what hosts keep for the cluster: warrants and epochs. By it the coordinator knows its own word again when a
-//! host shows it. Without one a host could make up a step in anybody's name and have others run it, or claim a later
-//! coordinator and have all work stopped. The key is a file beside the store and no part of it, so that what was sealed can
-//! be checked when the store is lost.
+//! Seals what hosts keep for the cluster, warrants and epochs, so that the coordinator recognises its own statements
+//! when a host shows them. Without the seal a host could invent a step in another subject's name and have other hosts
+//! run it, or claim a later coordinator and have all work stopped. The key is a file beside the store, so that seals
+//! can be checked after the store is lost.
 //!
-//! Leases are signed by a key that is derived from the same file, so that backups hold it too: supervisors check them, and
-//! know its public half alone. The same key signs who submitted a step.
+//! Leases, and the submitters of steps, are signed with a key derived from the same file, so that backups contain it;
+//! supervisors check them and know only the public half.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -25,56 +25,53 @@ use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::Assignment;
 use sluice_transport::files::{self, FileError};
 
-/// The name of the key's file in the data directory.
+/// Name of the key file in the data directory.
 pub const KEY_FILE: &str = "warrants.key";
 
 /// Random bytes in a key.
 const KEY_BYTES: usize = 32;
 
-/// How a warrant begins that only we can read. One without it was written before warrants were encrypted: its seal stands
-/// in digits, and its text after a space.
+/// Prefix of an encrypted warrant. One without it was written before warrants were encrypted: the seal in digits, a
+/// space and the text.
 const ENCRYPTED: &str = "2.";
 
-/// Bytes of a seal of that earlier form, a SHA-256.
+/// Bytes of an unencrypted warrant's seal, a SHA-256.
 const TAG_BYTES: usize = 32;
 
-/// Its digits, and the space behind them.
+/// Length of the digits and the space after them.
 const HEAD_BYTES: usize = 2 * TAG_BYTES + 1;
 
-/// What the key of warrants' encryption is drawn from the key by. No attempt's id begins like this, so that it is no
-/// text of an earlier seal.
+/// Domain separator of the encryption key of warrants. No attempt id begins like this, so it cannot equal the text of
+/// an earlier seal.
 const ENCRYPTION: &[u8] = b"warrants 2: encryption";
 
-/// Why there is no key.
+/// Why the key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
-    /// The file could not be read or made, or is not ours alone.
+    /// The file cannot be read or made, or others can read it.
     #[error(transparent)]
     File(#[from] FileError),
-    /// It holds something else.
+    /// The file does not hold a key.
     #[error(
         "{} is no key of warrants: put the one of the cluster back, or remove it; then steps that run cannot be adopted \
          after a restore",
         path.display()
     )]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-    },
+    Damaged { path: PathBuf },
     /// No random bytes for a new key.
     #[error("cannot draw a key: {0}")]
     Random(String),
 }
 
-/// What the key of leases is derived by.
+/// Domain separator of the key that signs leases.
 const LEASE_DOMAIN: &[u8] = b"sluice: key by which leases are signed, 1";
 
-/// Seals and knows its seals again. Clones are the same.
+/// Makes and checks seals. Clones share the keys.
 #[derive(Clone)]
-pub struct Seal(Arc<Keys>);
+pub struct Seal(Arc<SealKeys>);
 
-struct Keys {
-    /// Of epochs, and of warrants that an earlier release has sealed.
+struct SealKeys {
+    /// Seals epochs, and checks warrants of earlier releases.
     tags: hmac::Key,
     warrants: LessSafeKey,
     leases: Ed25519KeyPair,
@@ -87,10 +84,10 @@ impl std::fmt::Debug for Seal {
 }
 
 impl Seal {
-    /// By the key in a data directory, which is made where there is none.
+    /// Loads the key in a data directory, and makes it if there is none.
     ///
     /// # Errors
-    /// Where it cannot be read or made.
+    /// If it cannot be read or made.
     pub fn of(dir: &Path) -> Result<Self, SealError> {
         match Self::kept(dir)? {
             Some(seal) => Ok(seal),
@@ -98,10 +95,10 @@ impl Seal {
         }
     }
 
-    /// Whether [`Seal::of`] could use what is in a data directory; makes nothing.
+    /// Checks that [`Seal::of`] could use the key in a data directory; makes nothing.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// If it cannot be read.
     pub fn check(dir: &Path) -> Result<(), SealError> {
         Self::kept(dir).map(drop)
     }
@@ -118,10 +115,10 @@ impl Seal {
         }
     }
 
-    /// By a key that nobody else has.
+    /// Makes a new key in memory.
     ///
     /// # Errors
-    /// Where there are no random bytes.
+    /// If there are no random bytes.
     pub fn drawn() -> Result<Self, SealError> {
         Ok(Self::by(&draw()?))
     }
@@ -133,7 +130,7 @@ impl Seal {
         let warrants = warrants.expect("a SHA-256 is as long as a key of AES-256");
         let seed = hmac::sign(&tags, LEASE_DOMAIN);
         let leases = Ed25519KeyPair::from_seed_unchecked(seed.as_ref());
-        Self(Arc::new(Keys {
+        Self(Arc::new(SealKeys {
             tags,
             warrants: LessSafeKey::new(warrants),
             leases: leases.expect("a SHA-256 is as long as a seed"),
@@ -146,7 +143,7 @@ impl Seal {
         Ok(Self::by(&key))
     }
 
-    /// The key by which supervisors know leases of this cluster.
+    /// Returns the public key by which supervisors check leases.
     pub fn lease_key(&self) -> LeaseKey {
         let key = self.0.leases.public_key().as_ref();
         LeaseKey(key.try_into().expect("an Ed25519 key has 32 bytes"))
@@ -161,7 +158,8 @@ impl Seal {
         }
     }
 
-    /// Seals what `node` is to show of an order to start: the warrant to us, the submitter to its supervisor.
+    /// Seals the parts of a start order that `node` shows later: the warrant to the coordinator, the submitter to its
+    /// supervisor.
     pub fn seal_order(
         &self,
         node: &NodeName,
@@ -188,15 +186,15 @@ impl Seal {
             .expect("an Ed25519 signature has 64 bytes")
     }
 
-    /// The text that a host keeps, which it cannot read: it holds the step's variables. None where it would be too long
-    /// to be sent, or there is no randomness: then the attempt runs all the same, and cannot be adopted.
+    /// Encrypts the warrant that a host keeps; the host cannot read the step's variables in it. `None` if it would be
+    /// too long to be sent or there is no randomness: the attempt runs, but cannot be adopted.
     pub fn seal(&self, attempt: &AttemptId, warrant: &Warrant) -> SealedWarrant {
         let json = serde_json::to_vec(warrant).expect("our own types are JSON");
         self.seal_text(attempt, json).unwrap_or_default()
     }
 
     fn seal_text(&self, attempt: &AttemptId, mut text: Vec<u8>) -> Option<SealedWarrant> {
-        // Never the same again: 96 random bits bear far more warrants than a cluster gives.
+        // 96 random bits suffice for far more warrants than a cluster ever grants.
         let mut nonce = [0; NONCE_LEN];
         getrandom::fill(&mut nonce).ok()?;
         let aad = Aad::from(attempt.to_string());
@@ -214,7 +212,7 @@ impl Seal {
         Some(SealedWarrant::new(text))
     }
 
-    /// What a host shows for an attempt; `None` where we have not sealed it, for that attempt.
+    /// Opens the warrant that a host shows for an attempt; `None` if this cluster has not sealed it for that attempt.
     pub fn open(&self, attempt: &AttemptId, sealed: &SealedWarrant) -> Option<Warrant> {
         match sealed.as_str().strip_prefix(ENCRYPTED) {
             Some(encrypted) => self.open_encrypted(attempt, encrypted),
@@ -232,7 +230,7 @@ impl Seal {
         serde_json::from_slice(json).ok()
     }
 
-    /// One that an earlier release has sealed.
+    /// Opens a warrant of an earlier release.
     fn open_plain(&self, attempt: &AttemptId, sealed: &SealedWarrant) -> Option<Warrant> {
         let (head, json) = sealed.as_str().split_at_checked(HEAD_BYTES)?;
         let tag: [u8; TAG_BYTES] = hex::decode(head.strip_suffix(' ')?)?;
@@ -240,8 +238,8 @@ impl Seal {
         serde_json::from_str(json).ok()
     }
 
-    /// The proof for `node` that a coordinator of this cluster has spoken with this epoch. Another node's proof is none, so
-    /// hosts gain nothing by passing theirs on.
+    /// Proves to later coordinators that `node` was told this epoch. Hosts gain nothing by exchanging proofs, because
+    /// each is bound to its node.
     pub fn seal_epoch(&self, node: &NodeName, epoch: &Epoch) -> EpochSeal {
         let tag = hmac::sign(&self.0.tags, &epoch_text(node, epoch));
         let mut seal = [0; EPOCH_SEAL_BYTES];
@@ -249,7 +247,7 @@ impl Seal {
         EpochSeal(seal)
     }
 
-    /// Whether `node` shows an epoch with the seal that was made for it.
+    /// Whether the seal on the epoch that `node` shows was made for that node.
     pub fn knows_epoch(&self, node: &NodeName, shown: &SealedEpoch) -> bool {
         let text = epoch_text(node, &shown.epoch);
         let verify = |seal: EpochSeal| hmac::verify(&self.0.tags, &text, &seal.0);
@@ -257,7 +255,8 @@ impl Seal {
     }
 }
 
-/// No attempt's id begins like this, so that no text is a warrant's and an epoch's. Names hold no line ends.
+/// Returns the text that is sealed for an epoch. No attempt id begins like it, so a warrant's text never equals it;
+/// names contain no line ends.
 fn epoch_text(node: &NodeName, epoch: &Epoch) -> Vec<u8> {
     let Epoch { cluster, counter } = epoch;
     format!("epoch \n{cluster}\n{node}\n{counter}").into_bytes()

@@ -1,22 +1,22 @@
-//! Links with agents, from the handshake to the end: one task each, which turns frames into the engine's inputs and the
-//! engine's orders into frames.
+//! Sessions with agents, from the handshake to the end: one task per link, which turns frames into inputs of the engine
+//! and the engine's orders into frames.
 //!
 //! ```text
-//! handshake -> two streams, by kind -> hello -> checked -> engine -> greeting -> orders, words and heartbeats -> gone
+//! handshake -> two streams, by kind -> hello -> checked -> engine -> greeting -> orders, messages and heartbeats -> end
 //! ```
-//! Everything from a peer has a deadline and a bound, and is checked in [`check`] before it becomes an input: a peer can
-//! close its own connection and nothing else. Heartbeats have a stream of their own and are acknowledged as soon as the
-//! engine has them in its inbox, without waiting for a commit.
+//! Everything from a peer has a deadline and a bound, and is validated in [`check`] before it becomes an input: a peer
+//! can close its own connection and nothing else. Heartbeats have a stream of their own and are acknowledged once they
+//! are in the engine's inbox, without waiting for a commit.
 //!
-//! What a node's words mean is the core's business; transfers of output are opened by [`crate::http`] on the connection
-//! that [`Nodes`] knows.
+//! The core decides what a node's messages mean; [`crate::http`] opens transfers of output on the connections that
+//! [`Nodes`] holds.
 
 mod certificates;
 mod check;
 mod joining;
 mod nodes;
+mod permits;
 mod refusals;
-mod seats;
 #[cfg(test)]
 mod tests;
 
@@ -39,30 +39,30 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::Instrument;
 
-use crate::engine::{Ear, EngineGone, EngineHandle, Mouth, ToSession};
-use crate::issuance::Issuance;
+use crate::engine::{EngineGone, EngineHandle, SessionReceiver, SessionSender, ToSession};
+use crate::issuance::CertificateIssuer;
 pub use nodes::Nodes;
 
-use joining::Door;
-use refusals::Refusals;
-use seats::Seats;
+use joining::JoinAcceptor;
+use permits::LinkPermits;
+use refusals::RefusalLog;
 
-/// From the handshake to the hello. An agent has it ready when it dials.
+/// Deadline from the handshake to the hello. An agent has its hello ready when it dials.
 const OPENING_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long a refusal may take to arrive before the link is closed over it.
+/// How long a refusal may take to arrive before the link is closed.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
 
-/// Orders that may wait for a slow agent. After a hello the core may have something to say of every attempt that the
-/// host holds and of every one that it should hold, so a lower bound would cut a full host off again and again.
+/// Orders that may wait for a slow agent. After a hello the core may send an order for every attempt that the host
+/// holds and every one that it should hold, so a lower bound would disconnect a full host again and again.
 const MAX_ORDERS: usize = 4 * MAX_ATTEMPTS_PER_NODE;
 
-/// Links at once: twice the largest cluster, so that one that dials anew finds room beside its dead link.
+/// Links at one time: twice the largest cluster, so that a node that dials again finds room beside its dead link.
 const MAX_SESSIONS: usize = 20_000;
 
 /// Why a link ended.
 #[derive(Debug, thiserror::Error)]
-enum End {
+enum SessionEnd {
     #[error("the connection ended: {0}")]
     Link(String),
     #[error("the agent broke the protocol")]
@@ -76,7 +76,7 @@ enum End {
     #[error("the agent ended a stream that lasts as long as the link")]
     StreamEnded,
     #[error("the agent said what it may not")]
-    Invalid(#[from] check::Invalid),
+    InvalidMessage(#[from] check::InvalidMessage),
     #[error("the node was not let in: {0}")]
     Refused(String),
     #[error(
@@ -89,22 +89,27 @@ enum End {
     Stopping(#[from] EngineGone),
 }
 
-/// A stream that fails because its link has ended is nobody's fault.
-impl From<TransportError> for End {
+/// Maps a stream that failed because its link ended to the link's end.
+impl From<TransportError> for SessionEnd {
     fn from(error: TransportError) -> Self {
         match error {
-            TransportError::Lost { reason } => End::Link(reason),
-            broken => End::Protocol(broken),
+            TransportError::Lost { reason } => SessionEnd::Link(reason),
+            broken => SessionEnd::Protocol(broken),
         }
     }
 }
 
-/// Takes whoever dials until the listener is closed; then waits for every session to end.
-pub async fn serve(listener: &Listener, engine: EngineHandle, nodes: Nodes, issuance: Issuance) {
+/// Accepts links until the listener is closed; then waits until every session has ended.
+pub async fn serve(
+    listener: &Listener,
+    engine: EngineHandle,
+    nodes: Nodes,
+    issuance: CertificateIssuer,
+) {
     let mut sessions = JoinSet::new();
-    let refusals = Refusals::default();
-    let door = Door::default();
-    let seats = Seats::default();
+    let refusals = RefusalLog::default();
+    let join_acceptor = JoinAcceptor::default();
+    let link_permits = LinkPermits::default();
     while let Some(handshake) = listener.accept().await {
         while sessions.try_join_next().is_some() {}
         if sessions.len() >= MAX_SESSIONS {
@@ -112,64 +117,64 @@ pub async fn serve(listener: &Listener, engine: EngineHandle, nodes: Nodes, issu
             refusals.tell(None, handshake.remote_addr(), &why);
             continue;
         }
-        let hall = Hall {
+        let context = SessionContext {
             engine: engine.clone(),
             nodes: nodes.clone(),
             issuance: issuance.clone(),
             refusals: refusals.clone(),
-            door: door.clone(),
-            seats: seats.clone(),
+            join_acceptor: join_acceptor.clone(),
+            link_permits: link_permits.clone(),
         };
-        sessions.spawn(session(handshake, hall));
+        sessions.spawn(session(handshake, context));
     }
     sessions.join_all().await;
 }
 
-/// What every session needs.
-struct Hall {
+/// Everything that a session needs.
+struct SessionContext {
     engine: EngineHandle,
     nodes: Nodes,
-    issuance: Issuance,
-    refusals: Refusals,
-    door: Door,
-    seats: Seats,
+    issuance: CertificateIssuer,
+    refusals: RefusalLog,
+    join_acceptor: JoinAcceptor,
+    link_permits: LinkPermits,
 }
 
-async fn session(handshake: Handshake, hall: Hall) {
+async fn session(handshake: Handshake, context: SessionContext) {
     let from = handshake.remote_addr();
-    let refusals = &hall.refusals;
+    let refusals = &context.refusals;
     let connection = match handshake.finish_any().await {
         Ok(AcceptedPeer::Node(connection)) => connection,
         Ok(AcceptedPeer::JoiningPeer(stranger)) => {
-            let door = &hall.door;
-            return door
-                .meet(stranger, &hall.engine, &hall.issuance, refusals)
+            let join_acceptor = &context.join_acceptor;
+            return join_acceptor
+                .meet(stranger, &context.engine, &context.issuance, refusals)
                 .await;
         }
         Err(error) => return refusals.tell(None, from, &error_chain(&error)),
     };
     let name = match connection.peer() {
         Peer::Node(name) => NodeName::new(name.as_str()),
-        // The listener lets only nodes in; were that to change, nothing more would be let in here.
+        // The listener accepts only nodes; this guards against a change of that.
         Peer::Coordinator => return connection.close("only agents dial in here"),
     };
     let Ok(node) = name else {
         return connection.close("the certificate's name is no node name");
     };
-    let _seat = match hall.seats.take(&node) {
-        Ok(seat) => seat,
+    let _permit = match context.link_permits.take(&node) {
+        Ok(permit) => permit,
         Err(none) => {
             let why = none.to_string();
             refusals.tell(Some(&node), from, &why);
             return connection.close(&why);
         }
     };
-    // Of the highest level, so that the span is there for whatever the filter lets through.
+    // At the highest level, so that the span exists whatever the filter passes.
     let span = tracing::error_span!("session", %node, %from);
-    let talk = talk(&connection, &node, &hall);
+    let talk = talk(&connection, &node, &context);
     let end = talk.instrument(span.clone()).await;
     match &end {
-        End::Refused(why) => refusals.tell(Some(&node), from, why),
+        SessionEnd::Refused(why) => refusals.tell(Some(&node), from, why),
         ended => {
             refusals.forget(&node);
             span.in_scope(|| tracing::info!("link closed: {}", error_chain(ended)));
@@ -184,30 +189,30 @@ struct Streams {
     heartbeat: (FrameWriter, FrameReader),
 }
 
-async fn talk(connection: &Connection, node: &NodeName, hall: &Hall) -> End {
-    let (engine, nodes) = (&hall.engine, &hall.nodes);
+async fn talk(connection: &Connection, node: &NodeName, context: &SessionContext) -> SessionEnd {
+    let (engine, nodes) = (&context.engine, &context.nodes);
     let opening = timeout(OPENING_LIMIT, open(connection)).await;
     let (mut streams, hello) = match opening {
         Ok(Ok(opened)) => opened,
         Ok(Err(end)) => return end,
-        Err(_) => return End::Slow,
+        Err(_) => return SessionEnd::Slow,
     };
     let hello = match check::hello(hello, node) {
         Ok(hello) => hello,
         Err(invalid) => return refuse(&mut streams.control.0, invalid.to_string()).await,
     };
-    let (mouth, ear) = Mouth::new(MAX_ORDERS);
+    let (sender, receiver) = SessionSender::new(MAX_ORDERS);
     let (links, linked, by) = (nodes.clone(), node.clone(), connection.clone());
-    // Whoever sees what the node runs can ask it for its output.
-    let mouth = mouth.with_welcome(move |session| links.put(linked, session, by));
+    // From here on callers can ask the node for output.
+    let sender = sender.with_welcome(move |session| links.put(linked, session, by));
     let claim = connection.peer_identity().claim.clone();
     let challenge = hello.challenge;
-    let session = match engine.hello(hello, claim, mouth).await {
+    let session = match engine.hello(hello, claim, sender).await {
         Ok(session) => session,
         Err(gone) => return gone.into(),
     };
     if let Some(certificate) = connection.chain().first() {
-        hall.issuance.note(node, certificate);
+        context.issuance.note(node, certificate);
     }
     let link = Link {
         node: node.clone(),
@@ -215,20 +220,20 @@ async fn talk(connection: &Connection, node: &NodeName, hall: &Hall) -> End {
         connection: connection.clone(),
         engine: engine.clone(),
         nodes: nodes.clone(),
-        issuance: hall.issuance.clone(),
+        issuance: context.issuance.clone(),
         challenge,
         terms: OnceLock::new(),
     };
-    let end = link.run(streams, ear).await;
+    let end = link.run(streams, receiver).await;
     nodes.remove(node, session);
     match (end, engine.gone(session, node.clone()).await) {
-        // It lets go of everybody when it ends, and nobody has taken this link's place.
-        (End::LetGo, Err(gone)) => gone.into(),
+        // The engine drops all sessions when it ends; this link was not replaced by another.
+        (SessionEnd::LetGo, Err(gone)) => gone.into(),
         (end, _) => end,
     }
 }
 
-async fn open(connection: &Connection) -> Result<(Streams, Hello), End> {
+async fn open(connection: &Connection) -> Result<(Streams, Hello), SessionEnd> {
     let first = accept(connection).await?;
     let second = accept(connection).await?;
     let (control, heartbeat) = match (first, second) {
@@ -237,9 +242,11 @@ async fn open(connection: &Connection) -> Result<(Streams, Hello), End> {
             (control, heartbeat)
         }
         ((StreamKind::Control, _), (StreamKind::Control, _))
-        | ((StreamKind::Heartbeat, _), (StreamKind::Heartbeat, _)) => return Err(End::TwoOfAKind),
+        | ((StreamKind::Heartbeat, _), (StreamKind::Heartbeat, _)) => {
+            return Err(SessionEnd::TwoOfAKind);
+        }
         ((StreamKind::Certificates, _), _) | (_, (StreamKind::Certificates, _)) => {
-            return Err(End::TooEarly);
+            return Err(SessionEnd::TooEarly);
         }
     };
     let mut streams = Streams { control, heartbeat };
@@ -247,28 +254,30 @@ async fn open(connection: &Connection) -> Result<(Streams, Hello), End> {
     Ok((streams, hello))
 }
 
-async fn accept(connection: &Connection) -> Result<(StreamKind, (FrameWriter, FrameReader)), End> {
+async fn accept(
+    connection: &Connection,
+) -> Result<(StreamKind, (FrameWriter, FrameReader)), SessionEnd> {
     let (writer, mut reader) = connection.accept().await?;
     let kind = said(&mut reader).await?;
     Ok((kind, (writer, reader)))
 }
 
-/// The next message of a stream that must not end.
-async fn said<T: serde::de::DeserializeOwned>(reader: &mut FrameReader) -> Result<T, End> {
-    reader.next().await?.ok_or(End::StreamEnded)
+/// Reads the next message of a stream that must not end.
+async fn said<T: serde::de::DeserializeOwned>(reader: &mut FrameReader) -> Result<T, SessionEnd> {
+    reader.next().await?.ok_or(SessionEnd::StreamEnded)
 }
 
-async fn refuse(control: &mut FrameWriter, message: String) -> End {
+async fn refuse(control: &mut FrameWriter, message: String) -> SessionEnd {
     let greeting = HelloReply::Refused {
         message: message.clone(),
     };
     if control.send(&greeting).await.is_ok() {
         see_off(control).await;
     }
-    End::Refused(message)
+    SessionEnd::Refused(message)
 }
 
-/// Gives what was said last time to arrive, since closing a link throws away what is on its way.
+/// Waits for the last message to arrive, because closing a link discards data in flight.
 async fn see_off(control: &mut FrameWriter) {
     control.finish();
     let _ = timeout(FAREWELL_LIMIT, control.delivered()).await;
@@ -281,29 +290,29 @@ struct Link {
     connection: Connection,
     engine: EngineHandle,
     nodes: Nodes,
-    issuance: Issuance,
-    /// What the hello's supervisor wants to see signed.
+    issuance: CertificateIssuer,
+    /// Challenge of the hello's supervisor, to be signed.
     challenge: Option<Challenge>,
-    /// Lease and stop limit, once the node is let in: nothing is signed for a node that may be refused.
+    /// Lease and stop limit once the node is accepted: nothing is signed for a node that may be refused.
     terms: OnceLock<(Span, Span)>,
 }
 
 impl Link {
     /// Runs until the first of its parts ends.
-    async fn run(&self, streams: Streams, ear: Ear) -> End {
+    async fn run(&self, streams: Streams, receiver: SessionReceiver) -> SessionEnd {
         let Streams {
             control: (control_out, control_in),
             heartbeat: (heartbeat_out, heartbeat_in),
         } = streams;
         tokio::select! {
-            // The end of the orders comes with it, and does not say why.
+            // The end of the orders arrives at the same time, without a reason.
             biased;
-            why = ear.let_go => why.map_or(End::LetGo, End::Cut),
-            end = ended(self.speak(control_out, ear.orders)) => end,
+            why = receiver.let_go => why.map_or(SessionEnd::LetGo, SessionEnd::Cut),
+            end = ended(self.speak(control_out, receiver.orders)) => end,
             end = ended(self.listen(control_in)) => end,
             end = ended(self.beat(heartbeat_out, heartbeat_in)) => end,
             end = ended(self.certify()) => end,
-            why = self.connection.closed() => End::Link(why),
+            why = self.connection.closed() => SessionEnd::Link(why),
         }
     }
 
@@ -311,11 +320,11 @@ impl Link {
         &self,
         mut control: FrameWriter,
         mut orders: mpsc::Receiver<ToSession>,
-    ) -> Result<(), End> {
+    ) -> Result<(), SessionEnd> {
         while let Some(message) = orders.recv().await {
             match message {
                 ToSession::Command(command) => control.send(&command).await?,
-                ToSession::Cut(why) => return Err(End::Cut(why)),
+                ToSession::Cut(why) => return Err(SessionEnd::Cut(why)),
                 ToSession::HelloReply(HelloReply::Refused { message }) => {
                     return Err(refuse(&mut control, message).await);
                 }
@@ -327,22 +336,24 @@ impl Link {
                 }
             }
         }
-        Err(End::LetGo)
+        Err(SessionEnd::LetGo)
     }
 
-    /// The one stream that a node may open after its first two, as often as it ends.
-    async fn certify(&self) -> Result<(), End> {
+    /// Serves the certificate stream, which a node may reopen whenever it ends.
+    async fn certify(&self) -> Result<(), SessionEnd> {
         loop {
             let (kind, streams) = accept(&self.connection).await?;
             match kind {
                 StreamKind::Certificates => {}
-                StreamKind::Control | StreamKind::Heartbeat => return Err(End::TwoOfAKind),
+                StreamKind::Control | StreamKind::Heartbeat => {
+                    return Err(SessionEnd::TwoOfAKind);
+                }
             }
             certificates::serve(&self.node, &self.connection, &self.issuance, streams).await?;
         }
     }
 
-    async fn listen(&self, mut control: FrameReader) -> Result<(), End> {
+    async fn listen(&self, mut control: FrameReader) -> Result<(), SessionEnd> {
         loop {
             let message: FromNode = said(&mut control).await?;
             let message = check::from_node(message)?;
@@ -355,9 +366,13 @@ impl Link {
         }
     }
 
-    /// First into the engine's inbox, then the acknowledgement: the agent counts its leases from it, so it must not
-    /// be acknowledged what a timer could overtake.
-    async fn beat(&self, mut out: FrameWriter, mut heartbeats: FrameReader) -> Result<(), End> {
+    /// Puts a heartbeat into the engine's inbox, then acknowledges it. The agent counts its leases from the
+    /// acknowledgement, so no timer may overtake an acknowledged heartbeat.
+    async fn beat(
+        &self,
+        mut out: FrameWriter,
+        mut heartbeats: FrameReader,
+    ) -> Result<(), SessionEnd> {
         loop {
             let beat: Heartbeat = said(&mut heartbeats).await?;
             let heard = self.engine.heartbeat(self.session, self.node.clone(), beat);
@@ -368,7 +383,7 @@ impl Link {
         }
     }
 
-    /// What the host's supervisor believes; `None` for a node that was not let in yet.
+    /// Signs the lease for the host's supervisor; `None` for a node that is not accepted yet.
     fn lease(&self, challenge: Challenge) -> Option<Box<SealedLease>> {
         let (lease, stop_limit) = *self.terms.get()?;
         let grant = LeaseGrant {
@@ -381,6 +396,6 @@ impl Link {
     }
 }
 
-async fn ended(part: impl Future<Output = Result<(), End>>) -> End {
-    part.await.err().unwrap_or(End::StreamEnded)
+async fn ended(part: impl Future<Output = Result<(), SessionEnd>>) -> SessionEnd {
+    part.await.err().unwrap_or(SessionEnd::StreamEnded)
 }

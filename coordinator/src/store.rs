@@ -1,24 +1,24 @@
-//! The log of what happened, kept in one file: the only room that knows redb.
+//! The store: a durable log of records in one file. Only this module uses redb.
 //!
 //! Four tables. `log` holds every [`Stamped`] record by its number, `snapshot` the last two states by the number of
-//! the last record in them, `meta` the format and the cluster's id, `environment` the variables of each remembered step
-//! by its id: their values, which may be secrets, stand nowhere else, and go when the step is forgotten. Every value is a line of text, a checksum and JSON
-//! (see [`line`]), because redb gives back a flipped byte without a word and because a log that a person can read is
-//! half of a repair.
+//! their last record, `meta` the format and the cluster's id, `environment` the variables of each remembered step by
+//! its id: their values, which may be secrets, are nowhere else and are deleted with the step. Every value is a line of
+//! text, a checksum and JSON (see [`encoding`]), because redb returns a flipped byte without an error and because a
+//! readable log helps a repair.
 //!
 //! **Contract**: once [`Store::append`] has returned, the records survive the death of the process and of the machine.
-//! A store that is damaged, or that has lost records it once had, does not open: the error names file, table and record.
+//! A store that is damaged, or has lost records, does not open: the error names file, table and record.
 //!
-//! The engine's thread drives [`Store`]; followers of events read through [`StoreReader`] on threads of their own;
-//! [`Past`] looks at a store in which no coordinator runs.
-//! What a record means is the core's business.
+//! The engine's thread drives [`Store`]; followers of events read through [`StoreReader`] on their own threads;
+//! [`StoreHistory`] reads the store of a stopped coordinator.
 
+mod encoding;
 mod error;
+mod file_checksum;
 mod guard;
-mod line;
+mod history;
 mod lock;
 mod open;
-mod past;
 mod read;
 mod reserve;
 mod sizes;
@@ -26,7 +26,6 @@ mod sizes;
 mod tests;
 mod tip;
 mod transfer;
-mod whole;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,64 +37,64 @@ use sluice_common::environment::Environment;
 use sluice_common::id::{ClusterId, StepId};
 use sluice_common::time::Time;
 
+pub use encoding::Damage;
 pub use error::StoreError;
-pub use line::Damage;
+pub use history::{CheckedStore, HistoryError, StoreHistory};
 pub use lock::DirLock;
-pub use past::{Judged, Past, PastError};
 pub use read::{Event, ReadError, StoreReader};
-pub use transfer::{Draft, ExportError, Piece};
+pub use transfer::{ExportError, StoreBuilder, StorePart};
 
 use crate::seal::Seal;
 use reserve::Reserve;
-use sizes::Sizes;
-use tip::Tip;
+use sizes::LogSizes;
+use tip::TipFile;
 
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
 const SNAPSHOT: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("snapshot");
 const ENVIRONMENT: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("environment");
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 
-/// The layout of the tables. A store of another one is refused, never guessed at.
+/// Layout of the tables. Stores of another layout are rejected.
 const FORMAT: u32 = 2;
 
-/// Records between two snapshots. A restart reads at most this many records beyond a snapshot, well below a second;
-/// writing a snapshot costs tens of milliseconds, so rarer is better.
+/// Records between two snapshots. A restart reads at most this many records after a snapshot, well below a second;
+/// writing a snapshot takes tens of milliseconds, so it is done rarely.
 pub const SNAPSHOT_EVERY: u64 = 10_000;
 
-/// Bytes of records between two snapshots, or what the last one took if that is more: so large records are dropped as soon
-/// as many small ones, and snapshots cost no more than what they follow.
+/// Bytes of records between two snapshots, or the size of the last snapshot if that is more: large records are dropped
+/// as soon as many small ones, and snapshots cost no more than what they replace.
 const SNAPSHOT_EVERY_BYTES: u64 = 64 << 20;
 
-/// Bytes of records that stay readable for followers, however many these are, beside those since the older snapshot.
+/// Bytes of records kept for followers, whatever their number, besides those since the older snapshot.
 const RETENTION_BYTES: u64 = 512 << 20;
 
-/// Most records that a snapshot drops. It is many times what comes between two of them, so that a `retention` that was
-/// millions, and is thousands now, is reached soon enough.
+/// Most records dropped with one snapshot. Far above [`SNAPSHOT_EVERY`], so that a `retention` lowered from millions to
+/// thousands is reached soon.
 const MOST_DROPPED: u64 = 10 * SNAPSHOT_EVERY;
 
-/// Snapshots that are kept: the newest, and one more for whoever has to look into a damaged store.
+/// Number of kept snapshots: the newest, and one for investigating a damaged store.
 const SNAPSHOTS_KEPT: usize = 2;
 
-/// Records that stay readable for followers of events unless the config says otherwise: at about 500 bytes each this
-/// is 50 MB of disk and several hours of a busy cluster.
+/// Default number of records kept for followers of events: at about 500 bytes each, 50 MB of disk and several hours of
+/// a busy cluster.
 pub const DEFAULT_RETENTION: u64 = 100_000;
 
-/// What a restart knows.
+/// Result of reading the store at a start.
 #[derive(Debug)]
 pub struct Recovered {
-    /// The realm that this store belongs to.
+    /// Cluster that this store belongs to.
     pub cluster: ClusterId,
-    /// The fold of all records.
+    /// State after all records.
     pub state: State,
-    /// Number of the last record; 0 where there is none.
+    /// Number of the last record; 0 if there is none.
     pub last_seq: u64,
     /// Time of the last record. The clock must not start before it.
     pub last_at: Time,
-    /// Why hosts may know more than the store does, where it was put back or made anew.
+    /// Why hosts may know more than the store, if it was restored or made anew.
     pub recovers: Option<RecoveryWhy>,
 }
 
-/// A state with its place in the log, as it is stored.
+/// A stored state with its position in the log.
 #[derive(Serialize, Deserialize)]
 struct Snapshot<S> {
     seq: u64,
@@ -103,73 +102,73 @@ struct Snapshot<S> {
     state: S,
 }
 
-/// The key in `meta` of a [`Mark`].
+/// Key in `meta` of a [`RecoveryMark`].
 const MARK: &str = "recovers";
 
-/// Says that hosts may know more than the store does. It counts as long as nothing was written since.
+/// Marks a store of which hosts may know more. Valid as long as no record was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Mark {
+struct RecoveryMark {
     why: RecoveryWhy,
-    /// The last record when it was made.
+    /// Last record when the mark was made.
     seq: u64,
 }
 
-/// The variables of a step, as they are stored.
+/// The stored variables of a step.
 #[derive(Serialize, Deserialize)]
-struct Variables {
+struct StepVariables {
     step: StepId,
     env: Environment,
 }
 
-/// The open store; whoever has it is the only writer.
+/// An open store; its owner is the only writer.
 #[derive(Debug)]
 pub struct Store {
     db: Arc<Database>,
     file: PathBuf,
-    tip: Tip,
+    tip: TipFile,
     retention: u64,
     last_seq: u64,
     last_at: Time,
     last_snapshot: u64,
-    /// Bytes of the last snapshot.
+    /// Size of the last snapshot.
     snapshot_bytes: u64,
-    /// Bytes of records since.
+    /// Bytes of records since the last snapshot.
     since_snapshot: u64,
-    /// What the log takes.
-    sizes: Sizes,
+    /// Sizes of the parts of the log.
+    sizes: LogSizes,
     seal: Seal,
-    /// `None` where a test runs on memory.
+    /// `None` if a test runs in memory.
     reserve: Option<Reserve>,
-    /// Given back when the store is dropped; `None` where a test runs on memory.
+    /// Released when the store is dropped; `None` if a test runs in memory.
     _lock: Option<DirLock>,
 }
 
 impl Store {
-    /// How many records are kept for followers, from the next snapshot on.
+    /// Sets how many records are kept for followers, from the next snapshot on.
     pub fn keep(&mut self, retention: u64) {
         self.retention = retention;
     }
 
-    /// A reader for other threads.
+    /// Returns a reader for other threads.
     pub fn reader(&self) -> StoreReader {
         StoreReader::new(Arc::clone(&self.db), self.file.clone())
     }
 
-    /// The seal on what hosts keep for the cluster.
+    /// Returns the seal of this data directory.
     pub fn seal(&self) -> &Seal {
         &self.seal
     }
 
-    /// Number of the last record; 0 where there is none.
+    /// Number of the last record; 0 if there is none.
     pub fn last_seq(&self) -> u64 {
         self.last_seq
     }
 
-    /// Makes `records` durable in one commit. They survive once this has returned; after an error nobody can tell, so
-    /// the process must end and open the store anew.
+    /// Makes `records` durable in one commit. After an error their state is unknown, so the process must end and open
+    /// the store again.
     ///
     /// # Errors
-    /// Where a record does not follow the last one, or the commit failed.
+    /// If a record does not follow the last one, or the commit failed.
     pub fn append(&mut self, records: &[Stamped]) -> Result<(), StoreError> {
         let Some(last) = records.last() else {
             return Ok(());
@@ -187,12 +186,12 @@ impl Store {
         if let Some(reserve) = &mut self.reserve {
             reserve.keep();
         }
-        // After the commit, never before: the tip may lag behind the log and must not run ahead of it.
+        // After the commit: the tip may lag behind the log but never run ahead of it.
         self.tip.set(last.seq)
     }
 
-    /// Makes a record durable that an admin's command has made while no coordinator ran. A recovery that the next start is
-    /// to begin is still to be begun then.
+    /// Makes a record of an admin's command durable while no coordinator runs. A pending recovery stays pending for the
+    /// next start.
     ///
     /// # Errors
     /// As for [`Store::append`].
@@ -201,9 +200,9 @@ impl Store {
         record: &Stamped,
         recovers: Option<RecoveryWhy>,
     ) -> Result<(), StoreError> {
-        // Before the record: a mark ahead of the log is overtaken by the record, and one behind it counts no more.
+        // Before the record: a mark ahead of the log is overtaken by the record, and one behind it is void.
         if let Some(why) = recovers {
-            let mark = Mark {
+            let mark = RecoveryMark {
                 why,
                 seq: record.seq,
             };
@@ -213,10 +212,10 @@ impl Store {
         self.append(std::slice::from_ref(record))
     }
 
-    fn commit_mark(&self, mark: Mark) -> Result<(), redb::Error> {
+    fn commit_mark(&self, mark: RecoveryMark) -> Result<(), redb::Error> {
         let txn = self.db.begin_write()?;
         txn.open_table(META)?
-            .insert(MARK, line::seal(&mark).as_slice())?;
+            .insert(MARK, encoding::seal(&mark).as_slice())?;
         Ok(txn.commit()?)
     }
 
@@ -234,7 +233,7 @@ impl Store {
         }
     }
 
-    /// The bytes of each record.
+    /// Writes the records, and returns the bytes of each.
     fn commit_log(&self, records: &[Stamped]) -> Result<Vec<u64>, redb::Error> {
         let txn = self.db.begin_write()?;
         let mut bytes = Vec::with_capacity(records.len());
@@ -242,11 +241,11 @@ impl Store {
             let mut log = txn.open_table(LOG)?;
             let mut environment = txn.open_table(ENVIRONMENT)?;
             for stamped in records {
-                let line = line::seal(stamped);
+                let line = encoding::seal(stamped);
                 log.insert(stamped.seq, line.as_slice())?;
                 bytes.push(line.len() as u64);
                 if let Some((step, values)) = stamped.record.environment() {
-                    let kept = line::seal(&Variables {
+                    let kept = encoding::seal(&StepVariables {
                         step: step.clone(),
                         env: values.clone(),
                     });
@@ -261,11 +260,11 @@ impl Store {
         Ok(bytes)
     }
 
-    /// Ends well: the next start knows the file by its checksum. Where a reader is still at work the file stays open
-    /// to the end of the process, as after a death, and the next start looks at it all the closer.
+    /// Closes the store. The next start recognises the file by its checksum. If a reader is still at work the file
+    /// stays open until the process ends, and the next start checks it as after a crash.
     ///
     /// # Errors
-    /// Where the file or its witness cannot be read or written; everything appended is durable all the same.
+    /// If the file or its tip cannot be read or written; everything appended is durable nevertheless.
     pub fn close(self) -> Result<(), StoreError> {
         let Some(db) = Arc::into_inner(self.db) else {
             return Ok(());
@@ -274,24 +273,24 @@ impl Store {
         self.tip.close(self.last_seq, &self.file)
     }
 
-    /// Whether enough has happened since the last snapshot.
+    /// Whether enough was written since the last snapshot.
     pub fn snapshot_due(&self) -> bool {
         self.last_seq - self.last_snapshot >= SNAPSHOT_EVERY
             || self.since_snapshot >= SNAPSHOT_EVERY_BYTES.max(self.snapshot_bytes)
     }
 
-    /// Stores `state`, which must be the fold of everything appended so far, and drops the part of the log that
-    /// neither a restart nor a follower of events may ask for.
+    /// Stores `state`, which must be the state after everything appended so far, and drops the part of the log that
+    /// neither a restart nor a follower of events needs.
     ///
     /// # Errors
-    /// Where the commit failed; the log is whole all the same.
+    /// If the commit failed; the log is intact nevertheless.
     pub fn snapshot(&mut self, state: &State) -> Result<(), StoreError> {
         let snapshot = Snapshot {
             seq: self.last_seq,
             at: self.last_at,
             state,
         };
-        let sealed = line::seal(&snapshot);
+        let sealed = encoding::seal(&snapshot);
         let dropped = self
             .commit_snapshot(&sealed)
             .map_err(|source| StoreError::commit(&self.file, source))?;
@@ -302,7 +301,7 @@ impl Store {
         Ok(())
     }
 
-    /// The last record that was dropped.
+    /// Commits a snapshot, and returns the last record that was dropped.
     fn commit_snapshot(&self, sealed: &[u8]) -> Result<u64, redb::Error> {
         let txn = self.db.begin_write()?;
         let dropped = {
@@ -324,55 +323,59 @@ impl Store {
     }
 }
 
-/// The last record that is dropped of a log whose first is `first`, where a restart begins with `oldest` and all up to `heavy`
-/// is too much to be kept. No more go at once
-/// than [`MOST_DROPPED`]: nothing else is decided meanwhile, and the rest goes with the next snapshots.
+/// Returns the last record to drop from a log that begins at `first`, if a restart begins at `oldest` and everything up
+/// to `heavy` is too large to keep. At most [`MOST_DROPPED`] go at once, because the engine waits meanwhile; the rest
+/// goes with the next snapshots.
 fn cut(first: u64, oldest: u64, last: u64, retention: u64, heavy: u64) -> u64 {
     let unwanted = oldest.min(last.saturating_sub(retention.max(1)).max(heavy));
     unwanted.min(first.saturating_add(MOST_DROPPED - 1))
 }
 
-/// Every table of a new file, so that readers never meet one that does not exist.
-fn make_tables(db: &Database, cluster: &ClusterId, mark: Option<Mark>) -> Result<(), redb::Error> {
+/// Makes every table of a new file, so that readers never find one missing.
+fn make_tables(
+    db: &Database,
+    cluster: &ClusterId,
+    mark: Option<RecoveryMark>,
+) -> Result<(), redb::Error> {
     let txn = db.begin_write()?;
     {
         txn.open_table(LOG)?;
         txn.open_table(SNAPSHOT)?;
         txn.open_table(ENVIRONMENT)?;
         let mut meta = txn.open_table(META)?;
-        meta.insert("format", line::seal(&FORMAT).as_slice())?;
-        meta.insert("cluster", line::seal(cluster).as_slice())?;
+        meta.insert("format", encoding::seal(&FORMAT).as_slice())?;
+        meta.insert("cluster", encoding::seal(cluster).as_slice())?;
         if let Some(mark) = mark {
-            meta.insert(MARK, line::seal(&mark).as_slice())?;
+            meta.insert(MARK, encoding::seal(&mark).as_slice())?;
         }
     }
     Ok(txn.commit()?)
 }
 
-/// A text with its checksum, as it is stored.
+/// Returns a value as stored text with its checksum.
 pub(crate) fn seal_line(value: &impl Serialize) -> Vec<u8> {
-    line::seal(value)
+    encoding::seal(value)
 }
 
-/// The JSON of such a text, once its checksum was found right.
+/// Returns the JSON of a stored text whose checksum is right.
 pub(crate) fn unseal_line(text: &[u8]) -> Result<&[u8], Damage> {
-    line::unseal(text)
+    encoding::unseal(text)
 }
 
-/// The record in a stored text.
+/// Parses the record in a stored text.
 pub(crate) fn parse_record(text: &[u8]) -> Result<Stamped, Damage> {
-    line::parse(text)
+    encoding::parse(text)
 }
 
-/// A step and its variables in a stored text.
+/// Parses a step and its variables in a stored text.
 pub(crate) fn parse_variables(text: &[u8]) -> Result<(StepId, Environment), Damage> {
-    let Variables { step, env } = line::parse(text)?;
+    let StepVariables { step, env } = encoding::parse(text)?;
     Ok((step, env))
 }
 
-/// The snapshot in a stored text: the last record in it, its time, and the state.
+/// Parses a snapshot in a stored text: its last record, its time, and the state.
 pub(crate) fn parse_snapshot(text: &[u8]) -> Result<(u64, Time, State), Damage> {
-    let snapshot: Snapshot<State> = line::parse(text)?;
+    let snapshot: Snapshot<State> = encoding::parse(text)?;
     match snapshot.state.seq() == snapshot.seq {
         true => Ok((snapshot.seq, snapshot.at, snapshot.state)),
         false => Err(Damage::Misplaced {

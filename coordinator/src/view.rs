@@ -1,5 +1,5 @@
-//! The core's state in the words of the API. Pure functions of the state, called on the engine's thread: they copy and
-//! decide nothing.
+//! Builds the API's views of the core's state. Pure functions, called on the engine's thread: they copy and decide
+//! nothing.
 
 mod explain;
 pub mod platform;
@@ -31,7 +31,8 @@ pub use explain::explain;
 pub use preview::preview;
 pub use template::template;
 
-/// A step, if it is remembered, with what it is on all that lies under it. Lists leave that out, for it is long.
+/// Returns the view of a step with its effective spec and templates, if it is remembered. Lists leave those out because
+/// they are long.
 pub fn step_by_id(core: &Core, id: &StepId) -> Option<StepView> {
     let found = core.state().step(id)?;
     Some(StepView {
@@ -40,7 +41,7 @@ pub fn step_by_id(core: &Core, id: &StepId) -> Option<StepView> {
     })
 }
 
-/// A step, with what nothing keeps it to.
+/// Returns the view of a step with warnings about amounts that its hosts do not enforce.
 pub fn warned(core: &Core, found: &Step, enforcement: &mut Enforcement<'_>) -> StepView {
     let unenforced = enforcement.warnings(found);
     let warnings = unenforced.iter();
@@ -50,7 +51,7 @@ pub fn warned(core: &Core, found: &Step, enforcement: &mut Enforcement<'_>) -> S
     }
 }
 
-/// A step.
+/// Returns the view of a step.
 pub fn step(core: &Core, step: &Step) -> StepView {
     let spec = &step.spec;
     let latest = step.latest().map(attempt);
@@ -111,13 +112,13 @@ pub fn step(core: &Core, step: &Step) -> StepView {
     }
 }
 
-/// The step that it gave way to last, whatever became of it since.
+/// Returns the step for which this one was preempted last, even if that has ended.
 fn gave_way_to(step: &Step) -> Option<&StepId> {
     let mut latest_first = step.attempts.iter().rev();
     latest_first.find_map(|attempt| attempt.preempted_by.as_ref())
 }
 
-/// The pool that granted a step, or where it is promised a place, or which it names or prefers.
+/// Returns the pool that granted a step, or nominated it, or that it names or prefers.
 pub fn pool_of<'a>(core: &'a Core, step: &'a Step) -> Option<&'a PoolName> {
     let market = core.state().market();
     if step.state != StepState::Queued {
@@ -150,7 +151,7 @@ fn attempt(attempt: &Attempt) -> AttemptInfo {
     }
 }
 
-/// What all parts have used together, once all of them have ended.
+/// Sums the usage of all parts, once all of them have ended.
 fn usage(attempt: &Attempt) -> Option<Usage> {
     let ends = attempt
         .parts
@@ -168,13 +169,13 @@ fn placement(rank: u32, part: &Part) -> PlacementView {
     }
 }
 
-/// The last of the times, once every part has one.
+/// Returns the latest of the parts' times, once every part has one.
 fn last_of_all(parts: &[Part], time: impl Fn(&Part) -> Option<Time>) -> Option<Timestamp> {
     let times: Option<Vec<Time>> = parts.iter().map(time).collect();
     times?.into_iter().max().map(timestamp)
 }
 
-/// How an attempt ended, once all of it has.
+/// Returns the exit of an attempt, once all of its parts have ended.
 fn exit(attempt: &Attempt) -> Option<ExitView> {
     let end = attempt
         .telling()
@@ -212,7 +213,7 @@ fn exit_view(exit: &Exit) -> ExitView {
     }
 }
 
-/// A node, and how it does where it has told.
+/// Returns the view of a node, with its readings if it has sent any.
 pub fn node(core: &Core, node: &Node, readings: Option<&Readings>) -> NodeView {
     let state = core.state();
     let mut steps: Vec<String> = state
@@ -245,7 +246,7 @@ pub fn node(core: &Core, node: &Node, readings: Option<&Readings>) -> NodeView {
     }
 }
 
-/// Those that it lists, by index, and then those that it lists no more.
+/// Lists the unfit GPUs that the node still has, by index, then those that are gone.
 fn unfit_gpus(node: &Node) -> Vec<UnfitGpuView> {
     let named = node.gpu_cordons.keys().chain(node.gpus.faults.keys());
     let named: BTreeSet<&String> = named.collect();
@@ -278,7 +279,7 @@ fn cordon(cordon: &Cordon) -> CordonView {
     }
 }
 
-/// How a pool stands for whoever submits to it.
+/// Returns the pool's status as shown to submitters.
 fn status(core: &Core, pool: &Pool) -> PoolStatus {
     let state = core.state();
     match pool.status(state.nodes_of(&pool.name)) {
@@ -289,7 +290,7 @@ fn status(core: &Core, pool: &Pool) -> PoolStatus {
     }
 }
 
-/// A pool.
+/// Returns the view of a pool.
 pub fn pool(core: &Core, pool: &Pool) -> PoolView {
     let state = core.state();
     let mut spec = pool.spec.clone();
@@ -323,7 +324,7 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
     }
 }
 
-/// The first steps of a pool's queue that are wanted, those first that go first.
+/// Returns the first steps of a pool's queue, in queue order.
 pub fn queue(
     core: &Core,
     pool: &PoolName,
@@ -336,8 +337,8 @@ pub fn queue(
     waiting.map(|found| step(core, found)).collect()
 }
 
-/// What there is at most: of keys that hosts count what they have, and no more than is declared; of others what is
-/// declared.
+/// Returns the capacity: for keys that hosts report, the lesser of reported and declared; for others the declared
+/// amount.
 fn capped(mut has: Amounts, declared: &BTreeMap<ResourceKey, u64>) -> Amounts {
     for (key, declared) in declared {
         let most = match coordinator_core::counted_by_hosts(key.as_str()) {
@@ -349,7 +350,7 @@ fn capped(mut has: Amounts, declared: &BTreeMap<ResourceKey, u64>) -> Amounts {
     has
 }
 
-/// UUIDs of the GPUs that are granted on a node; what is frozen holds none.
+/// Returns the UUIDs of the GPUs granted on a node; suspended steps hold none.
 fn granted_on<'a>(core: &'a Core, node: &Node) -> BTreeSet<&'a str> {
     let state = core.state();
     let parts = state.attempts_on(&node.name).filter_map(|id| {
@@ -361,7 +362,7 @@ fn granted_on<'a>(core: &'a Core, node: &Node) -> BTreeSet<&'a str> {
         .collect()
 }
 
-/// What is within what is kept for whoever holds it, and what is beyond, of keys that count.
+/// Amounts within and beyond the holder's reserved share, of keys that count in shares.
 #[derive(Default)]
 struct Shares {
     in_share: Amounts,
@@ -391,7 +392,7 @@ fn shares_of_all(pool: &sluice_scheduler::Pool) -> Shares {
     sum
 }
 
-/// The binding of a subject to a pool, if there is one.
+/// Returns the policy of a subject in a pool, if there is one.
 pub fn policy(core: &Core, name: &PoolName, subject: &Subject) -> Option<PolicyView> {
     let binding = core.state().pool(name)?.policies.get(subject)?;
     let policy = &binding.policy;

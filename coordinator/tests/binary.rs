@@ -364,9 +364,9 @@ fn a_config_is_checked_and_nothing_is_started() {
 }
 
 /// A file system of its own below a directory, which only root can make.
-struct Disk(tempfile::TempDir);
+struct SmallDisk(tempfile::TempDir);
 
-impl Disk {
+impl SmallDisk {
     fn of(size: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let size = format!("size={size}");
@@ -382,7 +382,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for SmallDisk {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
     }
@@ -390,7 +390,7 @@ impl Drop for Disk {
 
 #[test]
 fn a_full_disk_takes_no_steps_keeps_what_it_has_and_takes_them_again() {
-    let disk = Disk::of("80m");
+    let disk = SmallDisk::of("80m");
     let data = disk.0.path().join("data");
     let coordinator = Coordinator::start(&mut running(&data));
     assert!(coordinator.submit("before"));
@@ -420,7 +420,7 @@ fn a_full_disk_takes_no_steps_keeps_what_it_has_and_takes_them_again() {
 
 #[test]
 fn a_disk_that_others_fill_to_the_last_byte_ends_no_coordinator() {
-    let disk = Disk::of("80m");
+    let disk = SmallDisk::of("80m");
     let data = disk.0.path().join("data");
     let coordinator = Coordinator::start(&mut running(&data));
     let steps = (0..100).map(|n| format!("step-{n}"));

@@ -1,4 +1,4 @@
-//! Looks at all of a backup: every checksum, the numbers of the records, and whether they fold into a state.
+//! Verifies all of a backup: every checksum, the numbers of the records, and that they build a state.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -12,31 +12,30 @@ use sluice_common::environment::Environment;
 use sluice_common::id::StepId;
 use sluice_common::time::Time;
 
-use super::{BackupError, FORMAT, Header, KeyFile, Line, Reader, is_key_path, wall};
-use crate::store::{Judged, parse_record, parse_snapshot, parse_variables};
+use super::{BackupError, BackupLine, BackupReader, FORMAT, Header, KeyFile, is_key_path, wall};
+use crate::store::{CheckedStore, parse_record, parse_snapshot, parse_variables};
 
-/// What a backup or a store holds.
+/// Contents of a backup or a store.
 #[derive(Debug)]
 pub struct Summary {
-    /// What it is of.
+    /// Header of the backup.
     pub header: Header,
-    /// The names of its keys.
+    /// Names of its key files.
     pub keys: Vec<String>,
-    /// The first record that is kept; 0 where there is none.
+    /// First record kept; 0 if there is none.
     pub first: u64,
-    /// The last record; 0 where there is none.
+    /// Last record; 0 if there is none.
     pub last: u64,
-    /// The last record in its snapshot, where it has one.
+    /// Last record in its snapshot, if it has one.
     pub snapshot: Option<u64>,
-    /// When the last record was made.
+    /// Time of the last record.
     pub last_at: Time,
-    /// What all of it comes to.
+    /// State after all records.
     pub state: State,
-    /// Of steps, until they are given back to them.
+    /// Variables of steps, until they are put back into them.
     variables: BTreeMap<StepId, Environment>,
 }
 
-/// For people.
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -57,7 +56,7 @@ impl fmt::Display for Summary {
             false => self.keys.join(", "),
         };
         let epoch = state.epoch().map_or(0, |epoch| epoch.counter);
-        // Whoever wrote the file may have been another than us.
+        // The file may have been written by an attacker.
         let version = header.version.escape_debug();
         write!(
             f,
@@ -71,8 +70,8 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Who else sees what is read, in its order.
-pub(crate) trait Witness {
+/// Receives the lines of a backup while it is read, in order.
+pub(crate) trait BackupVisitor {
     fn header(&mut self, header: &Header) -> Result<(), BackupError>;
     fn key(&mut self, key: &KeyFile) -> Result<(), BackupError>;
     fn snapshot(&mut self, seq: u64, text: &[u8]) -> Result<(), BackupError>;
@@ -80,10 +79,9 @@ pub(crate) trait Witness {
     fn variables(&mut self, step: &StepId, text: &[u8]) -> Result<(), BackupError>;
 }
 
-/// Nobody else.
-pub(crate) struct Nobody;
+pub(crate) struct NoVisitor;
 
-impl Witness for Nobody {
+impl BackupVisitor for NoVisitor {
     fn header(&mut self, _: &Header) -> Result<(), BackupError> {
         Ok(())
     }
@@ -101,25 +99,25 @@ impl Witness for Nobody {
     }
 }
 
-/// Reads a backup to its end; what is read is given on to `witness` once it was found good, before what follows is known.
+/// Reads a backup to its end. Each line goes to `visitor` once it was found valid, before the next is read.
 ///
 /// # Errors
 /// The first damage, by line and record.
 pub(crate) fn read<R: BufRead>(
     input: R,
     path: &Path,
-    witness: &mut dyn Witness,
+    visitor: &mut dyn BackupVisitor,
 ) -> Result<Summary, BackupError> {
-    let mut reader = Reader::new(input, path);
+    let mut reader = BackupReader::new(input, path);
     let header = match reader.next()? {
-        Some(Line::Header(header)) => header,
+        Some(BackupLine::Header(header)) => header,
         Some(_) | None => {
             return Err(BackupError::NoBackup {
                 path: path.to_owned(),
             });
         }
     };
-    witness.header(&header)?;
+    visitor.header(&header)?;
     let mut summary = Summary {
         header,
         keys: Vec::new(),
@@ -131,7 +129,7 @@ pub(crate) fn read<R: BufRead>(
         variables: BTreeMap::new(),
     };
     while let Some(line) = reader.next()? {
-        summary.take(&reader, line, witness)?;
+        summary.take(&reader, line, visitor)?;
     }
     let mut variables = std::mem::take(&mut summary.variables);
     let kept = |step: &StepId| Ok::<_, Infallible>(variables.remove(step));
@@ -147,9 +145,9 @@ pub(crate) fn read<R: BufRead>(
 }
 
 impl Summary {
-    /// Of a store in which no coordinator runs, and which one could start on.
-    pub(super) fn of_store(judged: Judged) -> Self {
-        let Judged {
+    /// Summary of the store of a stopped coordinator that could start on it.
+    pub(super) fn of_store(judged: CheckedStore) -> Self {
+        let CheckedStore {
             recovered,
             snapshot,
             first,
@@ -174,20 +172,20 @@ impl Summary {
 
     fn take<R: BufRead>(
         &mut self,
-        reader: &Reader<R>,
-        line: Line,
-        witness: &mut dyn Witness,
+        reader: &BackupReader<R>,
+        line: BackupLine,
+        visitor: &mut dyn BackupVisitor,
     ) -> Result<(), BackupError> {
         match line {
-            Line::Header(_) => Err(reader.strange("a second header")),
-            Line::Variables(text) => {
+            BackupLine::Header(_) => Err(reader.strange("a second header")),
+            BackupLine::Variables(text) => {
                 let parsed = parse_variables(&text);
                 let (step, env) = parsed.map_err(|damage| reader.strange(damage))?;
-                witness.variables(&step, &text)?;
+                visitor.variables(&step, &text)?;
                 self.variables.insert(step, env);
                 Ok(())
             }
-            Line::Key(key) => {
+            BackupLine::Key(key) => {
                 if !is_key_path(&key.path) {
                     return Err(reader.strange(
                         "the name of a key leads elsewhere or is none that a file can have",
@@ -196,27 +194,27 @@ impl Summary {
                 if self.keys.contains(&key.path) {
                     return Err(reader.strange("a key stands in it twice"));
                 }
-                witness.key(&key)?;
+                visitor.key(&key)?;
                 self.keys.push(key.path);
                 Ok(())
             }
-            Line::Snapshot(text) => {
+            BackupLine::Snapshot(text) => {
                 let (seq, at, state) =
                     parse_snapshot(&text).map_err(|damage| reader.strange(damage))?;
                 self.snapshot = Some(seq);
                 self.last_at = at;
                 self.state = state;
-                witness.snapshot(seq, &text)
+                visitor.snapshot(seq, &text)
             }
-            Line::Record(text) => self.take_record(reader, &text, witness),
+            BackupLine::Record(text) => self.take_record(reader, &text, visitor),
         }
     }
 
     fn take_record<R: BufRead>(
         &mut self,
-        reader: &Reader<R>,
+        reader: &BackupReader<R>,
         text: &[u8],
-        witness: &mut dyn Witness,
+        visitor: &mut dyn BackupVisitor,
     ) -> Result<(), BackupError> {
         let expected = (self.last > 0).then_some(self.last + 1);
         let record: Stamped =
@@ -237,6 +235,6 @@ impl Summary {
             fit.map_err(|misfit| reader.damaged(Some(seq), misfit.what))?;
             self.last_at = self.last_at.max(record.at);
         }
-        witness.record(seq, text)
+        visitor.record(seq, text)
     }
 }

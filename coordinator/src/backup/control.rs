@@ -1,5 +1,5 @@
-//! Asking a coordinator that runs for a backup: by a socket in its data directory, which its own user alone can open. So
-//! nobody needs a token to back up the machine that he is on, and no way leads there from the network.
+//! Backs up a running coordinator over a socket in its data directory that only its own user can open. An admin of the
+//! machine needs no token, and the network cannot reach it.
 //!
 //! ```text
 //! "backup\n" or "backup without keys\n"  -->
@@ -15,16 +15,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::{BackupError, Source, beside, io_error, write};
-use crate::store::{Past, StoreReader};
+use super::{BackupError, BackupSource, beside, io_error, write};
+use crate::store::{StoreHistory, StoreReader};
 
-/// The socket's name in the data directory.
+/// Name of the socket in the data directory.
 const SOCKET: &str = "control.sock";
 
-/// The longest request, in bytes.
+/// Longest request in bytes.
 const MAX_REQUEST_BYTES: u64 = 64;
 
-/// How long one may take to ask, and how long what is given may wait to be taken.
+/// How long a client may take to send its request, and to read a part of the answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const WITH_KEYS: &str = "backup";
@@ -32,29 +32,29 @@ const WITHOUT_KEYS: &str = "backup without keys";
 const REFUSED: &str = "refused: ";
 
 /// The store, as long as backups are given.
-type Log = Arc<Mutex<Option<StoreReader>>>;
+type SharedLog = Arc<Mutex<Option<StoreReader>>>;
 
-/// Answers at the socket until it is dropped: then the socket is there no longer, and nothing of the store is held, so
-/// that it can be closed.
+/// Answers at the socket until it is dropped; then the socket is removed and the store is released, so that it can be
+/// closed.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct ControlSocket {
     path: PathBuf,
-    log: Log,
+    log: SharedLog,
 }
 
-impl Control {
-    /// Listens below `data_dir`, which must be ours. One backup is given at a time.
+impl ControlSocket {
+    /// Listens in `data_dir`, which the process must own. One backup is made at a time.
     ///
     /// # Errors
-    /// Where the socket cannot be made: its path may be too long.
+    /// If the socket cannot be made, for instance because its path is too long.
     pub(crate) fn listen(data_dir: &Path, log: StoreReader) -> io::Result<Self> {
         let path = data_dir.join(SOCKET);
-        // What a dead coordinator has left.
+        // Left by a coordinator that died.
         let _not_there = fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         let data_dir = data_dir.to_owned();
-        let log: Log = Arc::new(Mutex::new(Some(log)));
+        let log: SharedLog = Arc::new(Mutex::new(Some(log)));
         let shared = Arc::clone(&log);
         thread::Builder::new()
             .name("control".to_owned())
@@ -63,7 +63,7 @@ impl Control {
     }
 }
 
-impl Drop for Control {
+impl Drop for ControlSocket {
     fn drop(&mut self) {
         let _gone_already = fs::remove_file(&self.path);
         self.log
@@ -73,8 +73,8 @@ impl Drop for Control {
     }
 }
 
-/// To the end of the process: nobody waits for it.
-fn serve(listener: &UnixListener, data_dir: &Path, log: &Log) {
+/// Serves to the end of the process; the thread is never joined.
+fn serve(listener: &UnixListener, data_dir: &Path, log: &SharedLog) {
     for stream in listener.incoming() {
         let Ok(mut stream) = stream else { continue };
         let Some(log) = log.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
@@ -110,15 +110,20 @@ fn answer(stream: &mut UnixStream, data_dir: &Path, log: &StoreReader) -> Result
         }
     };
     let mut out = io::BufWriter::new(&mut *stream);
-    write(&Source::Running(log), data_dir, keys, (&mut out, socket))?;
+    write(
+        &BackupSource::Running(log),
+        data_dir,
+        keys,
+        (&mut out, socket),
+    )?;
     tracing::info!(keys, "backup given");
     Ok(())
 }
 
-/// Backs up the data directory `dir` into `file`: by the coordinator that runs there, or directly where none does.
+/// Backs up the data directory `dir` into `file`, through the coordinator that runs there, or directly if none does.
 ///
 /// # Errors
-/// Where there is no store, or `file` cannot be written. Then there is no `file`, or the one that was there.
+/// If there is no store, or `file` cannot be written. `file` is then as it was before.
 pub fn backup(dir: &Path, file: &Path, keys: bool) -> Result<(), BackupError> {
     let (out, draft) = beside(file)?;
     let taken = take(dir, keys, (&out, &draft)).and_then(|()| {
@@ -136,12 +141,17 @@ fn take(dir: &Path, keys: bool, (mut out, path): (&fs::File, &Path)) -> Result<(
         io::copy(&mut stream, &mut out).map_err(io_error("write", path))?;
         return whole(dir, path);
     }
-    let past = Past::open(dir)?;
+    let past = StoreHistory::open(dir)?;
     let mut out = io::BufWriter::new(out);
-    write(&Source::Resting(&past), past.dir(), keys, (&mut out, path))
+    write(
+        &BackupSource::Resting(&past),
+        past.dir(),
+        keys,
+        (&mut out, path),
+    )
 }
 
-/// Whether all that was given has come, in order.
+/// Checks that the backup arrived complete and in order.
 fn whole(dir: &Path, path: &Path) -> Result<(), BackupError> {
     let file = fs::File::open(path).map_err(io_error("read", path))?;
     let mut input = BufReader::new(file);
@@ -153,10 +163,10 @@ fn whole(dir: &Path, path: &Path) -> Result<(), BackupError> {
         let dir = dir.to_owned();
         return Err(BackupError::Refused { dir, why });
     }
-    super::check::read(input, path, &mut super::check::Nobody).map(drop)
+    super::check::read(input, path, &mut super::check::NoVisitor).map(drop)
 }
 
-/// Opens the stream of a coordinator that runs; `None` where none answers.
+/// Opens the stream of a running coordinator; `None` if none answers.
 pub(crate) fn ask(dir: &Path, keys: bool) -> Result<Option<UnixStream>, BackupError> {
     let places = [dir.to_owned(), dir.join("coordinator")];
     let sockets = places.iter().map(|place| place.join(SOCKET));
@@ -172,19 +182,19 @@ pub(crate) fn ask(dir: &Path, keys: bool) -> Result<Option<UnixStream>, BackupEr
     Ok(Some(stream))
 }
 
-/// Looks at all of a backup, or of the store of a data directory. Where a coordinator runs its records are looked at as it
-/// gives them; where none does, the start's own judge looks at all.
+/// Checks a backup, or the store of a data directory. A running coordinator gives its records to be checked; the store
+/// of a stopped one is checked as at a start.
 ///
 /// # Errors
 /// The first damage, or why it cannot be read.
 pub fn check(place: &Path) -> Result<super::check::Summary, BackupError> {
     if !place.is_dir() {
         let file = fs::File::open(place).map_err(io_error("read", place))?;
-        return super::check::read(BufReader::new(file), place, &mut super::check::Nobody);
+        return super::check::read(BufReader::new(file), place, &mut super::check::NoVisitor);
     }
     if let Some(stream) = ask(place, false)? {
-        return super::check::read(BufReader::new(stream), place, &mut super::check::Nobody);
+        return super::check::read(BufReader::new(stream), place, &mut super::check::NoVisitor);
     }
-    let judged = Past::judge(place)?;
+    let judged = StoreHistory::judge(place)?;
     Ok(super::check::Summary::of_store(judged))
 }

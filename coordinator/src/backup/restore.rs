@@ -1,5 +1,5 @@
-//! Makes a data directory of a backup. What is there already is moved aside, never written over; and the store comes last,
-//! so that what a death leaves half-way is no store.
+//! Makes a data directory from a backup. Existing files are moved aside, never overwritten, and the store is put in
+//! place last, so that a crash leaves no half-restored store.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufReader, Write};
@@ -10,33 +10,33 @@ use coordinator_core::RecoveryWhy;
 use sluice_common::api::timestamp;
 use sluice_common::id::StepId;
 
-use super::check::{Summary, Witness, read};
+use super::check::{BackupVisitor, Summary, read};
 use super::{BackupError, Header, KEY_DIR, KeyFile, io_error};
 use crate::clock::wall;
 use crate::seal::KEY_FILE;
-use crate::store::{DirLock, Draft, Piece};
+use crate::store::{DirLock, StoreBuilder, StorePart};
 
-/// What makes up a coordinator's directory, beside its lock and its socket.
+/// Parts of a coordinator's directory, besides its lock and its socket.
 const PARTS: [&str; 4] = ["store.redb", "tip", KEY_DIR, KEY_FILE];
 
-/// Where it is made, beside its place.
+/// Temporary directory beside the target.
 const DRAFT: &str = "restore.new";
 
-/// What a restore did.
+/// Result of a restore.
 #[derive(Debug)]
 pub struct Restored {
-    /// What the backup holds.
+    /// Contents of the backup.
     pub summary: Summary,
-    /// Where what was there is now.
+    /// Directory with the files that were there before.
     pub aside: Option<PathBuf>,
     /// Whether the directory has the cluster's keys.
     pub has_keys: bool,
 }
 
-/// Restores `backup` into `dir`; `force` moves a store that is there aside.
+/// Restores `backup` into `dir`; `force` moves an existing store aside.
 ///
 /// # Errors
-/// Where the backup is not whole, there is a store, a coordinator runs on it, or the directory cannot be written.
+/// If the backup is incomplete, there is a store, a coordinator runs on it, or the directory cannot be written.
 pub fn restore(backup: &Path, dir: &Path, force: bool) -> Result<Restored, BackupError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(io_error("make", dir))?;
@@ -45,7 +45,7 @@ pub fn restore(backup: &Path, dir: &Path, force: bool) -> Result<Restored, Backu
     if restored.is_err() {
         let _why_it_is_refused_is_told = clear(&dir.join(DRAFT));
     }
-    // Where it is refused too: the lock may be new.
+    // Also after a refusal, because the lock may be new.
     let handed_over = hand_over(dir);
     let restored = restored?;
     handed_over?;
@@ -89,7 +89,7 @@ fn clear(draft: &Path) -> Result<(), BackupError> {
 
 fn fill(backup: &Path, draft: &Path) -> Result<Summary, BackupError> {
     let file = File::open(backup).map_err(io_error("read", backup))?;
-    let mut making = Making {
+    let mut making = PartialRestore {
         dir: draft,
         store: None,
     };
@@ -99,13 +99,13 @@ fn fill(backup: &Path, draft: &Path) -> Result<Summary, BackupError> {
     Ok(summary)
 }
 
-struct Making<'a> {
+struct PartialRestore<'a> {
     dir: &'a Path,
-    store: Option<Draft>,
+    store: Option<StoreBuilder>,
 }
 
-impl Making<'_> {
-    fn add(&mut self, piece: Piece<'_>) -> Result<(), BackupError> {
+impl PartialRestore<'_> {
+    fn add(&mut self, piece: StorePart<'_>) -> Result<(), BackupError> {
         let store = self
             .store
             .as_mut()
@@ -114,10 +114,10 @@ impl Making<'_> {
     }
 }
 
-impl Witness for Making<'_> {
+impl BackupVisitor for PartialRestore<'_> {
     fn header(&mut self, header: &Header) -> Result<(), BackupError> {
         let file = self.dir.join("store.redb");
-        self.store = Some(Draft::create(&file, &header.cluster)?);
+        self.store = Some(StoreBuilder::create(&file, &header.cluster)?);
         Ok(())
     }
 
@@ -139,20 +139,20 @@ impl Witness for Making<'_> {
     }
 
     fn snapshot(&mut self, seq: u64, text: &[u8]) -> Result<(), BackupError> {
-        self.add(Piece::Snapshot { seq, text })
+        self.add(StorePart::Snapshot { seq, text })
     }
 
     fn record(&mut self, seq: u64, text: &[u8]) -> Result<(), BackupError> {
-        self.add(Piece::Record { seq, text })
+        self.add(StorePart::Record { seq, text })
     }
 
     fn variables(&mut self, step: &StepId, text: &[u8]) -> Result<(), BackupError> {
         let step = step.as_str();
-        self.add(Piece::Variables { step, text })
+        self.add(StorePart::Variables { step, text })
     }
 }
 
-/// Keys stay where the backup brings none.
+/// Moves existing files aside. Keys stay if the backup contains none.
 fn move_aside(dir: &Path, keys_come: bool) -> Result<PathBuf, BackupError> {
     let name = format!("before-restore-{}", timestamp(wall())).replace(':', "");
     let aside = dir.join(name);
@@ -168,14 +168,14 @@ fn move_aside(dir: &Path, keys_come: bool) -> Result<PathBuf, BackupError> {
     Ok(aside)
 }
 
-/// The store comes last.
+/// Moves the restored files in place, the store last.
 fn put_in_place(draft: &Path, dir: &Path) -> Result<(), BackupError> {
     for name in PARTS.into_iter().rev() {
         let (from, to) = (draft.join(name), dir.join(name));
         if !from.exists() {
             continue;
         }
-        // Keys of a directory that had no store: those of the backup are its store's.
+        // Keys of a directory without a store are replaced by those of the backup.
         if to.is_dir() {
             let aside = dir.join(format!("{name}.before-restore"));
             clear(&aside)?;
@@ -187,8 +187,8 @@ fn put_in_place(draft: &Path, dir: &Path) -> Result<(), BackupError> {
     synced.map_err(io_error("sync", dir))
 }
 
-/// Root may restore; the coordinator, which is not root, must be able to read and write what came of it. It may write in the
-/// directory, so a link there may lead anywhere: it is given away itself, and not what it leads to.
+/// Gives the files to the directory's owner if root restored them. The owner may write in the directory, so a link
+/// there may lead anywhere: ownership is changed of the link itself, never of its target.
 fn hand_over(dir: &Path) -> Result<(), BackupError> {
     let owner = fs::metadata(dir).map_err(io_error("read", dir))?;
     if !nix::unistd::geteuid().is_root() || owner.uid() == 0 {

@@ -1,4 +1,4 @@
-//! Backups are taken of stores that rest and that are written to, and are restored whole or not at all.
+//! Backups of stopped and of running stores, restored completely or not at all.
 
 mod fuzz;
 mod owner;
@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 
 use coordinator_core::RecoveryWhy;
 
-use super::control::{Control, backup, check};
+use super::control::{ControlSocket, backup, check};
 use super::restore::restore;
-use crate::fixture::Scribe;
+use crate::fixture::RecordMaker;
 use crate::identity;
 use crate::store::Store;
 
-struct Site {
+struct BackupFixture {
     _dir: tempfile::TempDir,
     data: PathBuf,
     file: PathBuf,
 }
 
-impl Site {
-    /// A data directory with keys and a log of three steps.
+impl BackupFixture {
+    /// Makes a data directory with keys and a log of three steps.
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data");
@@ -36,13 +36,13 @@ impl Site {
         site
     }
 
-    /// An open store to which these steps were added.
+    /// Opens the store and adds these steps.
     fn write(&self, steps: &[&str]) -> Store {
         let (mut store, recovered) = Store::open(&self.data, 1000).unwrap();
-        let (mut scribe, began) = Scribe::on(recovered.state, recovered.cluster);
+        let (mut maker, began) = RecordMaker::on(recovered.state, recovered.cluster);
         store.append(&began).unwrap();
         for step in steps {
-            store.append(&scribe.submit(step)).unwrap();
+            store.append(&maker.submit(step)).unwrap();
         }
         store
     }
@@ -60,7 +60,7 @@ fn steps(dir: &Path) -> usize {
 
 #[test]
 fn a_store_that_rests_is_backed_up_and_restored_with_its_keys() {
-    let site = Site::new();
+    let site = BackupFixture::new();
     backup(&site.data, &site.file, true).unwrap();
     let mode = fs::metadata(&site.file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -88,13 +88,13 @@ fn a_store_that_rests_is_backed_up_and_restored_with_its_keys() {
 
 #[test]
 fn one_that_is_written_to_is_backed_up_as_it_was_committed_last() {
-    let site = Site::new();
+    let site = BackupFixture::new();
     let mut store = site.write(&["d"]);
-    let control = Control::listen(&site.data, store.reader()).unwrap();
+    let control = ControlSocket::listen(&site.data, store.reader()).unwrap();
     backup(&site.data, &site.file, true).unwrap();
     assert_eq!(check(&site.file).unwrap().state.steps().len(), 4);
     assert_eq!(check(&site.data).unwrap().state.steps().len(), 4);
-    // A snapshot drops what is old, and is in it.
+    // The snapshot drops old records and contains them.
     let (_, recovered) = {
         let copy = site.restored();
         restore(&site.file, &copy, false).unwrap();
@@ -121,7 +121,7 @@ fn one_that_is_written_to_is_backed_up_as_it_was_committed_last() {
 
 #[test]
 fn what_is_there_is_refused_or_moved_aside_and_keys_stay_that_are_not_brought() {
-    let site = Site::new();
+    let site = BackupFixture::new();
     backup(&site.data, &site.file, false).unwrap();
     site.write(&["d"]).close().unwrap();
     let error = restore(&site.file, &site.data, false)
@@ -137,7 +137,7 @@ fn what_is_there_is_refused_or_moved_aside_and_keys_stay_that_are_not_brought() 
 
 #[test]
 fn any_damage_is_found_with_its_line_and_restores_nothing() {
-    let site = Site::new();
+    let site = BackupFixture::new();
     backup(&site.data, &site.file, true).unwrap();
     let whole = fs::read(&site.file).unwrap();
     let bent = site.file.with_file_name("bent");
@@ -169,7 +169,7 @@ fn any_damage_is_found_with_its_line_and_restores_nothing() {
 
 #[test]
 fn a_file_that_is_something_else_is_said_to_be() {
-    let site = Site::new();
+    let site = BackupFixture::new();
     for text in ["", "\n", "# a config\n", "K 00000000 {}\n"] {
         fs::write(&site.file, text).unwrap();
         let error = check(&site.file).unwrap_err().to_string();
@@ -182,7 +182,7 @@ fn a_file_that_is_something_else_is_said_to_be() {
 
 #[test]
 fn what_an_editor_left_beside_the_keys_spoils_no_backup() {
-    let site = Site::new();
+    let site = BackupFixture::new();
     for name in [".ca.pem.swp", "ca.pem~", "#ca.pem#", "of old"] {
         fs::write(site.data.join("tls").join(name), "x").unwrap();
     }
@@ -199,7 +199,7 @@ fn what_an_editor_left_beside_the_keys_spoils_no_backup() {
 
 #[test]
 fn a_key_whose_name_leads_elsewhere_is_refused() {
-    let site = Site::new();
+    let site = BackupFixture::new();
     backup(&site.data, &site.file, true).unwrap();
     let text = fs::read_to_string(&site.file).unwrap();
     let too_long = format!("tls/{}", "a".repeat(256));
@@ -215,7 +215,7 @@ fn a_key_whose_name_leads_elsewhere_is_refused() {
         "",
     ] {
         let mut out = Vec::new();
-        let mut writer = super::Writer {
+        let mut writer = super::BackupWriter {
             out: &mut out,
             digest: ring::digest::Context::new(&ring::digest::SHA256),
             lines: 0,
@@ -239,7 +239,7 @@ fn a_key_whose_name_leads_elsewhere_is_refused() {
 
 #[test]
 fn a_store_that_is_lost_beside_its_keys_is_made_anew_for_the_same_cluster() {
-    let site = Site::new();
+    let site = BackupFixture::new();
     let cluster = check(&site.data).unwrap().header.cluster;
     for name in ["store.redb", "tip"] {
         fs::remove_file(site.data.join(name)).unwrap();

@@ -1,11 +1,10 @@
-//! What shows how much time passed while no coordinator ran. The wall clock alone does not: it may have been set meanwhile,
-//! or stand wrong since the machine was started.
+//! Finds out how much time passed while no coordinator ran. The wall clock alone does not show it: it may have been set
+//! meanwhile, or be wrong since the machine was started.
 //!
-//! - Within one boot the kernel's boot clock shows it, which nobody sets. Each start notes in the data directory how it
-//!   stands to the coordinator's time.
-//! - After a boot of the machine, or on another machine, the wall clock is believed once systemd-timesyncd has set it by the
-//!   network's.
-//! - Otherwise nothing does.
+//! - Within one boot, the kernel's boot clock shows it, which cannot be set. Each start writes both clocks to the data
+//!   directory.
+//! - After a boot, or on another machine, the wall clock is trusted once systemd-timesyncd has set it from the network.
+//! - Otherwise nothing shows it.
 
 use std::io;
 use std::path::Path;
@@ -18,26 +17,26 @@ use sluice_transport::files::write_private;
 
 use super::TOLD_FROM;
 
-/// The machine's boot, for a unit in which `/proc/sys` is hidden.
+/// Boot id of the machine, for units in which `/proc/sys` is hidden.
 const BOOT_VARIABLE: &str = "SLUICE_BOOT_ID";
 const BOOT_FILE: &str = "/proc/sys/kernel/random/boot_id";
 
-/// systemd-timesyncd makes this file when it has set the clock for the first time since the machine was started
+/// File that systemd-timesyncd makes when it has set the clock for the first time since boot
 /// (systemd-timesyncd.service(8)).
 const SYNCHRONIZED: &str = "/run/systemd/timesync/synchronized";
 
 /// Both clocks at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Moment {
+struct ClockReading {
     boot_id: String,
-    /// Milliseconds since the machine was started, sleep included.
+    /// Milliseconds since boot, including sleep.
     boot_millis: u64,
-    /// The coordinator's time.
+    /// Time of the coordinator's clock.
     at: Time,
 }
 
-/// How much of the time from the last record until `now` nothing shows to have passed, and notes how the clocks stand for
-/// the next start. Less than a minute counts as passed: clocks are corrected by that much.
+/// Returns how much of the time from the last record until `now` nothing proves to have passed, and writes both clocks
+/// for the next start. Less than a minute counts as passed, because clocks are corrected by that much.
 pub(crate) fn jump(data_dir: &Path, last_record: Time, now: Time) -> Span {
     let file = data_dir.join("clock");
     let Some(moment) = moment(now) else {
@@ -57,8 +56,8 @@ pub(crate) fn jump(data_dir: &Path, last_record: Time, now: Time) -> Span {
     unknown(last_record, since, is_synchronized(), now)
 }
 
-/// By the boot clock, the coordinator's time now; `None` if the machine was started meanwhile.
-fn passed(before: &Moment, now: &Moment) -> Option<Time> {
+/// Returns the coordinator's time now by the boot clock; `None` if the machine was booted meanwhile.
+fn passed(before: &ClockReading, now: &ClockReading) -> Option<Time> {
     let millis = now.boot_millis.checked_sub(before.boot_millis);
     let same = before.boot_id == now.boot_id;
     Some(before.at + Span::from_millis(millis.filter(|_| same)?))
@@ -87,13 +86,13 @@ fn is_synchronized() -> bool {
     Path::new(SYNCHRONIZED).exists()
 }
 
-fn moment(at: Time) -> Option<Moment> {
+fn moment(at: Time) -> Option<ClockReading> {
     let told = env::var(BOOT_VARIABLE).ok();
     let boot_id = told.or_else(|| fs::read_to_string(BOOT_FILE).ok())?;
     let time = clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?;
     let seconds = u64::try_from(time.tv_sec()).ok()?;
     let millis = u64::try_from(time.tv_nsec()).ok()? / 1_000_000;
-    Some(Moment {
+    Some(ClockReading {
         // systemd writes it without the kernel's dashes.
         boot_id: boot_id.trim().replace('-', ""),
         boot_millis: seconds * 1000 + millis,
@@ -101,7 +100,7 @@ fn moment(at: Time) -> Option<Moment> {
     })
 }
 
-fn read(file: &Path) -> io::Result<Option<Moment>> {
+fn read(file: &Path) -> io::Result<Option<ClockReading>> {
     match fs::read(file) {
         Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -109,7 +108,7 @@ fn read(file: &Path) -> io::Result<Option<Moment>> {
     }
 }
 
-fn note(file: &Path, moment: &Moment) -> anyhow::Result<()> {
+fn note(file: &Path, moment: &ClockReading) -> anyhow::Result<()> {
     Ok(write_private(file, &serde_json::to_string(moment)?)?)
 }
 
@@ -120,15 +119,16 @@ mod tests {
     const HOUR: Span = Span::from_secs(3600);
     const BEGAN: Time = Time::from_unix_millis(1_800_000_000_000);
 
-    fn moment(boot_id: &str, since_boot: Span, at: Time) -> Moment {
-        Moment {
+    fn moment(boot_id: &str, since_boot: Span, at: Time) -> ClockReading {
+        ClockReading {
             boot_id: boot_id.to_owned(),
             boot_millis: since_boot.millis(),
             at,
         }
     }
 
-    /// A start at `now`, `later` by the boot clock than an earlier one at [`BEGAN`], the last record 10 min after that.
+    /// Starts at `now`, `later` by the boot clock than an earlier start at [`BEGAN`]; the last record is 10 min after
+    /// that.
     fn jumped(boot_id: &str, later: Span, is_synchronized: bool, now: Time) -> Span {
         let before = moment("a", HOUR, BEGAN);
         let by_boot_clock = passed(&before, &moment(boot_id, HOUR + later, now));
@@ -169,7 +169,7 @@ mod tests {
         let now = BEGAN + HOUR;
         assert_eq!(jumped("b", HOUR, true, now), Span::ZERO);
         assert_eq!(jumped("b", HOUR, false, now), Span::from_secs(3000));
-        // A boot clock that stands before the one that was noted is of another boot whatever its name.
+        // A boot clock earlier than the stored one is of another boot, whatever its id.
         assert_eq!(unknown(BEGAN, None, false, now), HOUR);
         let (early, late) = (moment("a", Span::ZERO, now), moment("a", HOUR, BEGAN));
         assert_eq!(passed(&late, &early), None);
@@ -188,7 +188,7 @@ mod tests {
         let last = Time::from_unix_millis(now.unix_millis() - HOUR.millis());
         let after_an_unknown_time = jump(dir.path(), last, now);
         assert!(after_an_unknown_time == HOUR || is_synchronized());
-        // The last record is of the time of that start, and the clock is an hour ahead of it a moment later.
+        // The last record has the time of that start, and the clock is an hour ahead of it a moment later.
         let ahead = jump(dir.path(), now, now + HOUR);
         assert!(ahead <= HOUR && ahead > Span::from_secs(3500), "{ahead}");
         fs::write(dir.path().join("clock"), "{").unwrap();

@@ -1,5 +1,5 @@
-//! What a config that was read anew changes: what takes effect at once, and what a coordinator must be started anew for.
-//! Each key of [`Config`] is named here, so that a new one is one or the other.
+//! Decides for each key of a reloaded config whether it takes effect at once or at the next start. Each key of
+//! [`Config`] is named here, so that a new one cannot be forgotten.
 
 use coordinator_core::{Bounds, Settings};
 use sluice_common::config::ReloadReport;
@@ -7,7 +7,7 @@ use sluice_common::config::ReloadReport;
 use super::Config;
 
 impl Config {
-    /// Takes from `written` what may change while the coordinator runs; all else stays.
+    /// Takes over from `written` what may change while the coordinator runs; everything else stays.
     pub fn renew(&mut self, written: Config) -> ReloadReport {
         let mut changes = ReloadReport::default();
         let Config {
@@ -33,7 +33,7 @@ impl Config {
         take_bounds(&mut changes, &mut self.settings.bounds, settings.bounds);
         match api_token {
             Some(_) => changes.apply("api_token_file", &mut self.api_token, api_token),
-            // Whether callers may go without one was judged with the address on which this coordinator listens.
+            // The need for a token was checked against the address on which this coordinator listens.
             None => changes.defer(
                 "api_token_file",
                 known(self.api_token.is_some()),
@@ -67,7 +67,7 @@ impl Config {
     }
 }
 
-/// How much is remembered.
+/// Takes over the bounds of remembered and queued steps.
 fn take_bounds(changes: &mut ReloadReport, runs: &mut Bounds, written: Bounds) {
     let Bounds {
         keep_finished,
@@ -89,7 +89,7 @@ fn take_bounds(changes: &mut ReloadReport, runs: &mut Bounds, written: Bounds) {
     }
 }
 
-/// Terms that agents and the core were given at the start.
+/// Compares the settings that agents and the core were given at the start.
 fn keep_terms(changes: &mut ReloadReport, runs: &Settings, written: &Settings) {
     for (key, runs, written) in [
         ("lease", runs.lease, written.lease),
@@ -106,7 +106,7 @@ fn keep_terms(changes: &mut ReloadReport, runs: &Settings, written: &Settings) {
     }
 }
 
-/// A token is never shown.
+/// Names a token without showing it.
 fn known(token: bool) -> &'static str {
     match token {
         true => "a token",

@@ -1,4 +1,4 @@
-//! What is wrong with a config.
+//! Errors of the config.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -7,36 +7,32 @@ use sluice_common::config::escape_controls;
 use sluice_common::time::Span;
 use sluice_log::FilterError;
 
-/// Why there is no config.
+/// Why a config is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read the config {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why not.
         source: std::io::Error,
     },
-    /// The file is not what a config may be.
+    /// The file is malformed.
     #[error("{}: line {line}: {message}", path.display())]
     Malformed {
-        /// The file.
         path: PathBuf,
-        /// Where, from 1.
+        /// Line number, starting at 1.
         line: usize,
-        /// What is wrong and the way out.
+        /// What is wrong, and how to fix it.
         message: String,
     },
-    /// The log's filter is none.
+    /// The filter of log lines is invalid.
     #[error(transparent)]
     LogFilter(#[from] FilterError),
-    /// A value is not what it may be.
+    /// A value is invalid.
     #[error("{key}: {message}")]
     Value {
-        /// Which.
         key: &'static str,
-        /// What is wrong and the way out.
+        /// What is wrong, and how to fix it.
         message: String,
     },
 }
@@ -48,7 +44,7 @@ pub(super) fn invalid(key: &'static str, message: impl ToString) -> ConfigError 
     }
 }
 
-/// A length of time that is not nothing.
+/// Parses a duration that must not be zero.
 pub(super) fn span(
     key: &'static str,
     text: Option<String>,

@@ -1,11 +1,11 @@
-//! Who can reach what listens, and whether he is asked who he is.
+//! Checks that listeners that others can reach require credentials.
 
 use super::{Config, ConfigError, invalid};
 use crate::identity;
 
 impl Config {
-    /// What the network can reach must ask who is there: agents for a certificate of an authority that an admin made,
-    /// callers for a token.
+    /// Fails if a listener that the network can reach asks for no credential: certificates of an admin's authority for
+    /// agents, tokens for callers.
     pub(super) fn check_exposure(&self) -> Result<(), ConfigError> {
         let has_authority = self.tls.is_some() || identity::is_made(&self.data_dir);
         if !has_authority && !self.quic.ip().is_loopback() {

@@ -1,8 +1,8 @@
-//! How addresses of hosts are written that are not ours to listen on.
+//! Checks the syntax of addresses of other hosts.
 
 use std::net::Ipv6Addr;
 
-/// Whether a text is a host, by name or address, with a port that can be dialled.
+/// Whether a text is a host name or address with a port that can be dialled.
 pub(crate) fn is_host_and_port(address: &str) -> bool {
     let is_host = |host: &str| {
         let inner = host

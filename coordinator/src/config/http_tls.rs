@@ -1,4 +1,4 @@
-//! `[http_tls]`: by which certificate callers know the API.
+//! `[http_tls]`: the certificate of the API.
 
 use std::path::PathBuf;
 
@@ -15,21 +15,20 @@ pub(super) struct RawHttpTls {
     names: Vec<String>,
 }
 
-/// By which certificate callers know the API.
+/// Source of the API's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HttpTls {
-    /// One that the cluster's authority issues, and renews while the coordinator runs.
+    /// The cluster's authority issues it, and the coordinator renews it while it runs.
     Cluster {
-        /// Names and addresses by which the API is called, beside those of this machine.
+        /// Names and addresses of the API, besides those of this machine.
         names: Vec<String>,
     },
-    /// One from files.
+    /// Files hold it.
     Files {
-        /// The certificate, and those between it and its authority.
+        /// Certificate with its chain.
         cert: PathBuf,
-        /// Its key.
         key: PathBuf,
-        /// The authority of users' certificates, where it is not the cluster's.
+        /// Authority of users' certificates, if it is not the cluster's.
         users_ca: Option<PathBuf>,
     },
 }

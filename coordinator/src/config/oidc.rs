@@ -1,4 +1,4 @@
-//! `[oidc]`: the issuer whose tokens are taken beside the coordinator's own.
+//! `[oidc]`: the issuer whose tokens the API accepts.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use sluice_common::time::Span;
 
 use super::{ConfigError, invalid, span};
 
-/// By how much clocks may differ.
+/// Allowed difference of clocks.
 const DEFAULT_LEEWAY: Span = Span::from_secs(60);
 const MAX_LEEWAY: Span = Span::from_secs(600);
 
@@ -26,31 +26,31 @@ pub(super) struct RawOidc {
     name_claim: Option<String>,
 }
 
-/// An issuer and what its tokens must say.
+/// An OIDC issuer, and the required contents of its tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OidcConfig {
-    /// What `iss` must be.
+    /// Required value of `iss`.
     pub issuer: String,
-    /// What `aud` must be or hold.
+    /// Required value or member of `aud`.
     pub audience: String,
-    /// Where its public keys are, in the form of JWKS.
+    /// Source of its public keys (JWKS).
     pub keys: KeySource,
-    /// By how much clocks may differ.
+    /// Allowed difference of clocks.
     pub leeway: Span,
-    /// The claim that names the user.
+    /// Claim that holds the user's name.
     pub name_claim: String,
 }
 
-/// Where the public keys of an issuer are.
+/// Source of an issuer's public keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
-    /// In a file that somebody keeps up to date.
+    /// A file that an admin keeps up to date.
     File(PathBuf),
-    /// At the issuer itself.
+    /// The issuer's URL.
     Url {
-        /// `https`, or `http` of this machine.
+        /// `https`, or `http` on this machine.
         url: String,
-        /// The authorities under one of which it must be known; those of the system where `None`.
+        /// Authorities for TLS of that URL; the system's if `None`.
         ca: Option<PathBuf>,
     },
 }
@@ -114,7 +114,7 @@ fn source(
     }
 }
 
-/// Whether nobody is between this machine and an address, or could say anything in its place.
+/// Whether nobody between this machine and the address could read or change the answer.
 fn is_trusted(url: &str) -> bool {
     let Ok(url) = url.parse::<Uri>() else {
         return false;

@@ -1,4 +1,4 @@
-//! Each way in which a config can be wrong, and that the messages say what to do.
+//! Every way in which a config can be invalid; the messages must say how to fix it.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -194,7 +194,7 @@ fn the_config_that_is_shipped_is_one() {
         data_dir: Some(dir.path().to_owned()),
         ..Overrides::default()
     };
-    // It listens for hosts, which it may once there are certificates.
+    // It listens for hosts, which is allowed once there are certificates.
     let error = raw.clone().check(overrides.clone()).unwrap_err();
     assert!(
         error.to_string().contains("`sluice-coordinator init`"),

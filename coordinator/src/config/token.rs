@@ -1,5 +1,6 @@
-//! The coordinator's own token, from the file that the config names or made in the data directory: whoever shows it may do everything, so its file is read as a key is, but that a group may
-//! read it: files below `/etc` are root's, and the coordinator's group reads them.
+//! The coordinator's own token, from the configured file or generated in the data directory. It permits everything, so
+//! its file is checked like a key file, except that the group may read it: files below `/etc` belong to root, and the
+//! coordinator's group reads them.
 
 use std::fmt;
 use std::fs::File;
@@ -13,21 +14,21 @@ use sluice_transport::files::write_private;
 use super::{ConfigError, invalid};
 
 const KEY: &str = "api_token_file";
-/// A token that is shorter could be guessed.
+/// Shortest token; a shorter one could be guessed.
 const MIN_TOKEN_BYTES: usize = 16;
-/// What others than the owner and the group may do, and what the group may not.
+/// Mode bits that the file must not have: any access of others, write access of the group.
 const TOO_OPEN: u32 = 0o027;
-/// The token that the coordinator makes, in its data directory.
+/// File name of the generated token in the data directory.
 const OWN_TOKEN: &str = "api-token";
-/// What it is drawn from: nobody guesses so many bytes.
+/// Random bytes of a generated token.
 const DRAWN_BYTES: usize = 32;
 
-/// A secret: never printed.
+/// A secret token, never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiToken(String);
 
 impl ApiToken {
-    /// The token's bytes.
+    /// Returns the token's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
@@ -43,7 +44,7 @@ pub(super) fn read_token(path: &Path) -> Result<ApiToken, ConfigError> {
     let shown = path.display();
     let cannot = |error| invalid(KEY, format!("cannot read {shown}: {error}"));
     let mut file = File::open(path).map_err(cannot)?;
-    // Asked of the open file, so that it is the one that is read.
+    // Checked on the open file, so that it is the one that is read.
     let found = file.metadata().map_err(cannot)?;
     check_access(path, found.mode() & 0o7777, found.uid())?;
     let mut text = String::new();
@@ -59,10 +60,10 @@ pub(super) fn read_token(path: &Path) -> Result<ApiToken, ConfigError> {
     Ok(ApiToken(token.to_owned()))
 }
 
-/// The token in this data directory, and where it is; made where there is none.
+/// Reads the token in this data directory, and makes one if there is none. Returns it with its path.
 ///
 /// # Errors
-/// Where it cannot be written or read, or others have access to it.
+/// If it cannot be written or read, or others have access to it.
 pub(crate) fn own_token(data_dir: &Path) -> Result<(ApiToken, PathBuf), ConfigError> {
     let path = data_dir.join(OWN_TOKEN);
     let cannot = |error: &dyn std::fmt::Display| {

@@ -1,4 +1,4 @@
-//! The engine's front: what everybody else calls. Cheap to clone; every call waits for room in the bounded inbox.
+//! The interface of the engine for other tasks. Cheap to clone; every call waits for room in the bounded inbox.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{FromNode, Heartbeat, Hello};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::interest::{Interest, Interests};
-use super::questions::{Ask, Askers, Unanswered};
-use super::{Keep, Message, Meter, Mouth};
+use super::queries::{PendingQueries, Query, QueryError};
+use super::step_watch::{StepWatcher, StepWatchers};
+use super::{Message, Meter, Retention, SessionSender};
 use crate::seal::Seal;
 
-/// The engine has ended, or ended before it could answer. Whether a submit or a cancel took place is unknown then.
+/// The engine has ended. Whether a submit or a cancel under way took place is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the coordinator is stopping")]
 pub struct EngineGone;
@@ -27,16 +27,16 @@ pub struct EngineGone;
 /// One result for each step of a submit, in order.
 type SubmitResults = Vec<Result<Submitted, Refusal>>;
 
-/// Calls the engine.
+/// A handle for calls of the engine.
 #[derive(Clone, Debug)]
 pub struct EngineHandle {
     inbox: mpsc::Sender<Message>,
     committed: watch::Receiver<u64>,
-    interests: Interests,
+    interests: StepWatchers,
     meter: Arc<Meter>,
     book: Arc<watch::Sender<Arc<Book>>>,
     seal: Seal,
-    askers: Askers,
+    pending: PendingQueries,
 }
 
 impl EngineHandle {
@@ -48,24 +48,24 @@ impl EngineHandle {
         Self {
             inbox,
             committed,
-            interests: Interests::default(),
+            interests: StepWatchers::default(),
             meter: Arc::default(),
             book: Arc::new(watch::channel(Arc::default()).0),
             seal,
-            askers: Askers::default(),
+            pending: PendingQueries::default(),
         }
     }
 
-    /// What signs leases.
+    /// Returns the key that signs leases.
     pub fn seal(&self) -> &Seal {
         &self.seal
     }
 
-    /// Submits steps in one durable commit. `view` sees the results and the state once they are durable, on the
+    /// Submits steps in one durable commit. `view` gets the results and the state once they are durable, on the
     /// engine's thread: it should copy and not compute.
     ///
     /// # Errors
-    /// Where the engine ended first.
+    /// If the engine ended first.
     pub async fn submit<R: Send + 'static>(
         &self,
         steps: Vec<NewStep>,
@@ -81,15 +81,15 @@ impl EngineHandle {
         self.call(Message::Submit { steps, reply }, answer).await
     }
 
-    /// Tells what a submit would come to, and stores nothing. `view` as in [`EngineHandle::submit`].
+    /// Does a dry run of a submit, and stores nothing. `view` as in [`EngineHandle::submit`].
     ///
     /// # Errors
-    /// Where the engine ended first, or who asks has too much waiting.
+    /// If the engine ended first, or the caller has too many queries waiting.
     pub async fn preview<R: Send + 'static>(
         &self,
         step: NewStep,
         view: impl FnOnce(&Core, Preview) -> R + Send + 'static,
-    ) -> Result<R, Unanswered> {
+    ) -> Result<R, QueryError> {
         let (tell, answer) = oneshot::channel();
         let reply = Box::new(move |core: &Core, answer: Answer| {
             let Answer::Previewed(preview) = answer else {
@@ -98,13 +98,13 @@ impl EngineHandle {
             let _caller_may_be_gone = tell.send(view(core, *preview));
         });
         let step = Box::new(step);
-        self.ask(Ask::Preview { step, reply }, answer).await
+        self.ask(Query::Preview { step, reply }, answer).await
     }
 
-    /// Cancels a step, with a `grace` where that is to be shorter than its own. `view` as in [`EngineHandle::submit`].
+    /// Cancels a step, with a `grace` if that is to be shorter than its own. `view` as in [`EngineHandle::submit`].
     ///
     /// # Errors
-    /// Where the engine ended first.
+    /// If the engine ended first.
     pub async fn cancel<R: Send + 'static>(
         &self,
         step: StepId,
@@ -122,10 +122,10 @@ impl EngineHandle {
         self.call(Message::Change { input, reply }, answer).await
     }
 
-    /// Suspends a step, resumes it or has it start anew. `view` as in [`EngineHandle::submit`].
+    /// Suspends, resumes or requeues a step. `view` as in [`EngineHandle::submit`].
     ///
     /// # Errors
-    /// Where the engine ended first.
+    /// If the engine ended first.
     pub async fn steer<R: Send + 'static>(
         &self,
         step: StepId,
@@ -143,11 +143,11 @@ impl EngineHandle {
         self.call(Message::Change { input, reply }, answer).await
     }
 
-    /// Changes terms of pools and of subjects in them, all of `changes` or none; with `dry_run` it only tells what they
-    /// would mean. `view` as in [`EngineHandle::submit`].
+    /// Applies documents, all of `changes` or none; with `dry_run` it only returns their effects. `view` as in
+    /// [`EngineHandle::submit`].
     ///
     /// # Errors
-    /// Where the engine ended first.
+    /// If the engine ended first.
     pub async fn apply<R: Send + 'static>(
         &self,
         changes: Vec<Change>,
@@ -171,10 +171,10 @@ impl EngineHandle {
         self.call(Message::Change { input, reply }, answer).await
     }
 
-    /// Changes a node; `input` makes the change for who waits. `view` as in [`EngineHandle::submit`].
+    /// Changes a node; `input` makes the change. `view` as in [`EngineHandle::submit`].
     ///
     /// # Errors
-    /// Where the engine ended first.
+    /// If the engine ended first.
     pub async fn change<R: Send + 'static>(
         &self,
         input: impl FnOnce(ReplyId) -> Input + Send + 'static,
@@ -191,10 +191,10 @@ impl EngineHandle {
         self.call(Message::Change { input, reply }, answer).await
     }
 
-    /// Shows a token's secret for a host. Where it is let in, that is durable when this returns.
+    /// Redeems a join token for a host. If the host is admitted, that is durable when this returns.
     ///
     /// # Errors
-    /// Where the engine ended first.
+    /// If the engine ended first.
     pub async fn join(&self, ask: JoinAsk) -> Result<Result<Joined, JoinRefusal>, EngineGone> {
         let (tell, answer) = oneshot::channel();
         let reply = Box::new(move |_: &Core, answer: Answer| {
@@ -207,61 +207,61 @@ impl EngineHandle {
         self.call(Message::Change { input, reply }, answer).await
     }
 
-    /// Looks at the core, on its thread, after the commit of the batch that the call arrived in.
+    /// Reads the core on its thread, after the commit of the batch in which the call arrived.
     ///
     /// # Errors
-    /// Where the engine ended first, or who asks has too much waiting.
+    /// If the engine ended first, or the caller has too many queries waiting.
     pub async fn read<R: Send + 'static>(
         &self,
         read: impl FnOnce(&Core) -> R + Send + 'static,
-    ) -> Result<R, Unanswered> {
+    ) -> Result<R, QueryError> {
         let (tell, answer) = oneshot::channel();
         let read = Box::new(move |core: &Core| {
-            // Who has hung up costs nobody else anything.
+            // Skips the work for a caller that has hung up.
             if !tell.is_closed() {
                 let _caller_may_be_gone = tell.send(read(core));
             }
         });
-        self.ask(Ask::Read(read), answer).await
+        self.ask(Query::Read(read), answer).await
     }
 
-    async fn ask<R>(&self, ask: Ask, answer: oneshot::Receiver<R>) -> Result<R, Unanswered> {
-        let question = self.askers.question(ask)?;
-        Ok(self.call(Message::Question(question), answer).await?)
+    async fn ask<R>(&self, ask: Query, answer: oneshot::Receiver<R>) -> Result<R, QueryError> {
+        let query = self.pending.query(ask)?;
+        Ok(self.call(Message::Query(query), answer).await?)
     }
 
-    /// Brings a node's hello; greeting and orders come through `mouth`.
+    /// Passes on a node's hello; greeting and orders come through `sender`.
     ///
     /// # Errors
-    /// Where the engine ended first.
+    /// If the engine ended first.
     pub async fn hello(
         &self,
         hello: Hello,
         claim: NodeClaim,
-        mouth: Mouth,
+        sender: SessionSender,
     ) -> Result<SessionId, EngineGone> {
         let (session, answer) = oneshot::channel();
         let message = Message::Hello {
             hello: Box::new(hello),
             claim,
-            mouth,
+            sender,
             session,
         };
         self.call(message, answer).await
     }
 
-    /// Keeps so much of the past from now on.
+    /// Changes how much history is kept.
     ///
     /// # Errors
-    /// Where the engine has ended.
-    pub async fn keep(&self, keep: Keep) -> Result<(), EngineGone> {
-        self.tell(Message::Keep(keep)).await
+    /// If the engine has ended.
+    pub async fn keep(&self, keep: Retention) -> Result<(), EngineGone> {
+        self.tell(Message::Retention(keep)).await
     }
 
-    /// Brings what a node said after its hello.
+    /// Passes on a message that a node sent after its hello.
     ///
     /// # Errors
-    /// Where the engine has ended.
+    /// If the engine has ended.
     pub async fn heard(
         &self,
         session: SessionId,
@@ -284,7 +284,7 @@ impl EngineHandle {
         self.tell(Message::Session(Box::new(input))).await
     }
 
-    /// What a warrant says, where it is one of ours.
+    /// Opens a warrant if this cluster sealed it.
     fn known(
         &self,
         node: &NodeName,
@@ -299,11 +299,11 @@ impl EngineHandle {
         warrant.map(Box::new)
     }
 
-    /// Brings a node's sign of life. Once this has returned it stands in the inbox ahead of every timer that has not
+    /// Passes on a node's heartbeat. Once this returns, the heartbeat is in the inbox ahead of every timer that has not
     /// come due.
     ///
     /// # Errors
-    /// Where the engine has ended.
+    /// If the engine has ended.
     pub async fn heartbeat(
         &self,
         session: SessionId,
@@ -318,50 +318,50 @@ impl EngineHandle {
         self.tell(Message::Session(Box::new(input))).await
     }
 
-    /// Brings the end of a connection.
+    /// Passes on the end of a connection.
     ///
     /// # Errors
-    /// Where the engine has ended.
+    /// If the engine has ended.
     pub async fn gone(&self, session: SessionId, node: NodeName) -> Result<(), EngineGone> {
         let input = Input::NodeGone { session, node };
         self.tell(Message::Session(Box::new(input))).await
     }
 
-    /// Asks the loop to end once what came before is done. It may have ended already.
+    /// Asks the loop to end after what came before. The loop may have ended already.
     pub async fn stop(&self) {
         let _ended_already = self.tell(Message::Stop).await;
     }
 
-    /// The number of the last record that is durable, and how it grows.
+    /// Number of the last durable record, with its changes.
     pub fn committed(&self) -> watch::Receiver<u64> {
         self.committed.clone()
     }
 
-    /// News of a step.
-    pub fn interest(&self, step: StepId) -> Interest {
+    /// Watches a step for changes.
+    pub fn interest(&self, step: StepId) -> StepWatcher {
         self.interests.watch(step)
     }
 
-    /// What the engine has done so far.
+    /// Returns the engine's counters.
     pub fn meter(&self) -> &Meter {
         &self.meter
     }
 
-    /// Who may do what, as it was committed last. Reading it does not wait for the engine.
+    /// Returns the committed access rules, without waiting for the engine.
     pub fn book(&self) -> Arc<Book> {
         Arc::clone(&self.book.borrow())
     }
 
-    /// The same, as it changes from now on.
+    /// Returns the committed access rules, with their changes.
     pub fn book_changes(&self) -> watch::Receiver<Arc<Book>> {
         self.book.subscribe()
     }
 
-    /// Notes that somebody did something, or was refused. It stands in the log before whatever is asked for next, and
-    /// is durable no later.
+    /// Records who did something, or was refused. The entry is in the log before whatever is asked next, and durable no
+    /// later.
     ///
     /// # Errors
-    /// Where the engine has ended.
+    /// If the engine has ended.
     pub async fn audit(&self, entry: AuditEntry) -> Result<(), EngineGone> {
         self.tell(Message::Note(entry)).await
     }

@@ -1,18 +1,18 @@
-//! How much the engine has done and how long it took: read by `/metrics`, written by the loop alone.
+//! Counters and durations of the engine, written by the loop and read by `/metrics`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Upper bounds of the buckets, in seconds: from what a decision takes to what a busy disk does.
+/// Upper bounds of the buckets in seconds, from a fast decision to a commit on a busy disk.
 const BOUNDS: [f64; 14] = [
     0.000_01, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 0.25,
     1.0, 5.0,
 ];
 
-/// How long things took.
+/// A histogram of durations.
 #[derive(Debug, Default)]
 pub struct Histogram {
-    /// By the first bound that is not less; the last for those beyond all.
+    /// Counts by the first bound that is not less; the last for those beyond all bounds.
     buckets: [AtomicU64; BOUNDS.len() + 1],
     nanos: AtomicU64,
 }
@@ -26,7 +26,7 @@ impl Histogram {
         self.nanos.fetch_add(nanos, Relaxed);
     }
 
-    /// For each bound how many took no longer; `None` stands for no bound.
+    /// Returns for each bound how many took no longer; `None` is no bound.
     pub fn cumulative(&self) -> impl Iterator<Item = (Option<f64>, u64)> {
         let bounds = BOUNDS.into_iter().map(Some).chain([None]);
         bounds.zip(&self.buckets).scan(0, |sum, (bound, bucket)| {
@@ -35,18 +35,18 @@ impl Histogram {
         })
     }
 
-    /// How many there were.
+    /// Number of observations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|bucket| bucket.load(Relaxed)).sum()
     }
 
-    /// How long all of them took.
+    /// Sum of all durations.
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.nanos.load(Relaxed))
     }
 }
 
-/// Since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub struct Meter {
     decisions: Histogram,
@@ -74,7 +74,7 @@ impl Meter {
         &self.commits
     }
 
-    /// Records in them.
+    /// Number of records in all commits.
     pub fn records(&self) -> u64 {
         self.records.load(Relaxed)
     }

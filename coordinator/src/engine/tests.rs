@@ -1,4 +1,5 @@
-//! The loop's promises: nobody is told before the commit, a batch is one commit, silence is judged after what was said.
+//! Tests of the loop: nothing is sent before the commit, a batch is one commit, heartbeats are heard before silence is
+//! judged.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::clock;
-use crate::fixture::{Disk, beat, settings, step};
+use crate::fixture::{FakeDisk, beat, settings, step};
 use crate::store::DEFAULT_RETENTION;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -67,7 +68,7 @@ async fn node_state(engine: &EngineHandle, name: &str) -> Option<NodeState> {
     engine.read(look).await.unwrap()
 }
 
-/// Waits until a node stands so; each look follows a commit.
+/// Waits until a node is in `state`; each look follows a commit.
 async fn until_node(engine: &EngineHandle, name: &str, state: NodeState) {
     let mut committed = engine.committed();
     let there = async {
@@ -83,7 +84,7 @@ async fn until_node(engine: &EngineHandle, name: &str, state: NodeState) {
 #[tokio::test]
 async fn a_caller_is_answered_after_the_commit_and_never_without_one() {
     for syncs in 8..40 {
-        let disk = Disk::dying_after(syncs, Vec::new());
+        let disk = FakeDisk::dying_after(syncs, Vec::new());
         let Ok((store, recovered)) = Store::on_backend(disk.clone()) else {
             continue;
         };
@@ -107,7 +108,7 @@ async fn a_caller_is_answered_after_the_commit_and_never_without_one() {
         );
         assert_eq!(engine.read(|_| ()).await, Err(EngineGone.into()));
         let (_, recovered) =
-            Store::on_backend(Disk::dying_after(9999, disk.remains(|_| false))).unwrap();
+            Store::on_backend(FakeDisk::dying_after(9999, disk.remains(|_| false))).unwrap();
         for id in answered {
             let id = StepId::new(id).unwrap();
             assert!(
@@ -197,14 +198,14 @@ async fn a_node_that_falls_silent_becomes_unreachable_and_one_that_speaks_does_n
         ..settings()
     };
     let (engine, _thread) = begin(dir.path(), terms);
-    let (mouth, _quiet) = Mouth::new(16);
+    let (sender, _quiet) = SessionSender::new(16);
     engine
-        .hello(hello("quiet", 1), Default::default(), mouth)
+        .hello(hello("quiet", 1), Default::default(), sender)
         .await
         .unwrap();
-    let (mouth, _loud) = Mouth::new(16);
+    let (sender, _loud) = SessionSender::new(16);
     let session = engine
-        .hello(hello("loud", 1), Default::default(), mouth)
+        .hello(hello("loud", 1), Default::default(), sender)
         .await
         .unwrap();
     let loud = NodeName::new("loud").unwrap();
@@ -228,18 +229,24 @@ async fn a_node_that_falls_silent_becomes_unreachable_and_one_that_speaks_does_n
 async fn orders_reach_the_session_of_the_node_after_its_welcome() {
     let dir = tempfile::tempdir().unwrap();
     let (engine, _thread) = begin(dir.path(), settings());
-    let (mouth, mut ear) = Mouth::new(16);
+    let (sender, mut receiver) = SessionSender::new(16);
     let session = engine
-        .hello(hello("n", 4), Default::default(), mouth)
+        .hello(hello("n", 4), Default::default(), sender)
         .await
         .unwrap();
     submit(&engine, "a").await.unwrap();
-    let first = timeout(SOON, ear.orders.recv()).await.unwrap().unwrap();
+    let first = timeout(SOON, receiver.orders.recv())
+        .await
+        .unwrap()
+        .unwrap();
     assert!(
         matches!(first, ToSession::HelloReply(HelloReply::Welcome(_))),
         "{first:?}"
     );
-    let second = timeout(SOON, ear.orders.recv()).await.unwrap().unwrap();
+    let second = timeout(SOON, receiver.orders.recv())
+        .await
+        .unwrap()
+        .unwrap();
     let ToSession::Command(Command {
         order: ToNode::Assign(assignment),
         ..
@@ -253,21 +260,26 @@ async fn orders_reach_the_session_of_the_node_after_its_welcome() {
         .await
         .unwrap();
     until_node(&engine, "n", NodeState::Unreachable).await;
-    assert!(timeout(SOON, ear.orders.recv()).await.unwrap().is_none());
+    assert!(
+        timeout(SOON, receiver.orders.recv())
+            .await
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[tokio::test]
 async fn a_session_that_is_replaced_or_overflows_is_let_go() {
     let dir = tempfile::tempdir().unwrap();
     let (engine, _thread) = begin(dir.path(), settings());
-    let (mouth, replaced) = Mouth::new(16);
+    let (sender, replaced) = SessionSender::new(16);
     engine
-        .hello(hello("n", 64), Default::default(), mouth)
+        .hello(hello("n", 64), Default::default(), sender)
         .await
         .unwrap();
-    let (mouth, slow) = Mouth::new(2);
+    let (sender, slow) = SessionSender::new(2);
     engine
-        .hello(hello("n", 64), Default::default(), mouth)
+        .hello(hello("n", 64), Default::default(), sender)
         .await
         .unwrap();
     assert!(timeout(SOON, replaced.let_go).await.unwrap().is_err());
@@ -277,8 +289,8 @@ async fn a_session_that_is_replaced_or_overflows_is_let_go() {
     assert!(timeout(SOON, slow.let_go).await.unwrap().is_err());
 }
 
-/// A step that was submitted an hour ago and may wait for ten minutes: where it stands after a coordinator has started on
-/// its store, and whether the clock had jumped. `known` is the time that the machine's boot clock stands for now.
+/// Starts a coordinator on the store of a step that was submitted an hour ago with a queue timeout of ten minutes.
+/// Returns the step's state, and whether the clock jumped. `known` is the time now by the machine's boot clock.
 async fn waited(known: Option<Span>) -> (StepState, bool) {
     let dir = tempfile::tempdir().unwrap();
     let (store, recovered) = Store::open(dir.path(), DEFAULT_RETENTION).unwrap();
@@ -295,7 +307,7 @@ async fn waited(known: Option<Span>) -> (StepState, bool) {
     let log = store.reader();
     let clock = Clock::start_over(dir.path(), recovered.last_at);
     let (engine, mut thread) = start(settings(), store, recovered, clock).unwrap();
-    // It is over after whatever was due at the start.
+    // This query is answered after everything that was due at the start.
     patient(&engine, "later", 0).await;
     until_step(&engine, "later", StepState::Failed).await;
     let state = step_state(&engine, "s").await;
@@ -364,7 +376,7 @@ async fn an_hour_that_nothing_shows_to_have_passed_does_not_count() {
     assert_eq!(waited(None).await, expected);
 }
 
-/// Each of many questions takes a while, and what changes something comes when the first of them is being answered.
+/// Each of many queries takes a while, and a change arrives while the first of them is answered.
 #[tokio::test]
 async fn dear_questions_hold_up_nobody_who_comes_to_change_something() {
     const QUESTIONS: usize = 100;
@@ -374,7 +386,7 @@ async fn dear_questions_hold_up_nobody_who_comes_to_change_something() {
     let count = || answered.load(std::sync::atomic::Ordering::SeqCst);
     let (begun, has_begun) = oneshot::channel();
     let mut begun = Some(begun);
-    // It holds the engine until all the others are in the inbox.
+    // Blocks the engine until all the others are in the inbox.
     let (go, gone) = std::sync::mpsc::channel::<()>();
     let held = engine.read(move |_| gone.recv());
     let ask = |_| {
@@ -388,21 +400,21 @@ async fn dear_questions_hold_up_nobody_who_comes_to_change_something() {
             answered.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         })
     };
-    let questions = futures_util::future::join_all((0..QUESTIONS).map(ask));
+    let queries = futures_util::future::join_all((0..QUESTIONS).map(ask));
     let submitted = async {
         has_begun.await.unwrap();
         (submit(&engine, "a").await.unwrap(), count())
     };
     let release = async { go.send(()).unwrap() };
-    let (_, answers, (created, before), ()) = tokio::join!(held, questions, submitted, release);
+    let (_, answers, (created, before), ()) = tokio::join!(held, queries, submitted, release);
     assert!(created);
     assert!(before < QUESTIONS / 2, "{before} were answered before it");
     assert_eq!((answers.len(), count()), (QUESTIONS, QUESTIONS));
 }
 
-/// Holds the engine until `others` have asked; then each asks as often as it says, and what is given back is who was
-/// answered, in order, and then whose questions were not.
-async fn answered(others: &[(&'static str, usize)]) -> Vec<Result<&'static str, Unanswered>> {
+/// Blocks the engine until `others` have asked as often as they say. Returns who was answered, in order, then whose
+/// queries were not.
+async fn answered(others: &[(&'static str, usize)]) -> Vec<Result<&'static str, QueryError>> {
     let dir = tempfile::tempdir().unwrap();
     let (engine, _thread) = begin(dir.path(), settings());
     let order = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -439,7 +451,7 @@ async fn whoever_asks_much_waits_for_himself_and_nobody_for_him() {
 #[tokio::test]
 async fn of_one_who_asks_a_bounded_number_waits() {
     let order = answered(&[("greedy", 300), ("other", 3)]).await;
-    let refused = Err(Unanswered::TooMany { most: 256 });
+    let refused = Err(QueryError::TooMany { most: 256 });
     let count = |wanted| order.iter().filter(|it| **it == wanted).count();
     assert_eq!((count(Ok("greedy")), count(refused)), (256, 44));
     assert_eq!(count(Ok("other")), 3);

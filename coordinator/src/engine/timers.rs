@@ -1,5 +1,4 @@
-//! Timers of the core, and when they may fire: no sooner than what was waiting in the inbox when they came due has
-//! been handled.
+//! Timers of the core. A timer fires only after everything that was in the inbox when it came due has been handled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,21 +10,21 @@ use sluice_common::time::Time;
 pub(super) struct Timers {
     by_key: BTreeMap<TimerKey, Time>,
     by_time: BTreeSet<(Time, TimerKey)>,
-    /// What is still to be heard before timers fire; `None` while none has come due.
-    ahead: Option<Ahead>,
+    /// Messages to be handled before timers fire; `None` while none has come due.
+    ahead: Option<InboxSnapshot>,
 }
 
-/// What was in the inbox when it was looked at.
+/// The length of the inbox at a moment.
 #[derive(Clone, Copy, Debug)]
-struct Ahead {
-    /// How many of its messages are still unheard.
+struct InboxSnapshot {
+    /// Number of its messages that are not handled yet.
     messages: usize,
-    /// When that was: what comes due later may be put off by a message that came later too.
+    /// Time of the look: what comes due later may be put off by a message that came later too.
     seen: Time,
 }
 
 impl Timers {
-    /// Arms a timer, in place of one with the same key.
+    /// Arms a timer, replacing one with the same key.
     pub(super) fn set(&mut self, key: TimerKey, at: Time) {
         if let Some(before) = self.by_key.insert(key.clone(), at) {
             self.by_time.remove(&(before, key.clone()));
@@ -33,25 +32,25 @@ impl Timers {
         self.by_time.insert((at, key));
     }
 
-    /// When the first of them comes due.
+    /// Time at which the first timer comes due.
     pub(super) fn next(&self) -> Option<Time> {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    /// The timers that fire now, disarmed. `handled` messages were handled since the last call and `waiting` are in
-    /// the inbox: those are heard first, however many come after them. What came due while they were heard waits for
-    /// the next look.
+    /// Returns and disarms the timers that fire now. `handled` messages were handled since the last call and `waiting`
+    /// are in the inbox: those are handled first, however many come after them. Timers that come due meanwhile wait for
+    /// the next call.
     pub(super) fn due(&mut self, now: Time, handled: usize, waiting: usize) -> Vec<TimerKey> {
         if self.next().is_none_or(|at| at > now) {
             self.ahead = None;
             return Vec::new();
         }
         let ahead = match self.ahead {
-            None => Ahead {
+            None => InboxSnapshot {
                 messages: waiting,
                 seen: now,
             },
-            Some(ahead) => Ahead {
+            Some(ahead) => InboxSnapshot {
                 messages: ahead.messages.saturating_sub(handled),
                 ..ahead
             },
@@ -125,7 +124,7 @@ mod tests {
         timers.set(key("a"), at(10));
         timers.set(key("b"), at(20));
         assert!(timers.due(at(10), 0, 1).is_empty());
-        // While that one was heard `b` came due, and what puts it off came in.
+        // While that one was handled `b` came due, and a message that puts it off arrived.
         assert_eq!(timers.due(at(30), 1, 1), [key("a")]);
         assert!(timers.due(at(31), 0, 1).is_empty());
         timers.set(key("b"), at(60));

@@ -1,11 +1,11 @@
-//! Whether a caller may do what it asks for. `access/table.rs` says of each call which right it needs and where that is
-//! judged: for one thing before its handler runs, by [`admit`]; for lists one by one and for bodies by what they say, by
-//! the handlers, which ask the same [`Caller`].
+//! Authorises calls. `access/table.rs` has the right that each call needs and its scope. A call on one thing is checked
+//! before its handler runs, by [`admit`]; lists item by item and bodies by content, by the handlers, through the same
+//! [`Caller`].
 //!
-//! Who the caller is was found out by `auth.rs`. What rights mean is `sluice_common::access`.
+//! `auth.rs` authenticates the caller. `sluice_common::access` defines what rights mean.
 
-mod place;
 mod records;
+mod scope;
 pub(super) mod table;
 #[cfg(test)]
 mod tests;
@@ -26,111 +26,118 @@ use sluice_common::id::{NodeName, PoolName, RoleName, Subject, TokenName, UserNa
 use sluice_common::time::Time;
 
 use super::Api;
-use super::edge::UserCertificate;
+use super::connections::UserCertificate;
 use super::error::ApiError;
 use super::masked::masked;
-use super::oidc::Identified;
+use super::oidc::TokenIdentity;
 use crate::clock::wall;
 use crate::view;
 
-pub(super) use place::{Call, admit, may_replace};
-pub(super) use records::Places;
-pub(super) use watch::{AccessChanges, AccessWatch, LastWord, WatchedUpgrade};
+pub(super) use records::RecordScopes;
+pub(super) use scope::{RoutedCall, admit, may_replace};
+pub(super) use watch::{AccessChanges, AccessWatch, CloseReason, WatchedUpgrade};
 
-/// Longest name that an event carries; longer ones are cut.
+/// Longest name in an event; longer ones are cut.
 const MAX_AUDITED_CHARS: usize = 128;
 
-/// By what somebody is known.
+/// The authenticated identity of a caller.
 #[derive(Clone, Debug)]
-pub(super) enum Who {
-    /// A program of this machine, where no credentials are configured.
+pub(super) enum Identity {
+    /// A program of this machine, if no credentials are configured.
     Local,
-    /// Whoever has the coordinator's own token.
+    /// The coordinator's own token.
     Admin(TokenDigest),
     /// An API token.
     Token {
         name: TokenName,
-        /// Another of the same name may be made after it was revoked.
+        /// Hash of the secret: another token of the same name may be made after a revocation.
         digest: TokenDigest,
-        /// The user for whom an admin has had it made.
+        /// User for whom an admin made the token.
         user: Option<UserName>,
         expires_at: Option<Time>,
     },
     /// A certificate of a user.
     Certificate(UserCertificate),
-    /// A token of an issuer, with what it says of him.
-    Claims(Identified),
+    /// A token of an OIDC issuer, with its claims.
+    Claims(TokenIdentity),
 }
 
-impl std::fmt::Display for Who {
+impl std::fmt::Display for Identity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Who::Local => f.write_str("local"),
-            Who::Admin(_) => f.write_str("admin"),
-            Who::Token { name, .. } => write!(f, "token/{name}"),
-            Who::Certificate(shown) => write!(f, "certificate/{}", shown.user),
-            Who::Claims(found) => write!(f, "claims/{}", shown(&found.name)),
+            Identity::Local => f.write_str("local"),
+            Identity::Admin(_) => f.write_str("admin"),
+            Identity::Token { name, .. } => write!(f, "token/{name}"),
+            Identity::Certificate(shown) => write!(f, "certificate/{}", shown.user),
+            Identity::Claims(found) => write!(f, "claims/{}", shown(&found.name)),
         }
     }
 }
 
-impl Who {
-    /// The user that an authority vouches for: of a token its name says nothing, since whoever makes it chooses that. A
-    /// name that is longer or has other characters than a user's is no user's: cut, it might be somebody else's.
+impl Identity {
+    /// Returns the user that an authority vouches for. The name of an API token does not count, because its maker chose
+    /// it. A name that is too long or has other characters is no user name: cut, it might be somebody else's.
     pub(super) fn user(&self) -> Option<UserName> {
         match self {
-            Who::Local | Who::Admin(_) => None,
-            Who::Token { user, .. } => user.clone(),
-            Who::Certificate(shown) => UserName::new(shown.user.as_str()).ok(),
-            Who::Claims(found) => UserName::new(found.name.as_str()).ok(),
+            Identity::Local | Identity::Admin(_) => None,
+            Identity::Token { user, .. } => user.clone(),
+            Identity::Certificate(shown) => UserName::new(shown.user.as_str()).ok(),
+            Identity::Claims(found) => UserName::new(found.name.as_str()).ok(),
         }
     }
 
-    /// When what he shows expires.
+    /// Time at which the credential expires.
     pub(super) fn expires_at(&self) -> Option<Time> {
         match self {
-            Who::Local | Who::Admin(_) => None,
-            Who::Token { expires_at, .. } => *expires_at,
-            Who::Certificate(shown) => Some(shown.expires_at),
-            Who::Claims(found) => Some(found.expires_at),
+            Identity::Local | Identity::Admin(_) => None,
+            Identity::Token { expires_at, .. } => *expires_at,
+            Identity::Certificate(shown) => Some(shown.expires_at),
+            Identity::Claims(found) => Some(found.expires_at),
         }
     }
 
-    /// Refuses where what he shows would be refused now.
+    /// Fails if the credential would be refused now.
     fn is_still_known(&self, api: &Api, book: &Book) -> Result<(), ApiError> {
         let credentials = &api.0.credentials;
         let is_over = self.expires_at().is_some_and(|end| end <= wall());
         let why = match self {
-            Who::Local if !credentials.are_none() => "nothing is shown, and a token is needed now",
-            Who::Admin(digest) if !credentials.is_admin(digest) => {
+            Identity::Local if !credentials.are_none() => {
+                "nothing is shown, and a token is needed now"
+            }
+            Identity::Admin(digest) if !credentials.is_admin(digest) => {
                 "the coordinator's own token is another one now"
             }
-            Who::Token { name, digest, .. } => {
+            Identity::Token { name, digest, .. } => {
                 let known = book.access.tokens.get(name);
                 match known.is_some_and(|kept| kept.token.digest == *digest) && !is_over {
                     true => return Ok(()),
                     false => "the token has expired or was revoked",
                 }
             }
-            Who::Certificate(shown) if !shown.is_good() => {
+            Identity::Certificate(shown) if !shown.is_good() => {
                 "the certificate has expired, or its authority's users are known no longer"
             }
-            Who::Claims(_) if is_over => "the token has expired: get a new one from the issuer",
-            Who::Local | Who::Admin(_) | Who::Certificate(_) | Who::Claims(_) => return Ok(()),
+            Identity::Claims(_) if is_over => {
+                "the token has expired: get a new one from the issuer"
+            }
+            Identity::Local
+            | Identity::Admin(_)
+            | Identity::Certificate(_)
+            | Identity::Claims(_) => return Ok(()),
         };
         Err(ApiError::Unauthorized { why })
     }
 }
 
-/// Who calls, and what he may do. Clones are the same.
+/// A caller with its rights. Clones share them.
 #[derive(Clone, Debug)]
-pub(super) struct Caller(Arc<Known>);
+pub(super) struct Caller(Arc<CallerInner>);
 
 #[derive(Debug)]
-struct Known {
-    who: Who,
+struct CallerInner {
+    who: Identity,
     from: String,
-    /// `None` is everything.
+    /// Granted roles; `None` is everything.
     rights: Option<Vec<(RoleGrant, RoleSpec)>>,
 }
 
@@ -138,7 +145,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        // Whoever comes past the check is known: without it nobody is let in.
+        // The check sets the caller of every admitted call.
         let caller = parts.extensions.get::<Caller>().cloned();
         caller.ok_or(ApiError::Unauthorized {
             why: "nobody has looked at who calls",
@@ -147,44 +154,44 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 }
 
 impl Caller {
-    /// Somebody with all that the book gives him.
-    pub(super) fn new(who: Who, from: String, book: &Book) -> Self {
+    /// Makes a caller with the rights that `book` gives to the identity.
+    pub(super) fn new(who: Identity, from: String, book: &Book) -> Self {
         let rights = rights(&who, book);
-        Self(Arc::new(Known { who, from, rights }))
+        Self(Arc::new(CallerInner { who, from, rights }))
     }
 
-    pub(super) fn who(&self) -> &Who {
+    pub(super) fn who(&self) -> &Identity {
         &self.0.who
     }
 
-    /// What his idempotency keys are bound to: the same for the same caller, and for nobody else. One kind of credentials
-    /// cannot spell another's, and nothing of a name is left out, as it may be where it is shown.
+    /// Returns the text to which idempotency keys are bound: the same for the same caller and for no other. Kinds of
+    /// credentials have different prefixes, and the name is complete, unlike where it is shown.
     pub(super) fn binding(&self) -> String {
         match &self.0.who {
-            Who::Claims(found) => format!("claims/{}", found.name),
+            Identity::Claims(found) => format!("claims/{}", found.name),
             who => who.to_string(),
         }
     }
 
-    /// Whether nothing is kept from him.
+    /// Whether the caller has every right.
     pub(super) fn is_unbounded(&self) -> bool {
         self.0.rights.is_none()
     }
 
-    /// What was given to him; none where he may do everything.
+    /// Lists the caller's grants; none if he has every right.
     pub(super) fn grants(&self) -> impl Iterator<Item = &RoleGrant> {
         let rights = self.0.rights.iter().flatten();
         rights.map(|(grant, _)| grant)
     }
 
-    /// The same caller by what is known now: whoever goes on for long does so by the rights that he has now.
+    /// Returns the same caller with the rights of this moment, for calls that last long.
     pub(super) fn still(&self, api: &Api) -> Result<Self, ApiError> {
         let book = api.engine().book();
         self.0.who.is_still_known(api, &book)?;
         Ok(Self::new(self.0.who.clone(), self.0.from.clone(), &book))
     }
 
-    /// Whether both may do the same.
+    /// Whether both have the same rights.
     pub(super) fn has_rights_of(&self, other: &Self) -> bool {
         self.0.rights == other.0.rights
     }
@@ -206,7 +213,7 @@ impl Caller {
         self.judge(&ask) == Decision::Allowed
     }
 
-    /// Whether he may do something to a step of this subject, in this pool.
+    /// Whether the caller has a right on a step of this subject, in this pool.
     pub(super) fn may_step(
         &self,
         verb: Verb,
@@ -218,7 +225,7 @@ impl Caller {
         self.may(verb, resource, pool, Scope::One(subject))
     }
 
-    /// Whether a list shows him this step.
+    /// Whether lists contain this step for the caller.
     pub(super) fn lists(&self, core: &Core, step: &Step) -> bool {
         self.is_unbounded() || {
             let pool = view::pool_of(core, step).map(PoolName::as_str);
@@ -227,13 +234,14 @@ impl Caller {
         }
     }
 
-    /// Whether a list shows him what is in a pool: the pool itself, or a node of it.
+    /// Whether lists contain what is in a pool for the caller: the pool itself, or a node of it.
     pub(super) fn lists_in(&self, resource: Resource, pool: &PoolName) -> bool {
         let pool = Scope::One(pool.as_str());
         self.may(Verb::List, resource, pool, Scope::Unscoped)
     }
 
-    /// The same of a thing that may be of no pool, which is shown to whoever may see those of all.
+    /// Whether lists contain a thing that may belong to no pool; such a thing is shown to callers who may see those of
+    /// all pools.
     pub(super) fn lists_by(&self, resource: Resource, pool: Option<&PoolName>) -> bool {
         match pool {
             Some(pool) => self.lists_in(resource, pool),
@@ -241,13 +249,13 @@ impl Caller {
         }
     }
 
-    /// Whether a list shows him this policy.
+    /// Whether lists contain this policy for the caller.
     pub(super) fn lists_policy(&self, pool: &PoolName, subject: &Subject) -> bool {
         let (pool, subject) = (Scope::One(pool.as_str()), Scope::One(subject.as_str()));
         self.may(Verb::List, Resource::Policies, pool, subject)
     }
 
-    /// A step as he may see it: without the values of its environment, unless he has the right to those.
+    /// Hides the values of a step's environment, unless the caller has the right to see them.
     pub(super) fn seen(&self, mut view: StepView) -> StepView {
         let pool = view.pool.as_deref();
         if !self.may_step(Verb::Get, Resource::StepEnv, &view.subject, pool) {
@@ -256,7 +264,7 @@ impl Caller {
         view
     }
 
-    /// A refusal as he may hear it: of a step that he may not see he is told nothing but that its id is taken.
+    /// Hides the details of a refusal from a caller who may not see the step: only that its id is in use.
     pub(super) fn told(&self, core: &Core, refusal: Refusal) -> Refusal {
         match refusal {
             Refusal::IdInUse { step, .. }
@@ -272,7 +280,7 @@ impl Caller {
         }
     }
 
-    /// Refuses, unless he may.
+    /// Fails unless the caller has the right.
     pub(super) fn need(&self, ask: &AccessQuery<'_>, name: Option<&str>) -> Result<(), ApiError> {
         match self.judge(ask) {
             Decision::Allowed => Ok(()),
@@ -280,7 +288,7 @@ impl Caller {
         }
     }
 
-    /// That he may not, what is missing, and what would give it.
+    /// Returns the error with the missing right, and the roles that would give it.
     pub(super) fn refusal(
         &self,
         ask: &AccessQuery<'_>,
@@ -302,8 +310,8 @@ impl Caller {
         }
     }
 
-    /// Refuses to give away more than he has himself: the same roles, for no more pools and subjects, and with whatever
-    /// denies him something.
+    /// Fails if the caller would give away more than he has: a role that he lacks, more pools or subjects, or without a
+    /// role that denies him something.
     pub(super) fn may_give(&self, grants: &[RoleGrant]) -> Result<(), ApiError> {
         let within = |own: &[NamePattern], given: &[NamePattern]| {
             own.is_empty() || (!given.is_empty() && given.iter().all(|it| own.contains(it)))
@@ -323,7 +331,7 @@ impl Caller {
             let role = role.clone();
             return Err(ApiError::GivesMore { who, role });
         }
-        // Where all that is given holds, what denies holds too.
+        // If all grants are held, the denying ones are too.
         let kept = |own: &RoleGrant| grants.iter().any(|given| given.role == own.role);
         match self.denying().find(|own| !kept(own)) {
             None => Ok(()),
@@ -334,7 +342,7 @@ impl Caller {
         }
     }
 
-    /// Refuses to make a token in the name of somebody else: as whom a step is submitted may be as whom it runs.
+    /// Fails if the token would name another user, because a step may run as the user who submitted it.
     pub(super) fn may_name(&self, user: Option<&UserName>) -> Result<(), ApiError> {
         match user {
             Some(user) if !self.is_admin() && self.0.who.user().as_ref() != Some(user) => {
@@ -347,14 +355,14 @@ impl Caller {
         }
     }
 
-    /// What was given to him that takes something away.
+    /// Lists the caller's grants whose role denies something.
     fn denying(&self) -> impl Iterator<Item = &RoleGrant> {
         let denies = |role: &RoleSpec| role.rules.iter().any(|rule| rule.effect == Effect::Deny);
         let rights = self.0.rights.iter().flatten();
         rights.filter_map(move |(grant, role)| denies(role).then_some(grant))
     }
 
-    /// Whether he may do everything everywhere.
+    /// Whether the caller has every right everywhere.
     pub(super) fn is_admin(&self) -> bool {
         let may = |(verb, resource): (&Verb, &Resource)| {
             self.may(*verb, *resource, Scope::Every, Scope::Every)
@@ -363,7 +371,7 @@ impl Caller {
         self.is_unbounded() || Verb::ALL.iter().flat_map(all).all(may)
     }
 
-    /// Refuses, unless he may do everything.
+    /// Fails unless the caller has every right.
     pub(super) fn need_all(
         &self,
         ask: &AccessQuery<'_>,
@@ -375,7 +383,7 @@ impl Caller {
         }
     }
 
-    /// Notes that he does something.
+    /// Records an action of the caller.
     pub(super) async fn note(
         &self,
         api: &Api,
@@ -395,15 +403,15 @@ impl Caller {
     }
 }
 
-/// A name out of a call as it may be told: cut, without a token, and without anything that a terminal would obey.
+/// Returns a name from a call for messages: cut, without tokens and without control characters.
 pub(super) fn shown(name: &str) -> String {
     let told = masked(name);
     let chars = told.chars().take(MAX_AUDITED_CHARS);
     chars.flat_map(char::escape_debug).collect()
 }
 
-/// Hides the values of a step's own variables, where it stands alone and where it stands on templates. What those add are
-/// documents, which are shown for themselves.
+/// Hides the values of a step's own variables, alone and merged with templates. Variables of templates are shown,
+/// because templates can be read.
 fn hide(view: &mut StepView) {
     let below = view.merged.as_mut().map(|merged| &mut merged.result.env);
     for (name, value) in below.into_iter().flat_map(|env| env.iter_mut()) {
@@ -416,20 +424,20 @@ fn hide(view: &mut StepView) {
     }
 }
 
-fn rights(who: &Who, book: &Book) -> Option<Vec<(RoleGrant, RoleSpec)>> {
+fn rights(who: &Identity, book: &Book) -> Option<Vec<(RoleGrant, RoleSpec)>> {
     let mut grants: Vec<RoleGrant> = match who {
-        Who::Local | Who::Admin(_) => return None,
-        Who::Token { name, .. } => {
+        Identity::Local | Identity::Admin(_) => return None,
+        Identity::Token { name, .. } => {
             let kept = book.access.tokens.get(name);
             kept.map_or_else(Vec::new, |kept| kept.token.grants.clone())
         }
-        Who::Certificate(_) | Who::Claims(_) => Vec::new(),
+        Identity::Certificate(_) | Identity::Claims(_) => Vec::new(),
     };
     let bindings = book.access.bindings.values();
     let bound = bindings.filter(|it| it.terms.members.iter().any(|member| is(who, member)));
     grants.extend(bound.flat_map(|it| it.terms.grants()));
     let known = grants.into_iter();
-    // A role that is gone gives nothing: of a pool that was deleted.
+    // A deleted role gives nothing.
     Some(
         known
             .filter_map(|grant| book.role(&grant.role).map(|role| (grant, role)))
@@ -437,11 +445,11 @@ fn rights(who: &Who, book: &Book) -> Option<Vec<(RoleGrant, RoleSpec)>> {
     )
 }
 
-fn is(who: &Who, member: &Member) -> bool {
+fn is(who: &Identity, member: &Member) -> bool {
     match (who, member) {
-        (Who::Token { name, .. }, Member::Token(member)) => name == member,
-        (Who::Certificate(shown), Member::Certificate(member)) => shown.user == *member,
-        (Who::Claims(found), Member::Claims(wanted)) => {
+        (Identity::Token { name, .. }, Member::Token(member)) => name == member,
+        (Identity::Certificate(shown), Member::Certificate(member)) => shown.user == *member,
+        (Identity::Claims(found), Member::Claims(wanted)) => {
             let says = |(name, value): (&String, &String)| {
                 let values = found.claims.get(name);
                 values.is_some_and(|values| values.contains(value))
@@ -452,7 +460,7 @@ fn is(who: &Who, member: &Member) -> bool {
     }
 }
 
-/// In which pool and for which subject, where that was said by the caller himself.
+/// Names the pool and the subject that the caller gave.
 fn place_of(ask: &AccessQuery<'_>) -> String {
     let said = |what, at| match at {
         Scope::One(name) => format!(" {what} `{}`", shown(name)),
@@ -468,7 +476,7 @@ fn place_of(ask: &AccessQuery<'_>) -> String {
     pool + &said("of subject", ask.subject)
 }
 
-/// The built-in roles that would give a right, the least of them first.
+/// Lists the built-in roles that would give a right, the least powerful first.
 fn giving(ask: &AccessQuery<'_>) -> Vec<RoleName> {
     let least_first = ["viewer", "submitter", "operator", "admin"];
     let of_pool = match ask.pool {
@@ -493,7 +501,7 @@ fn giving(ask: &AccessQuery<'_>) -> Vec<RoleName> {
     roles.filter(gives).collect()
 }
 
-/// Where a node is, so far as that is known.
+/// Returns the pool of a node, if it is known.
 pub(super) fn pool_of_node(core: &Core, node: &str) -> Option<PoolName> {
     let node = NodeName::new(node).ok()?;
     core.state().node(&node).map(|node| node.pool.clone())

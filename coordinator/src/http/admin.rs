@@ -1,5 +1,5 @@
-//! What admins do with nodes: close, empty, open, label and forget them. The core decides; these calls read what is
-//! asked and show the node as it stands then.
+//! Changes of nodes by admins: cordon, drain, uncordon, label, move and delete. The core decides; these calls parse the
+//! request and return the node afterwards.
 
 use std::collections::BTreeMap;
 
@@ -29,11 +29,11 @@ use super::verbs::NODES;
 use super::{Api, body};
 use crate::view;
 
-/// Longest reason, in bytes: a sentence or two that every list of nodes and every event carries along.
+/// Longest reason in bytes: a sentence or two, because every list of nodes and every event contains it.
 const MAX_REASON_BYTES: usize = 1024;
 
-/// `POST /v1/nodes/{node}:cordon`, `:uncordon`, `:drain`, `:revoke` and `:move`; the body may be left out but of the last.
-/// 204 where the access has ended of a node that has never been linked, so that there is none to show.
+/// Handles `POST /v1/nodes/{node}:cordon`, `:uncordon`, `:drain`, `:revoke` and `:move`; only the last needs a body.
+/// 204 if access was revoked of a node that was never linked, so that there is none to return.
 pub(super) async fn act(
     State(api): State<Api>,
     caller: Caller,
@@ -48,7 +48,7 @@ pub(super) async fn act(
         Some("drain") => drain(optional(&json)?)?,
         Some("move") => to_pool(&caller, body::parse(&json, "")?)?,
         Some("revoke") => {
-            let NothingSaid {} = optional(&json)?;
+            let EmptyBody {} = optional(&json)?;
             NodeChange::Revoke
         }
         _ => uncordon(optional(&json)?),
@@ -59,17 +59,17 @@ pub(super) async fn act(
     })
 }
 
-/// A body in which nothing can be said.
+/// A body without fields.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NothingSaid {}
+struct EmptyBody {}
 
-/// Methods that neither a node nor its verbs take, by what they are called on.
+/// Rejects methods that neither a node nor its verbs have.
 pub(super) async fn no_method(method: Method, Segment(segment): Segment) -> ApiError {
     NODES.refuse(&segment, method.as_str())
 }
 
-/// A body that says nothing where there is none.
+/// Parses a body that may be absent.
 fn optional<T: DeserializeOwned + Default>(json: &[u8]) -> Result<T, ApiError> {
     if json.is_empty() {
         return Ok(T::default());
@@ -99,7 +99,7 @@ fn drain(DrainRequest { reason, deadline }: DrainRequest) -> Result<NodeChange, 
     })
 }
 
-/// Whoever takes a node out of a pool was judged by its place; he must have the right where it goes, too.
+/// Checks the right to the target pool; the right to the node was checked before.
 fn to_pool(caller: &Caller, request: MoveRequest) -> Result<NodeChange, ApiError> {
     let pool = PoolName::new(request.pool);
     let pool = pool.map_err(|error| invalid(ErrorCode::InvalidPool, "pool", error.to_string()))?;
@@ -139,7 +139,7 @@ fn invalid(code: ErrorCode, field: &str, message: String) -> ApiError {
     })
 }
 
-/// `PATCH /v1/nodes/{node}/labels`: those with `null` are taken away.
+/// Handles `PATCH /v1/nodes/{node}/labels`; labels with `null` are removed.
 pub(super) async fn label(
     State(api): State<Api>,
     Segment(segment): Segment,
@@ -179,7 +179,7 @@ pub(super) struct DeleteParams {
     force: Option<String>,
 }
 
-/// `DELETE /v1/nodes/{node}`: 204 where it is forgotten, 202 with the node where it will be as soon as it is lost.
+/// Handles `DELETE /v1/nodes/{node}`: 204 if it is forgotten, 202 with the node if it will be once it is lost.
 pub(super) async fn delete(
     State(api): State<Api>,
     Segment(segment): Segment,
@@ -195,7 +195,7 @@ pub(super) async fn delete(
     })
 }
 
-/// Makes a change; the node as it stands then, if it is still there.
+/// Makes a change, and returns the node afterwards, if it still exists.
 async fn change_node(
     api: &Api,
     segment: &str,

@@ -1,96 +1,96 @@
-//! What the calls of the API work on: the engine, the log, and what the API itself keeps of callers.
+//! Shared state of all calls of the API: the engine, the log, and limits of callers.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::auth::credentials::{Credentials, Refusals};
-use super::calls::Calls;
-use super::events::tip::Tip;
+use super::auth::credentials::{Credentials, RefusalLimit};
+use super::call_metrics::CallMetrics;
+use super::events::tail_cache::TailCache;
 use super::followers::Followers;
-use super::limits::Limits;
+use super::limits::RateLimits;
 use super::oidc::{KeysError, Oidc};
 use crate::config::{ApiToken, OidcConfig};
+use crate::disk_space::DiskSpace;
 use crate::engine::EngineHandle;
-use crate::issuance::Issuance;
-use crate::room::Room;
+use crate::issuance::CertificateIssuer;
 use crate::session::Nodes;
 use crate::store::StoreReader;
 
-/// An issuer whose tokens are taken.
+/// An OIDC issuer whose tokens are accepted.
 #[derive(Debug)]
-pub struct Issuer(Oidc);
+pub struct TrustedIssuer(Oidc);
 
-impl Issuer {
-    /// By the config; its keys are read now.
+impl TrustedIssuer {
+    /// Makes the issuer of a config, and reads its keys.
     ///
     /// # Errors
-    /// Where there are none.
+    /// If the keys cannot be read.
     pub fn new(config: OidcConfig) -> Result<Self, KeysError> {
         Oidc::new(config).map(Self)
     }
 }
 
-/// What is let through before anybody is asked who he is.
+/// What is open to callers without credentials.
 #[derive(Clone, Debug, Default)]
-pub struct Open {
-    /// Names by which the API may be called in the clear, beside `localhost` and addresses: a page of another site whose
-    /// name was made to point here is none of them.
+pub struct PublicAccess {
+    /// Host names by which the API may be called without TLS, besides `localhost` and addresses; protects against DNS
+    /// rebinding.
     pub names: Vec<String>,
-    /// Whether `/metrics` is for callers alone who may see the cluster.
+    /// Whether `/metrics` requires a token of a caller who may see the cluster.
     pub metrics_need_token: bool,
 }
 
-/// What the calls work on. Clones are the same.
+/// Shared state of all calls. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Api(pub(super) Arc<Shared>);
+pub struct Api(pub(super) Arc<ApiShared>);
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ApiShared {
     pub(super) engine: EngineHandle,
     pub(super) log: StoreReader,
-    pub(super) room: Room,
+    pub(super) room: DiskSpace,
     pub(super) nodes: Nodes,
-    pub(super) issuance: Issuance,
+    pub(super) issuance: CertificateIssuer,
     pub(super) credentials: Credentials,
-    pub(super) open: Open,
+    pub(super) open: PublicAccess,
     pub(super) followers: Followers,
-    pub(super) tip: Tip,
+    pub(super) tail_cache: TailCache,
     pub(super) stop: watch::Receiver<bool>,
-    pub(super) calls: Calls,
-    pub(super) refusals: Refusals,
-    pub(super) limits: Limits,
+    pub(super) calls: CallMetrics,
+    pub(super) refusals: RefusalLimit,
+    pub(super) limits: RateLimits,
 }
 
 impl Api {
-    /// The API over its parts. `stop` turns true when streams that would never end must end.
+    /// Makes the API of its parts. `stop` turns true when endless streams must end.
     pub fn new(
         engine: EngineHandle,
         log: StoreReader,
         nodes: Nodes,
-        issuance: Issuance,
+        issuance: CertificateIssuer,
         token: Option<&ApiToken>,
         stop: watch::Receiver<bool>,
     ) -> Self {
-        let open = Open::default();
+        let open = PublicAccess::default();
         Self::with_issuer(engine, log, nodes, issuance, (token, None), open, stop)
     }
 
-    /// The same, which takes tokens of an issuer too.
+    /// Makes the API as [`Api::new`] does, accepting tokens of an issuer too.
     pub fn with_issuer(
         engine: EngineHandle,
         log: StoreReader,
         nodes: Nodes,
-        issuance: Issuance,
-        (token, issuer): (Option<&ApiToken>, Option<Issuer>),
-        open: Open,
+        issuance: CertificateIssuer,
+        (token, issuer): (Option<&ApiToken>, Option<TrustedIssuer>),
+        open: PublicAccess,
         stop: watch::Receiver<bool>,
     ) -> Self {
-        // A store's file lies in some directory.
+        // A store's file is always in a directory.
         let dir = log.file().parent().unwrap_or(Path::new("/"));
-        let room = Room::of(dir);
-        Self(Arc::new(Shared {
+        let room = DiskSpace::of(dir);
+        Self(Arc::new(ApiShared {
             engine,
             log,
             room,
@@ -99,15 +99,15 @@ impl Api {
             credentials: Credentials::new(token, issuer.map(|it| it.0)),
             open,
             followers: Followers::default(),
-            tip: Tip::default(),
+            tail_cache: TailCache::default(),
             stop,
-            calls: Calls::default(),
-            refusals: Refusals::default(),
-            limits: Limits::default(),
+            calls: CallMetrics::default(),
+            refusals: RefusalLimit::default(),
+            limits: RateLimits::default(),
         }))
     }
 
-    /// Takes this as the coordinator's own token from now on, and not the one before.
+    /// Replaces the coordinator's own token.
     pub fn renew_token(&self, token: &ApiToken) {
         self.0.credentials.renew(token);
     }
@@ -116,18 +116,18 @@ impl Api {
         &self.0.engine
     }
 
-    pub(super) fn room(&self) -> &Room {
+    pub(super) fn room(&self) -> &DiskSpace {
         &self.0.room
     }
 
-    pub(super) fn calls(&self) -> &Calls {
+    pub(super) fn calls(&self) -> &CallMetrics {
         &self.0.calls
     }
 
-    /// Comes back when the coordinator stops.
+    /// Resolves when the coordinator stops.
     pub(super) async fn stopped(&self) {
         let mut stop = self.0.stop.clone();
-        // A sender that is gone stops nothing less.
+        // A dropped sender stops it too.
         let _ = stop.wait_for(|stop| *stop).await;
     }
 }

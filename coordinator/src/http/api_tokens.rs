@@ -1,4 +1,4 @@
-//! API tokens: made with a secret that is shown once and kept by nobody here but as its hash; listed; revoked.
+//! API tokens: create, list and revoke. The secret is shown once; only its hash is kept.
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -18,22 +18,22 @@ use super::access::Caller;
 use super::auth::credentials::digest_of;
 use super::error::ApiError;
 use super::masked::API_TOKEN;
-use super::page::ByNameParams;
+use super::page::NamePageParams;
 use super::params::{NoParams, Params, Segment};
 use super::pools::invalid;
 use super::random::random_bytes;
 use super::{Api, body};
 use crate::clock::wall;
 
-/// Random bytes of a token: nobody guesses one.
+/// Random bytes of a token.
 const SECRET_BYTES: usize = 32;
-/// Roles, pools or subjects of a token.
+/// Most roles, pools or subjects of a token.
 const MAX_ENTRIES: usize = 64;
 
-/// `GET /v1/api-tokens`: by name.
+/// Handles `GET /v1/api-tokens`, sorted by name.
 pub(super) async fn list(
     State(api): State<Api>,
-    Params(params): Params<ByNameParams>,
+    Params(params): Params<NamePageParams>,
 ) -> Result<Json<Page<ApiTokenView>>, ApiError> {
     let wanted = params.read()?;
     let book = api.engine().book();
@@ -42,7 +42,7 @@ pub(super) async fn list(
     Ok(Json(wanted.page(views, |view| view.name.clone())))
 }
 
-/// `GET /v1/api-tokens/{token}`.
+/// Handles `GET /v1/api-tokens/{token}`.
 pub(super) async fn get(
     State(api): State<Api>,
     Segment(segment): Segment,
@@ -75,7 +75,7 @@ fn view(name: &TokenName, KeptToken { token, created_at }: &KeptToken) -> ApiTok
     }
 }
 
-/// `POST /v1/api-tokens`: 201 with the secret, which nobody is ever shown again.
+/// Handles `POST /v1/api-tokens`: 201 with the secret, which is never shown again.
 pub(super) async fn create(
     State(api): State<Api>,
     caller: Caller,
@@ -103,7 +103,7 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(ApiTokenCreated { token, secret })).into_response())
 }
 
-/// `DELETE /v1/api-tokens/{token}`: 204. From then on it opens nothing.
+/// Handles `DELETE /v1/api-tokens/{token}`: 204. The token is void from then on.
 pub(super) async fn revoke(
     State(api): State<Api>,
     Segment(segment): Segment,

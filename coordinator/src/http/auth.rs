@@ -1,11 +1,11 @@
-//! Who calls: whoever shows the coordinator's own token is its admin; whoever shows an API token, whom that was made for;
-//! whoever shows a certificate of the cluster's authority, the user whom it names. A token goes before a certificate.
-//! What they may do is judged by `access.rs`. `/healthz`, `/readyz`, `/metrics` and `/openapi.json` hold no secrets and
-//! are open; `/metrics` only as long as the config does not close it.
+//! Authenticates callers: the coordinator's own token is the admin, an API token is the user that it was made for, and
+//! a certificate is the user whom it names. A token takes precedence over a certificate. `access.rs` authorises them.
+//! `/healthz`, `/readyz`, `/metrics` and `/openapi.json` contain no secrets and are open; `/metrics` unless the config
+//! closes it.
 //!
-//! No web page that happens to be open on the machine reads or calls anything: on a listener in the clear a name that is
-//! not ours, which was made to point here, is refused on every path. Where no token is needed a browser's call for another
-//! site is refused as well, and so is one that a browser vouches for with its user's certificate.
+//! No web page open in a browser of the machine can call anything: on a plain HTTP listener, a host name that is not
+//! ours (DNS rebinding) is rejected on every path. A browser's cross-site call is rejected if no token is needed, or if
+//! only the browser's certificate authenticates it.
 
 pub(super) mod credentials;
 
@@ -23,20 +23,20 @@ use sluice_common::access::{AccessQuery, AuditEntry, Resource, Scope, Verb};
 use sluice_common::error_code::ErrorCode;
 
 use super::Api;
-use super::access::{self, AccessChanges, AccessWatch, Call, Caller, Who};
-use super::edge::{Peer, UserCertificate};
+use super::access::{self, AccessChanges, AccessWatch, Caller, Identity, RoutedCall};
+use super::connections::{Peer, UserCertificate};
 use super::error::ApiError;
 use crate::clock::wall;
 use crate::engine::asked_by;
 use credentials::digest_of;
 
-/// Lets in who may, and lets the handlers know who it is.
+/// Authenticates and authorises a call, and passes the caller on to the handlers.
 pub(super) async fn check(State(api): State<Api>, mut request: Request, next: Next) -> Response {
     if let Err(error) = check_site(&api, &request) {
         return error.into_response();
     }
     if request.uri().path() == "/metrics" && api.0.open.metrics_need_token {
-        let (evidence, from) = (Evidence::of(&request), peer(&request));
+        let (evidence, from) = (PresentedCredentials::of(&request), peer(&request));
         let caller = known(&api, evidence, from).await;
         let caller = caller.map_err(|error| wrong(&api, &request, error));
         return match caller.and_then(|caller| may_see_metrics(&caller)) {
@@ -48,19 +48,19 @@ pub(super) async fn check(State(api): State<Api>, mut request: Request, next: Ne
         return next.run(request).await;
     }
     let params = request.extract_parts::<RawPathParams>().await;
-    let call = Call::of(&request);
+    let call = RoutedCall::of(&request);
     let from = peer(&request);
-    let evidence = Evidence::of(&request);
+    let evidence = PresentedCredentials::of(&request);
     let changes = AccessChanges::of(&api, evidence.user.as_ref());
     let caller = known(&api, evidence, from.clone()).await;
     if let (Ok(_), Some(peer)) = (&caller, request.extensions().get::<Peer>()) {
-        peer.seat.is_of_a_known_caller();
+        peer.permit.mark_known();
     }
     let who = caller
         .as_ref()
         .map_or(NOBODY.to_owned(), |caller| caller.who().to_string());
     let Ok(params) = params else {
-        // It is not UTF-8, so it is no name of anything.
+        // A path that is not UTF-8 names nothing.
         let path = request.uri().path().to_owned();
         return ApiError::UnknownRoute { path }.into_response();
     };
@@ -71,12 +71,12 @@ pub(super) async fn check(State(api): State<Api>, mut request: Request, next: Ne
     response
 }
 
-/// Has the call made, if its caller may make it.
+/// Handles a call if its caller has the right.
 async fn serve(
     api: &Api,
     caller: Result<Caller, ApiError>,
     mut request: Request,
-    (call, params, changes): (&Call, &RawPathParams, AccessChanges),
+    (call, params, changes): (&RoutedCall, &RawPathParams, AccessChanges),
     next: Next,
 ) -> Response {
     let admitted = match caller {
@@ -103,7 +103,7 @@ async fn serve(
     }
 }
 
-/// Refuses whoever may not see the cluster.
+/// Fails unless the caller may see the cluster.
 fn may_see_metrics(caller: &Caller) -> Result<(), ApiError> {
     let ask = AccessQuery {
         verb: Verb::Get,
@@ -114,14 +114,14 @@ fn may_see_metrics(caller: &Caller) -> Result<(), ApiError> {
     caller.need(&ask, None)
 }
 
-/// The answer to whoever shows what is known to nobody: that he does so too often, where he does.
+/// Answers a call with an unknown credential, and counts it against the limit of its address.
 fn wrong(api: &Api, request: &Request, error: ApiError) -> ApiError {
     let peer = request.extensions().get::<Peer>();
     let counted = peer.map_or(Ok(()), |peer| api.0.limits.failure(peer.address.ip()));
     counted.err().unwrap_or(error)
 }
 
-/// As events call whoever shows nothing that is known.
+/// Name in events of a caller without a known credential.
 const NOBODY: &str = "nobody";
 
 fn peer(request: &Request) -> String {
@@ -129,11 +129,11 @@ fn peer(request: &Request) -> String {
     peer.map_or_else(String::new, |peer| peer.address.to_string())
 }
 
-/// Notes a call that was refused for want of a right, whatever it was.
+/// Records a call that was refused for lack of a right.
 async fn note_refusal(
     api: &Api,
     (who, from): (String, String),
-    call: &Call,
+    call: &RoutedCall,
     params: &RawPathParams,
     code: Option<ErrorCode>,
 ) {
@@ -150,23 +150,23 @@ async fn note_refusal(
         from,
         verb: row.verb,
         resource: row.resource,
-        name: Call::name(params).map(|name| access::shown(&name)),
+        name: RoutedCall::name(params).map(|name| access::shown(&name)),
         allowed: false,
         refusal: Some(code.as_str().to_owned()),
     };
-    // An engine that has ended notes nothing any more.
+    // An engine that has ended records nothing.
     let _stopping = api.engine().audit(entry).await;
 }
 
-/// What a call shows of who makes it.
-struct Evidence {
+/// The credentials of a call.
+struct PresentedCredentials {
     token: Option<Vec<u8>>,
-    /// Of the connection's certificate.
+    /// From the connection's certificate.
     user: Option<UserCertificate>,
     cross_site: bool,
 }
 
-impl Evidence {
+impl PresentedCredentials {
     fn of(request: &Request) -> Self {
         Self {
             token: shown(request.headers()).map(<[u8]>::to_vec),
@@ -176,9 +176,12 @@ impl Evidence {
     }
 }
 
-/// Who calls.
-async fn known(api: &Api, evidence: Evidence, from: String) -> Result<Caller, ApiError> {
-    let Evidence {
+async fn known(
+    api: &Api,
+    evidence: PresentedCredentials,
+    from: String,
+) -> Result<Caller, ApiError> {
+    let PresentedCredentials {
         token,
         user,
         cross_site,
@@ -186,14 +189,14 @@ async fn known(api: &Api, evidence: Evidence, from: String) -> Result<Caller, Ap
     let book = api.engine().book();
     let who = match (token, user) {
         (Some(secret), _) => of_token(api, &book, &secret).await?,
-        // A browser shows a certificate whatever page calls; a token it shows to those alone who have it.
+        // A browser sends a certificate whichever page calls; only a page that has the token sends it.
         (None, Some(_)) if cross_site => return Err(ApiError::ForeignOrigin),
         (None, Some(shown)) if !shown.is_good() => {
             let why = "the certificate has expired, or its authority's users are known no longer";
             return Err(ApiError::Unauthorized { why });
         }
-        (None, Some(shown)) => Who::Certificate(shown),
-        (None, None) if api.0.credentials.are_none() => Who::Local,
+        (None, Some(shown)) => Identity::Certificate(shown),
+        (None, None) if api.0.credentials.are_none() => Identity::Local,
         (None, None) => {
             let why = "nothing is shown";
             return Err(ApiError::Unauthorized { why });
@@ -202,32 +205,32 @@ async fn known(api: &Api, evidence: Evidence, from: String) -> Result<Caller, Ap
     Ok(Caller::new(who, from, &book))
 }
 
-/// The user's certificate that the connection has shown.
+/// Returns the user certificate of the connection.
 fn user(request: &Request) -> Option<UserCertificate> {
     request.extensions().get::<Peer>()?.user.clone()
 }
 
-/// Of whom a token is.
-async fn of_token(api: &Api, book: &Book, secret: &[u8]) -> Result<Who, ApiError> {
+/// Finds the identity of a token.
+async fn of_token(api: &Api, book: &Book, secret: &[u8]) -> Result<Identity, ApiError> {
     let shown = &digest_of(secret);
     let credentials = &api.0.credentials;
     if credentials.is_admin(shown) {
-        return Ok(Who::Admin(shown.clone()));
+        return Ok(Identity::Admin(shown.clone()));
     }
     let mut tokens = book.access.tokens.iter();
     let Some((name, kept)) = tokens.find(|(_, kept)| kept.token.digest == *shown) else {
-        // What an issuer signs has three parts; ours have none.
+        // Tokens of an OIDC issuer have three parts; our own have none.
         let signed = std::str::from_utf8(secret).ok();
         let signed = signed.filter(|text| text.matches('.').count() == 2);
         if let (Some(issuer), Some(text)) = (&credentials.issuer, signed) {
             let found = issuer.identify(text).await;
             return found
-                .map(Who::Claims)
+                .map(Identity::Claims)
                 .map_err(|why| ApiError::Unauthorized { why });
         }
-        // Where none is needed, what is shown beside the point does no harm.
+        // If no credential is needed, an unknown one is ignored.
         return match credentials.are_none() {
-            true => Ok(Who::Local),
+            true => Ok(Identity::Local),
             false => Err(ApiError::Unauthorized {
                 why: "the token is not one that this cluster knows, or it was revoked",
             }),
@@ -237,7 +240,7 @@ async fn of_token(api: &Api, book: &Book, secret: &[u8]) -> Result<Who, ApiError
         let why = "the token has expired: have a new one made";
         return Err(ApiError::Unauthorized { why });
     }
-    Ok(Who::Token {
+    Ok(Identity::Token {
         name: name.clone(),
         digest: kept.token.digest.clone(),
         user: kept.token.user.clone(),
@@ -245,9 +248,8 @@ async fn of_token(api: &Api, book: &Book, secret: &[u8]) -> Result<Who, ApiError
     })
 }
 
-/// Refuses a call behind which a web page of another site is: a page whose own name was made to point to this machine
-/// shows it in `Host`, and browsers say in `Origin` whose page it is. With TLS a browser has seen that the name is one of
-/// ours, and where a token is needed no page of another site has one.
+/// Rejects calls from web pages of other sites: DNS rebinding shows in `Host`, and browsers name the page's site in
+/// `Origin`. With TLS the browser has verified the name, and pages of other sites have no token.
 fn check_site(api: &Api, request: &Request) -> Result<(), ApiError> {
     let is_open = api.0.credentials.are_none();
     let peer = request.extensions().get::<Peer>();
@@ -262,7 +264,7 @@ fn check_site(api: &Api, request: &Request) -> Result<(), ApiError> {
     }
 }
 
-/// Whether a browser says that a page of another site calls.
+/// Whether a browser reports a call from a page of another site.
 fn is_cross_site(request: &Request) -> bool {
     let origin = request.headers().get(ORIGIN);
     origin.is_some_and(|origin| {
@@ -272,7 +274,7 @@ fn is_cross_site(request: &Request) -> bool {
     })
 }
 
-/// The name that was called: HTTP/2 has it in the address.
+/// Returns the host name of a call, which HTTP/2 has in the URI.
 fn host(request: &Request) -> Option<&str> {
     let header = request.headers().get(HOST);
     let header = header.and_then(|host| host.to_str().ok());

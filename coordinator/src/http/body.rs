@@ -1,4 +1,4 @@
-//! Bodies of calls: bounded before they are parsed, and refused with the field that is wrong.
+//! Reads and parses bodies of calls: bounded before they are parsed, and rejected with the name of the wrong field.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,12 @@ use tokio::time::timeout;
 use super::access::AccessWatch;
 use super::error::{ApiError, known_fields};
 
-/// How much of a body that is too large is read and thrown away, in times of the limit, and for how long: a caller who
-/// is still writing would see a broken connection in place of the answer.
+/// How much of a too large body is read and discarded, as a multiple of the limit, and for how long: a caller who is
+/// still writing would otherwise see a broken connection instead of the answer.
 const DISCARD_TIMES: usize = 8;
 const DISCARD_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long a body may fall silent, and how many bytes of it must come in a second on the whole.
+/// Longest silence within a body, and fewest bytes per second over all of it.
 const SILENCE_LIMIT: Duration = Duration::from_secs(20);
 const LEAST_BYTES_PER_SECOND: usize = 16 * 1024;
 
@@ -34,15 +34,15 @@ fn too_slow() -> ApiError {
     }
 }
 
-/// What is wrong with variables that are none, without a word of what was written.
+/// What is wrong with malformed variables, without the text that was written.
 const NO_ENVIRONMENT: &str =
     "write variables as a map of names and texts, such as `{\"EPOCHS\": \"3\"}`";
 
-/// The body, where it has at most `limit` bytes, announced or not.
+/// Reads a body of at most `limit` bytes, with or without an announced length.
 pub(super) async fn read(request: Request, limit: usize) -> Result<Vec<u8>, ApiError> {
     let watch = request.extensions().get::<AccessWatch>().cloned();
     let bytes = collect(request, limit).await?;
-    // It may have taken long: what it asks for is judged by the rights that the caller had before.
+    // The body may have taken long to arrive, so the caller's rights are checked again.
     watch.map_or(Ok(()), AccessWatch::check_body)?;
     Ok(bytes)
 }
@@ -50,7 +50,7 @@ pub(super) async fn read(request: Request, limit: usize) -> Result<Vec<u8>, ApiE
 async fn collect(request: Request, limit: usize) -> Result<Vec<u8>, ApiError> {
     let announced = announced(&request).unwrap_or(0);
     if announced > limit as u64 && request.headers().contains_key(EXPECT) {
-        // To look for it would ask for it.
+        // Reading it would ask the caller to send it.
         return Err(ApiError::BodyTooLarge { limit });
     }
     let mut chunks = request.into_body().into_data_stream();
@@ -96,9 +96,9 @@ async fn discard(mut chunks: BodyDataStream, limit: usize) {
     let _the_answer_goes_out_anyway = tokio::time::timeout(DISCARD_LIMIT, throw_away).await;
 }
 
-/// The value in `json`. `place` is what the fields are below, such as `steps[3]`; empty for the body itself.
+/// Parses the value in `json`. `place` is the path above its fields, such as `steps[3]`; empty for the body itself.
 pub(super) fn parse<'a, T: Deserialize<'a>>(json: &'a [u8], place: &str) -> Result<T, ApiError> {
-    // A list in place of an object would be read field by field, in an order that nobody promised.
+    // serde would read a list in place of an object field by field, in an unspecified order.
     if json
         .trim_ascii_start()
         .first()
@@ -130,14 +130,14 @@ fn explain(place: &str, path: &str, error: &serde_json::Error) -> ApiError {
             known: known_fields(&text),
         };
     }
-    // Where the text itself is broken, the path is what happened to be read last.
+    // For broken JSON the path is only the field read last.
     let field = match error.classify() {
         Category::Data => join(place, path, ""),
         Category::Io | Category::Syntax | Category::Eof => place.to_owned(),
     };
     let message = match field.as_str() {
         "" => text,
-        // serde's words repeat what stands there, and that is a secret or next to one.
+        // serde's message repeats the value, which is a secret or next to one.
         field if is_of_environment(field) => format!("{field}: {NO_ENVIRONMENT}"),
         field => format!("{field}: {text}"),
     };
@@ -149,7 +149,7 @@ fn is_of_environment(field: &str) -> bool {
     field.split('.').any(|part| part == "env")
 }
 
-/// The path above an unknown field, whether or not the path names the field itself.
+/// Returns the path above an unknown field, whether or not `path` ends with the field.
 fn parent<'a>(path: &'a str, name: &str) -> &'a str {
     match path.strip_suffix(name) {
         Some("") => "",

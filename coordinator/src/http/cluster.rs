@@ -1,4 +1,4 @@
-//! The terms of the cluster as a whole: seen, and set by their own path. `terms.rs` sets them beside others.
+//! Reads and changes of the cluster's settings. `terms.rs` changes several documents at once.
 
 use axum::Json;
 use axum::extract::State;
@@ -8,9 +8,9 @@ use sluice_common::api::ClusterView;
 
 use super::Api;
 use super::error::ApiError;
+use super::etag::tagged;
 use super::params::NoParams;
-use super::put::Put;
-use super::tag::tagged;
+use super::put::PutRequest;
 
 fn view(core: &Core) -> ClusterView {
     let cluster = core.state().cluster();
@@ -21,14 +21,14 @@ fn view(core: &Core) -> ClusterView {
     }
 }
 
-/// `GET /v1/cluster`.
+/// Handles `GET /v1/cluster`.
 pub(super) async fn get(State(api): State<Api>, _: NoParams) -> Result<Response, ApiError> {
     let found = api.engine().read(view).await?;
     Ok(tagged(found.version, Json(found)))
 }
 
-/// `PUT /v1/cluster`: gives it these terms and no others.
-pub(super) async fn put(State(api): State<Api>, put: Put) -> Result<Response, ApiError> {
+/// Handles `PUT /v1/cluster`: replaces the settings.
+pub(super) async fn put(State(api): State<Api>, put: PutRequest) -> Result<Response, ApiError> {
     let terms = put.body()?;
     let wanted = written::cluster(terms).map_err(ApiError::Field)?;
     let seen = |core: &Core| Some(view(core)).map(|it| (it.version, it));

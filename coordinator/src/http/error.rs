@@ -1,4 +1,4 @@
-//! Every error that the API answers with: its code, its status and its words.
+//! The errors of the API: codes, statuses and messages.
 
 mod detail;
 mod refusal;
@@ -15,312 +15,223 @@ use sluice_common::id::{RoleName, UserName};
 use sluice_common::request::FieldError;
 use sluice_common::state::StepState;
 
-use crate::engine::{EngineGone, Unanswered};
-use crate::room::DiskFull;
+use crate::disk_space::DiskFull;
+use crate::engine::{EngineGone, QueryError};
 use crate::store::ReadError;
 use refusal::code_of;
 
 /// An error of a call.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    /// `unauthorized`, 401.
     #[error(
         "{why}: this call needs the header `Authorization: Bearer TOKEN` with the coordinator's own token or an API token"
     )]
     Unauthorized {
-        /// What is wrong with what is shown.
+        /// What is wrong with the credential.
         why: &'static str,
     },
-    /// `forbidden`, 403.
     #[error(
         "{who} may not `{verb}` `{resource}`{}{place}: {}",
         named(name),
         lacking(denied, roles)
     )]
     Forbidden {
-        /// Who is refused.
         who: String,
-        /// What he wants to do.
+        /// Verb of the missing right.
         verb: Verb,
-        /// To what.
         resource: Resource,
-        /// Which, as he named it.
+        /// Name as the caller wrote it.
         name: Option<String>,
-        /// Where, as he named it.
+        /// Pool and subject as the caller wrote them.
         place: String,
-        /// The role that takes the right away, where one does.
+        /// Role that denies the right, if one does.
         denied: Option<RoleName>,
-        /// Roles that would give it.
+        /// Roles that would give the right.
         roles: Vec<RoleName>,
     },
-    /// `forbidden`, 403.
     #[error(
         "{who} may not give role `{role}` to others: have it yourself, for all that you give, or ask an admin"
     )]
     GivesMore {
-        /// Who is refused.
         who: String,
-        /// What he does not have.
+        /// Role that the caller does not have.
         role: RoleName,
     },
-    /// `forbidden`, 403.
     #[error("role `{role}` denies {who} something: name it among the roles that you give")]
     GivesPast {
-        /// Who is refused.
         who: String,
-        /// What he would leave out.
+        /// Role that the token would leave out.
         role: RoleName,
     },
-    /// `forbidden`, 403.
     #[error(
         "{who} may make no token by which user `{user}` submits: an admin may, and {user} with what shows that it is him"
     )]
     GivesName {
-        /// Who is refused.
         who: String,
-        /// As whom the token would submit.
+        /// User whom the token would name.
         user: UserName,
     },
-    /// `rate_limited`, 429.
     #[error("{who} calls too often: try again after {after_s} s")]
     RateLimited {
-        /// Who.
         who: String,
-        /// After how many seconds it is worth another try.
+        /// Seconds until another try is worth it.
         after_s: u64,
     },
-    /// `rate_limited`, 429.
     #[error(
         "{who} follows too many streams of events, of which one caller may have {most}: follow one and pick from it, or end some"
     )]
     TooManyFollowers {
-        /// Who.
         who: String,
-        /// How many he may follow.
+        /// Most streams of one caller.
         most: usize,
     },
-    /// `rate_limited`, 429.
     #[error(transparent)]
-    TooManyQuestions(Unanswered),
-    /// `body_too_slow`, 408.
+    TooManyQuestions(QueryError),
     #[error("the body comes too slowly: nothing came for {limit_s} s, or less than one may expect")]
     BodyTooSlow {
-        /// How long it may fall silent.
+        /// Longest silence in seconds.
         limit_s: u64,
     },
-    /// `foreign_origin`, 403.
     #[error(
         "web pages of other sites may not call this coordinator: call it by its address or as `localhost`, or configure `api_token_file`"
     )]
     ForeignOrigin,
-    /// `foreign_origin`, 403.
     #[error(
         "this coordinator is not called `{name}`: call it by its address or as `localhost`, or add the name to `http_names` of coordinator.toml"
     )]
     ForeignName {
-        /// What it was called.
+        /// Host name of the call.
         name: String,
     },
-    /// `unknown_route`, 404.
     #[error(
         "there is nothing at `{path}`: calls begin with /v1/steps, /v1/nodes, /v1/pools or /v1/events"
     )]
-    UnknownRoute {
-        /// The path of the call.
-        path: String,
-    },
-    /// `method_not_allowed`, 405.
+    UnknownRoute { path: String },
     #[error("`{path}` does not take {method}{}", taken(allow.as_deref()))]
     MethodNotAllowed {
-        /// The method of the call.
         method: String,
-        /// The path of the call.
         path: String,
-        /// What it takes, where the router does not know.
+        /// Allowed methods, if the router knows them.
         allow: Option<String>,
     },
-    /// `body_too_large`, 413.
     #[error(
         "the body is larger than {limit} bytes: keep large inputs in files that the step reads"
     )]
     BodyTooLarge {
-        /// The most that is read.
+        /// Most bytes that are read.
         limit: usize,
     },
-    /// `invalid_body`, 400.
     #[error("the body cannot be read: {message}")]
     InvalidBody {
         /// What is wrong, and where.
         message: String,
-        /// The field, such as `resources.gpu_count`; empty for the body as a whole.
+        /// Field such as `resources.gpu_count`; empty for the body as a whole.
         field: String,
     },
-    /// `unknown_field`, 400.
     #[error("there is no field `{field}`: {}", hint(nearest, known))]
     UnknownField {
-        /// The field with its path.
+        /// Path of the field.
         field: String,
-        /// The known one that is nearest.
+        /// Nearest known field.
         nearest: Option<String>,
-        /// What is known, in words.
+        /// Known fields, as text.
         known: String,
     },
-    /// `too_many_steps`, 400.
     #[error("{count} steps in one batch: the most is {limit}, submit the rest in another")]
-    TooManySteps {
-        /// How many there are.
-        count: usize,
-        /// How many there may be.
-        limit: usize,
-    },
-    /// `unknown_parameter`, 400.
+    TooManySteps { count: usize, limit: usize },
     #[error("there is no parameter `{name}`: {}", hint(nearest, known))]
     UnknownParameter {
-        /// What was written.
+        /// Name as it was written.
         name: String,
-        /// The known one that is nearest.
+        /// Nearest known name.
         nearest: Option<String>,
-        /// What is known, in words.
+        /// Known names, as text.
         known: String,
     },
-    /// `invalid_parameter`, 400.
     #[error("the parameter `{name}`: {message}")]
     InvalidParameter {
-        /// Which.
         name: &'static str,
-        /// What is wrong and the way out.
+        /// What is wrong, and how to fix it.
         message: String,
     },
-    /// `invalid_idempotency_key`, 400.
     #[error("the header `Idempotency-Key`: write 1 to {limit} visible characters")]
-    InvalidIdempotencyKey {
-        /// The most.
-        limit: usize,
-    },
-    /// A code of the field's own, such as `invalid_memory`, 400.
+    InvalidIdempotencyKey { limit: usize },
+    /// An error with a code of the field's own, such as `invalid_memory`, 400.
     #[error(transparent)]
     Field(#[from] FieldError),
-    /// `unknown_step`, `unknown_pool`, `unknown_policy` or `unknown_node`, 404; `id_in_use`, `invalid_policy`,
-    /// Changes of terms that the core does not make, by the code of the refusal.
+    /// `unknown_step`, `unknown_pool`, `unknown_policy` or `unknown_node`, 404; `id_in_use`, `invalid_policy`, changes
+    /// that the core rejects, by the code of the refusal.
     #[error("{refusal}")]
     TermsRefused {
-        /// The place of the change that is to blame, counted from 0 over those to put and those to delete.
+        /// Index of the rejected change, counted from 0 over those to put and then those to delete.
         at: Option<usize>,
-        /// Why.
         refusal: Refusal,
     },
     /// `node_linked`, `node_holds_steps` or `too_many_labels`, 409.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// `cannot_issue`, 409.
     #[error(
         "this coordinator has no key of the cluster's authority, so it lets nobody join: issue the host's certificate where \
          the key is, with the URI `sluice:node:NAME`"
     )]
     CannotIssue,
-    /// `unknown_node`, 404.
     #[error("there is no node `{node}`: `sluice get nodes` lists those that are remembered")]
-    UnknownNode {
-        /// What was asked for.
-        node: String,
-    },
-    /// `unknown_pool`, 404.
+    UnknownNode { node: String },
     #[error("there is no pool `{pool}`: `sluice get pools` lists them")]
-    UnknownPool {
-        /// What was asked for.
-        pool: String,
-    },
-    /// `unknown_template`, 404.
+    UnknownPool { pool: String },
     #[error("there is no template `{template}`: `sluice get templates` lists them")]
-    UnknownTemplate {
-        /// What was asked for.
-        template: String,
-    },
-    /// `unknown_attempt`, 404.
+    UnknownTemplate { template: String },
     #[error(
         "step `{step}` has no attempt {attempt}: the latest is {latest}, and very old ones are forgotten"
     )]
     UnknownAttempt {
-        /// The step.
         step: String,
-        /// What was asked for.
         attempt: u32,
-        /// The latest one; 0 before the first.
+        /// Number of the latest attempt; 0 before the first.
         latest: u32,
     },
-    /// `offset_beyond_end`, 416.
     #[error(
         "offset {offset} is beyond the end: {end} bytes were written so far, so begin at {end} or before; each attempt and each stream counts from 0"
     )]
-    OffsetBeyondEnd {
-        /// What was asked for.
-        offset: u64,
-        /// What there is.
-        end: u64,
-    },
-    /// `events_gone`, 410.
+    OffsetBeyondEnd { offset: u64, end: u64 },
     #[error("events before {first} are no longer kept: begin with since={}, and read the steps for what was before", first.saturating_sub(1))]
     EventsGone {
-        /// First one that is kept.
+        /// First record that is kept.
         first: u64,
     },
-    /// `node_unreachable`, 503.
     #[error(
         "node `{node}`, which has the output, cannot be reached now: try again, output stays there"
     )]
-    NodeUnreachable {
-        /// Which.
-        node: String,
-    },
-    /// `output_unavailable`, 404.
+    NodeUnreachable { node: String },
     #[error("node `{node}` does not have the output: {message}")]
     OutputUnavailable {
-        /// Which.
         node: String,
-        /// What its agent says.
+        /// Message of the agent.
         message: String,
     },
-    /// `not_running`, 409.
     #[error("step `{step}` is {state}, so nothing can run beside it: {}", way_to_run(*state))]
-    NotRunning {
-        /// Which.
-        step: String,
-        /// Where it is.
-        state: StepState,
-    },
-    /// `not_running`, 409.
+    NotRunning { step: String, state: StepState },
     #[error("nothing can run beside the step on node `{node}`: {message}")]
     ExecRefused {
-        /// Which.
         node: String,
-        /// What its agent says.
+        /// Message of the agent.
         message: String,
     },
-    /// `node_unreachable`, 503.
     #[error(
         "node `{node}`, which runs the step, cannot be reached now, or its agent is older than this call: look at `sluice get nodes`, and try again"
     )]
-    ExecUnreachable {
-        /// Which.
-        node: String,
-    },
-    /// `stopping`, 503.
+    ExecUnreachable { node: String },
     #[error(
         "the coordinator is stopping, and whether the call took place is unknown: repeat it with the same id when it is back"
     )]
     Stopping,
-    /// `disk_full`, 507.
     #[error(transparent)]
     DiskFull(#[from] DiskFull),
-    /// `internal`, 500.
     #[error("the coordinator failed: {message}")]
-    Internal {
-        /// What happened.
-        message: String,
-    },
+    Internal { message: String },
 }
 
-/// What lets something run beside a step that does not run.
+/// Returns what must happen before a program can run beside a step in this state.
 fn way_to_run(state: StepState) -> &'static str {
     match state {
         StepState::Suspending | StepState::Suspended => "let it go on with `sluice resume`",
@@ -330,7 +241,7 @@ fn way_to_run(state: StepState) -> &'static str {
     }
 }
 
-/// Which, where it has a name. Whether there is any such thing is not for whoever may not see it.
+/// Names the thing if it has a name, without revealing whether it exists.
 fn named(name: &Option<String>) -> String {
     let named = |name| format!(" `{name}`, if there is one");
     name.as_ref().map_or_else(String::new, named)
@@ -358,7 +269,7 @@ fn hint(nearest: &Option<String>, known: &str) -> String {
     }
 }
 
-/// What serde's sentence about an unknown field says of the known ones, such as ``expected one of `a`, `b` ``.
+/// Returns the known fields from serde's message about an unknown one, such as ``expected one of `a`, `b` ``.
 pub(super) fn known_fields(sentence: &str) -> String {
     let known = sentence
         .split_once("`, ")
@@ -370,7 +281,7 @@ pub(super) fn known_fields(sentence: &str) -> String {
 }
 
 impl ApiError {
-    /// The stable code, which says the status too.
+    /// Returns the stable code, which determines the status.
     pub fn code(&self) -> ErrorCode {
         use ErrorCode as C;
         match self {
@@ -413,7 +324,7 @@ impl ApiError {
         }
     }
 
-    /// The body that says it.
+    /// Returns the body of the answer.
     pub fn body(&self) -> ErrorBody {
         let detail = self.detail().into_iter();
         ErrorBody {
@@ -460,11 +371,11 @@ impl From<EngineGone> for ApiError {
     }
 }
 
-impl From<Unanswered> for ApiError {
-    fn from(unanswered: Unanswered) -> Self {
+impl From<QueryError> for ApiError {
+    fn from(unanswered: QueryError) -> Self {
         match unanswered {
-            Unanswered::Gone(gone) => gone.into(),
-            many @ Unanswered::TooMany { .. } => ApiError::TooManyQuestions(many),
+            QueryError::Gone(gone) => gone.into(),
+            many @ QueryError::TooMany { .. } => ApiError::TooManyQuestions(many),
         }
     }
 }

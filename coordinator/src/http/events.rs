@@ -1,7 +1,7 @@
-//! The log of records as events: pages of the past, or a stream that goes on. An event's id is its record's number, so
-//! a follower resumes where it stopped, and nothing is skipped or said twice.
+//! Events: the log of records, as pages of the past or as a stream. An event's id is its record's number, so a follower
+//! resumes where it stopped, and nothing is skipped or repeated.
 
-pub(super) mod tip;
+pub(super) mod tail_cache;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -24,19 +24,19 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::Api;
-use super::access::{Caller, Places};
+use super::access::{Caller, RecordScopes};
 use super::error::ApiError;
-use super::followers::Following;
-use super::page::Filling;
+use super::followers::FollowerPermit;
+use super::page::PageBuilder;
 use super::params::{self, Params};
 use crate::store::{Event, ReadError, StoreReader};
-use tip::READ;
+use tail_cache::READ;
 
-/// Records that one page may look at to find those that are wanted: a page ends there, with a cursor to go on.
+/// Most records that one page reads to find matching ones; the page ends there, with a cursor.
 const MAX_LOOKED_AT: usize = 20_000;
 
-/// Silence on a stream after which its follower is told the place to which it has come: a sign of life that keeps
-/// proxies from closing it, and a filtered follower does not read again what was not for it.
+/// Silence on a stream after which the follower is sent its position. This keeps proxies from closing the stream, and a
+/// filtered follower need not read skipped records again.
 const SILENCE: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]
@@ -50,8 +50,8 @@ pub(super) struct EventParams {
     node: Option<String>,
 }
 
-/// `GET /v1/events`: those after `since`, from now on where it is `now`; from the oldest that is kept where it is left
-/// out.
+/// Handles `GET /v1/events`: those after `since`; `now` begins with the next, and without `since` it begins with the
+/// oldest kept.
 pub(super) async fn events(
     State(api): State<Api>,
     caller: Caller,
@@ -59,27 +59,27 @@ pub(super) async fn events(
     Params(params): Params<EventParams>,
 ) -> Result<Response, ApiError> {
     let limit = params::limit(params.limit.as_deref())?;
-    let wanted = Wanted {
+    let filter = EventFilter {
         step: params.step.as_deref().map(params::step_id).transpose()?,
         node: params::read("node", params.node.as_deref())?,
     };
     let since = since(&api, &headers, &params).await?;
-    let reading = Reading {
+    let reader = EventReader {
         caller,
         api: api.clone(),
         log: api.0.log.clone(),
         committed: api.engine().committed(),
         since,
-        wanted,
+        filter,
     };
     if params::flag("follow", params.follow.as_deref())? {
-        let following = api.0.followers.take(&reading.caller.who().to_string())?;
-        return follow(api, reading, following, SILENCE).await;
+        let following = api.0.followers.take(&reader.caller.who().to_string())?;
+        return follow(api, reader, following, SILENCE).await;
     }
-    Ok(Json(page(reading, limit).await?).into_response())
+    Ok(Json(page(reader, limit).await?).into_response())
 }
 
-/// Where to begin: what a reconnecting browser says it has seen, else what the caller asks for.
+/// Returns the position to begin at: from a reconnecting browser's header, else from the parameters.
 async fn since(api: &Api, headers: &HeaderMap, params: &EventParams) -> Result<u64, ApiError> {
     let last_seen = headers
         .get("last-event-id")
@@ -107,20 +107,20 @@ async fn since(api: &Api, headers: &HeaderMap, params: &EventParams) -> Result<u
 }
 
 async fn oldest(api: &Api) -> Result<u64, ApiError> {
-    match tip::read(&api.0.log, 0, 1).await {
+    match tail_cache::read(&api.0.log, 0, 1).await {
         Ok(_) => Ok(0),
         Err(ReadError::Gone { first }) => Ok(first - 1),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Whose records are wanted: those of one step, those that name one node, or all.
-struct Wanted {
+/// Selects records: those of one step, those that name one node, or all.
+struct EventFilter {
     step: Option<StepId>,
     node: Option<NodeName>,
 }
 
-impl Wanted {
+impl EventFilter {
     fn takes(&self, Stamped { record, .. }: &Stamped) -> bool {
         let of_step = |step| record.step() == Some(step);
         let on_node = |node| record.names(node);
@@ -128,20 +128,20 @@ impl Wanted {
     }
 }
 
-/// A place in the log, and what is wanted of what follows.
-struct Reading {
+/// Reads matching records from a position in the log.
+struct EventReader {
     caller: Caller,
     api: Api,
     log: StoreReader,
-    /// Up to where the engine has told of; the log may be ahead for a moment, and nobody must hear of what a resumed call
-    /// would be told has not happened.
+    /// Number of the last record that the engine has published. The log may be ahead for a moment, and a follower must
+    /// not see records that a resumed call would not find.
     committed: watch::Receiver<u64>,
     since: u64,
-    wanted: Wanted,
+    filter: EventFilter,
 }
 
-impl Reading {
-    /// The wanted ones among the next records, and how many were looked at; none at the end of the log.
+impl EventReader {
+    /// Returns the matching ones of the next records, and how many were read; none at the end of the log.
     async fn next(&mut self, limit: usize) -> Result<(Vec<Arc<Event>>, usize), ApiError> {
         let last = *self.committed.borrow();
         if self.since >= last {
@@ -150,36 +150,36 @@ impl Reading {
         let read = self
             .api
             .0
-            .tip
+            .tail_cache
             .read(&self.log, self.since, last, limit)
             .await?;
         self.since = read.last().map_or(self.since, |event| event.record.seq);
-        let wanted = read.iter().filter(|event| self.wanted.takes(&event.record));
-        let mut events: Vec<Arc<Event>> = wanted.cloned().collect();
+        let filter = read.iter().filter(|event| self.filter.takes(&event.record));
+        let mut events: Vec<Arc<Event>> = filter.cloned().collect();
         self.keep_from_others(&mut events).await?;
         Ok((events, read.len()))
     }
 }
 
-impl Reading {
-    /// Leaves what the caller may hear of, by the rights that he has now: a stream goes on for long.
+impl EventReader {
+    /// Removes events that the caller may not see, by the rights that he has now, because a stream may last for long.
     async fn keep_from_others(&mut self, events: &mut Vec<Arc<Event>>) -> Result<(), ApiError> {
         if self.caller.is_unbounded() || events.is_empty() {
             return Ok(());
         }
         self.caller = self.caller.still(&self.api)?;
         let records = events.iter().map(|event| &event.record.record);
-        let places = Places::of(&self.api, records).await?;
+        let places = RecordScopes::of(&self.api, records).await?;
         events.retain(|event| self.caller.hears(&event.record.record, &places));
         Ok(())
     }
 }
 
-async fn page(mut reading: Reading, limit: usize) -> Result<Page<Box<RawValue>>, ApiError> {
-    let mut filling = Filling::new(limit);
+async fn page(mut reader: EventReader, limit: usize) -> Result<Page<Box<RawValue>>, ApiError> {
+    let mut filling = PageBuilder::new(limit);
     let mut looked_at = 0;
     while !filling.is_full() && looked_at < MAX_LOOKED_AT {
-        let (found, looked) = reading.next(READ).await?;
+        let (found, looked) = reader.next(READ).await?;
         if looked == 0 {
             return Ok(filling.page(None));
         }
@@ -188,7 +188,7 @@ async fn page(mut reading: Reading, limit: usize) -> Result<Page<Box<RawValue>>,
             filling.offer(event.record.seq, &raw(event.json.clone())?)?;
         }
     }
-    Ok(filling.page(Some(reading.since)))
+    Ok(filling.page(Some(reader.since)))
 }
 
 fn raw(json: String) -> Result<Box<RawValue>, ApiError> {
@@ -199,19 +199,19 @@ fn raw(json: String) -> Result<Box<RawValue>, ApiError> {
 
 async fn follow(
     api: Api,
-    mut reading: Reading,
-    following: Following,
+    mut reader: EventReader,
+    following: FollowerPermit,
     silence: Duration,
 ) -> Result<Response, ApiError> {
     // The first read decides between a stream and an error.
-    let (found, _) = reading.next(READ).await?;
+    let (found, _) = reader.next(READ).await?;
     let follower = Follower {
         committed: api.engine().committed(),
-        reading,
+        reader,
         ready: found.into(),
         api,
         silence,
-        // Where nothing waits, it is told at once where it begins: one that begins now can come back to there.
+        // If nothing waits, the position is sent at once: a stream that begins now can be resumed from it.
         quiet_until: Instant::now(),
         ended: false,
         _following: following,
@@ -229,18 +229,18 @@ fn stream(follower: Follower) -> impl Stream<Item = Result<SseEvent, Infallible>
 
 struct Follower {
     api: Api,
-    reading: Reading,
+    reader: EventReader,
     committed: watch::Receiver<u64>,
     ready: VecDeque<Arc<Event>>,
     silence: Duration,
-    /// When it is told its place unless something was said before.
+    /// Time at which the position is sent, unless an event comes first.
     quiet_until: Instant,
     ended: bool,
-    _following: Following,
+    _following: FollowerPermit,
 }
 
 impl Follower {
-    /// The next event; `None` when the coordinator stops.
+    /// Returns the next event; `None` when the coordinator stops.
     async fn next(&mut self) -> Option<SseEvent> {
         loop {
             if self.ended {
@@ -249,7 +249,7 @@ impl Follower {
             if let Some(event) = self.ready.pop_front() {
                 return Some(said(&event));
             }
-            match self.reading.next(READ).await {
+            match self.reader.next(READ).await {
                 Ok((found, looked_at)) => {
                     self.ready = found.into();
                     if looked_at == 0 {
@@ -257,11 +257,10 @@ impl Follower {
                     }
                     let quiet = self.ready.is_empty() && !self.ended;
                     if quiet && Instant::now() >= self.quiet_until {
-                        return Some(place(self.reading.since));
+                        return Some(place(self.reader.since));
                     }
                 }
-                // A follower that is slower than the log forgets is told so, in the stream: it must not go on as if
-                // it had seen everything.
+                // A follower too slow for the retention is told so in the stream, because it has missed events.
                 Err(error) => {
                     self.ended = true;
                     return Some(failure(&error));
@@ -270,9 +269,9 @@ impl Follower {
         }
     }
 
-    /// Waits for a record that was not read, or until it has been quiet for long.
+    /// Waits for an unread record, or for a period of silence.
     async fn wait(&mut self) {
-        let since = self.reading.since;
+        let since = self.reader.since;
         tokio::select! {
             grown = self.committed.wait_for(|last| *last > since) => self.ended = grown.is_err(),
             () = self.api.stopped() => self.ended = true,
@@ -281,7 +280,7 @@ impl Follower {
     }
 }
 
-/// An id without data is no event to a client of server-sent events; it resumes from there all the same.
+/// Makes an event of an id without data: clients ignore it, and resume from there.
 fn place(seq: u64) -> SseEvent {
     SseEvent::default().id(seq.to_string())
 }
@@ -293,13 +292,13 @@ fn said(event: &Event) -> SseEvent {
         .data(&event.json)
 }
 
-/// The record's `type`, as it stands in its JSON.
+/// Returns the record's `type` from its JSON.
 fn kind(json: &str) -> String {
     #[derive(Deserialize)]
-    struct Typed {
+    struct TypeOnly {
         r#type: String,
     }
-    serde_json::from_str(json).map_or_else(|_| "record".to_owned(), |typed: Typed| typed.r#type)
+    serde_json::from_str(json).map_or_else(|_| "record".to_owned(), |typed: TypeOnly| typed.r#type)
 }
 
 fn failure(error: &ApiError) -> SseEvent {
@@ -310,7 +309,7 @@ fn failure(error: &ApiError) -> SseEvent {
 
 #[cfg(test)]
 mod tests {
-    use super::super::access::Who;
+    use super::super::access::Identity;
     use super::*;
     use crate::clock::Clock;
     use crate::engine;
@@ -321,7 +320,7 @@ mod tests {
     use axum::body::Body;
     use futures_util::StreamExt;
 
-    /// The next words of a stream.
+    /// Returns the next frame of a stream.
     async fn frame(
         body: &mut (impl Stream<Item = Result<axum::body::Bytes, axum::Error>> + Unpin),
     ) -> String {
@@ -346,20 +345,20 @@ mod tests {
             None,
             stopping,
         );
-        let wanted = Wanted {
+        let filter = EventFilter {
             step: Some("late".parse().unwrap()),
             node: None,
         };
-        let reading = Reading {
-            caller: Caller::new(Who::Local, String::new(), &engine.book()),
+        let reader = EventReader {
+            caller: Caller::new(Identity::Local, String::new(), &engine.book()),
             api: api.clone(),
             log,
             committed: engine.committed(),
             since: 0,
-            wanted,
+            filter,
         };
         let following = api.0.followers.take("local").unwrap();
-        let response = follow(api, reading, following, Duration::from_millis(5))
+        let response = follow(api, reader, following, Duration::from_millis(5))
             .await
             .unwrap();
         let mut body = Body::into_data_stream(response.into_body());
@@ -368,7 +367,7 @@ mod tests {
         for id in ["early", "late"] {
             engine.submit(vec![step(id)], |_, _| ()).await.unwrap();
         }
-        // Its place grows with what is not for it, and stays before what is until that was said.
+        // The position moves past skipped records, but never past an unsent event.
         let mut place = last;
         let said = loop {
             let said = frame(&mut body).await;

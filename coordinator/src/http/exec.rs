@@ -1,8 +1,8 @@
-//! Programs beside steps: a call that becomes a connection to the agent on the step's host, and carries its frames
-//! unread. Either end's going is the end for both: where the caller goes the agent kills the program. A caller who loses
-//! the right goes too: the last frame that he is sent says why.
+//! Runs programs beside steps: the call becomes a connection to the agent on the step's host, and frames pass through
+//! unread. The end of either side ends both: if the caller goes, the agent kills the program. A caller who loses the
+//! right is cut off with a last frame that says why.
 //!
-//! What is refused is refused before the connection is made, as an ordinary error.
+//! Refusals are sent before the connection is made, as ordinary errors.
 
 use std::time::Duration;
 
@@ -26,16 +26,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
 use super::Api;
-use super::access::{Caller, LastWord, WatchedUpgrade};
+use super::access::{Caller, CloseReason, WatchedUpgrade};
 use super::body;
-use super::edge::Peer;
+use super::connections::Peer;
 use super::error::ApiError;
 use super::params::{self, Params, Segment};
 
-/// How long an agent may take to answer.
+/// Longest time to an agent's answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// Bytes that are passed on at once.
+/// Bytes passed on in one write.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 #[derive(Deserialize)]
@@ -45,17 +45,17 @@ pub(super) struct ExecParams {
 }
 
 /// The host on which a part of a step runs.
-struct Place {
+struct ExecTarget {
     attempt: AttemptId,
     node: NodeName,
-    /// The user who submitted the step.
+    /// User who submitted the step.
     submitted_by: Option<UserName>,
 }
 
-/// A stream to the agent by which the program's streams come and go.
-type Way = (FrameWriter, FrameReader);
+/// Stream to the agent that carries the program's streams.
+type AgentStream = (FrameWriter, FrameReader);
 
-/// `POST /v1/steps/{id}/exec`.
+/// Handles `POST /v1/steps/{id}/exec`.
 pub(super) async fn exec(
     State(api): State<Api>,
     caller: Caller,
@@ -72,24 +72,24 @@ pub(super) async fn exec(
     let bytes = body::read(request, MAX_BODY_BYTES).await?;
     let wanted: ExecRequest = body::parse(&bytes, "")?;
     wanted.check()?;
-    let place = api.engine().read(move |core| find(core, step, rank));
-    let place = place.await??;
+    let target = api.engine().read(move |core| find(core, step, rank));
+    let target = target.await??;
     let upgrade = upgrade.ok_or_else(|| {
         let headers = format!("`Connection: Upgrade` and `Upgrade: {}`", exec::UPGRADE);
         let message = format!("this call becomes a connection of frames: send {headers}");
         params::invalid("Upgrade", message)
     })?;
     let by = match caller.is_admin() {
-        true => place.submitted_by.clone(),
+        true => target.submitted_by.clone(),
         false => caller.who().user(),
     };
     let command = wanted.command;
-    let way = reach(&api, place, &ExecOrder { command, by }).await?;
-    // Whoever looks at a program's output may take his time: the program waits for him.
-    peer.patience.be_endless();
+    let way = reach(&api, target, &ExecOrder { command, by }).await?;
+    // A reader of a program's output may be slow: the program waits for him.
+    peer.stall_policy.allow_stalls();
     tokio::spawn(async move {
-        // The connection keeps its place among others until it ends.
-        let _seat = peer.seat;
+        // The connection keeps its permit until it ends.
+        let _seat = peer.permit;
         let carry = |upgraded, last_word| carry(api, upgraded, last_word, way);
         upgrade.run(carry).await;
     });
@@ -105,7 +105,7 @@ fn wants_upgrade(headers: &HeaderMap) -> bool {
     wanted.is_some_and(|wanted| wanted.eq_ignore_ascii_case(exec::UPGRADE))
 }
 
-fn find(core: &Core, id: StepId, rank: usize) -> Result<Place, ApiError> {
+fn find(core: &Core, id: StepId, rank: usize) -> Result<ExecTarget, ApiError> {
     let Some(step) = core.state().step(&id) else {
         return Err(Refusal::UnknownStep { step: id }.into());
     };
@@ -122,16 +122,16 @@ fn find(core: &Core, id: StepId, rank: usize) -> Result<Place, ApiError> {
         let message = format!("{rank}: the ranks of `{id}` are 0 to {last}");
         return Err(params::invalid("rank", message));
     };
-    Ok(Place {
+    Ok(ExecTarget {
         attempt: step.attempt_id(attempt.number),
         node: part.node.clone(),
         submitted_by: step.spec.submitted_by.clone(),
     })
 }
 
-/// Has the agent begin; the way to the program's streams.
-async fn reach(api: &Api, place: Place, wanted: &ExecOrder) -> Result<Way, ApiError> {
-    let Place { attempt, node, .. } = place;
+/// Has the agent start the program, and returns the stream of its frames.
+async fn reach(api: &Api, target: ExecTarget, wanted: &ExecOrder) -> Result<AgentStream, ApiError> {
+    let ExecTarget { attempt, node, .. } = target;
     let unreachable = || ApiError::ExecUnreachable {
         node: node.to_string(),
     };
@@ -167,9 +167,14 @@ async fn reach(api: &Api, place: Place, wanted: &ExecOrder) -> Result<Way, ApiEr
     }
 }
 
-/// Until either end has gone, or the caller has lost the right. Dropped, the stream tells the agent that nobody wants the
-/// program any more.
-async fn carry(api: Api, upgraded: Upgraded, last_word: LastWord, (writer, reader): Way) {
+/// Carries frames until either side has gone, or the caller has lost the right. Dropping the stream tells the agent to
+/// kill the program.
+async fn carry(
+    api: Api,
+    upgraded: Upgraded,
+    last_word: CloseReason,
+    (writer, reader): AgentStream,
+) {
     let (from_caller, to_caller) = tokio::io::split(TokioIo::new(upgraded));
     tokio::select! {
         () = up(from_caller, writer, last_word.clone()) => {}
@@ -178,11 +183,11 @@ async fn carry(api: Api, upgraded: Upgraded, last_word: LastWord, (writer, reade
     }
 }
 
-/// What the caller says, for as long as he may.
+/// Carries the caller's frames, for as long as the caller has the right.
 async fn up(
     mut from_caller: ReadHalf<TokioIo<Upgraded>>,
     mut writer: FrameWriter,
-    mut last_word: LastWord,
+    mut last_word: CloseReason,
 ) {
     let mut bytes = vec![0; CHUNK_BYTES];
     loop {
@@ -195,17 +200,18 @@ async fn up(
             return;
         }
         if writer.send_bytes(&bytes[..count]).await.is_err() {
-            // The program has ended: what it leaves unread is nobody's, and its end is on the way to the caller.
+            // The program has ended: its unread input is discarded, and its exit is on the way to the caller.
             return std::future::pending().await;
         }
     }
 }
 
-/// What the program says. A last word goes between two frames, so the one that has begun is passed on first.
+/// Carries the program's frames. The final message goes between two frames, so a frame that has begun is finished
+/// first.
 async fn down(
     mut reader: FrameReader,
     mut to_caller: WriteHalf<TokioIo<Upgraded>>,
-    mut last_word: LastWord,
+    mut last_word: CloseReason,
 ) {
     let mut edges = FrameBoundaries::default();
     loop {
@@ -237,8 +243,8 @@ async fn down(
     let _the_caller_is_gone = to_caller.shutdown().await;
 }
 
-/// Comes back when there is a last word.
-async fn is_said(last_word: &mut LastWord) {
+/// Resolves when there is a final message.
+async fn is_said(last_word: &mut CloseReason) {
     let said = last_word.wait_for(Option::is_some).await.is_ok();
     if !said {
         std::future::pending().await

@@ -1,4 +1,4 @@
-//! `GET /v1/steps/{id}/explain`: why a step is where it is, as the core answers it.
+//! `GET /v1/steps/{id}/explain`: the core's explanation of a step's state.
 
 use axum::Json;
 use axum::extract::State;

@@ -1,33 +1,33 @@
-//! How many streams of events each caller follows: every change wakes them all, so that one caller's thousands would make
-//! each change late for everybody.
+//! Limits how many event streams each caller follows: every change wakes all of them, so thousands of one caller would
+//! delay each change for everybody.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::error::ApiError;
 
-/// Streams of one caller: a dashboard for each of some dozens of people, several times over.
+/// Most streams of one caller: a dashboard for each of some dozens of people, several times over.
 const MAX_OF_EACH: usize = 256;
-/// Streams in all.
+/// Most streams of all callers.
 const MAX_IN_ALL: usize = 4096;
 
-/// The streams that are followed. Clones are the same.
+/// Number of streams of each caller. Clones share the counts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Followers(Arc<Mutex<BTreeMap<String, usize>>>);
 
-/// One of them, for as long as it is held.
+/// Counts one stream until it is dropped.
 #[derive(Debug)]
-pub(super) struct Following {
+pub(super) struct FollowerPermit {
     followers: Followers,
     who: String,
 }
 
 impl Followers {
-    /// Counts one more.
+    /// Counts one more stream.
     ///
     /// # Errors
-    /// Where he follows as many as he may, or all together do.
-    pub(super) fn take(&self, who: &str) -> Result<Following, ApiError> {
+    /// If the caller, or all callers together, have as many as allowed.
+    pub(super) fn take(&self, who: &str) -> Result<FollowerPermit, ApiError> {
         let mut counts = self.lock();
         let in_all: usize = counts.values().sum();
         let of_him = counts.get(who).copied().unwrap_or(0);
@@ -39,19 +39,19 @@ impl Followers {
             });
         }
         counts.insert(who.to_owned(), of_him + 1);
-        Ok(Following {
+        Ok(FollowerPermit {
             followers: self.clone(),
             who: who.to_owned(),
         })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
-        // The counts are whole between any two statements that could panic.
+        // No statement that could panic leaves the counts half-changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Following {
+impl Drop for FollowerPermit {
     fn drop(&mut self) {
         let mut counts = self.followers.lock();
         if let Some(count) = counts.get_mut(&self.who) {
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn each_has_his_share_and_gives_it_back() {
         let followers = Followers::default();
-        let mut his: Vec<Following> = (0..MAX_OF_EACH)
+        let mut his: Vec<FollowerPermit> = (0..MAX_OF_EACH)
             .map(|_| followers.take("token/a").unwrap())
             .collect();
         assert!(followers.take("token/a").is_err());

@@ -1,4 +1,4 @@
-//! Whether the coordinator lives and whether it works, for whoever watches it. Open to all and without secrets.
+//! Health checks for monitoring, open to all callers: whether the process lives, and whether the engine works.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use tokio::time::timeout;
 use super::Api;
 use crate::clock::wall;
 
-/// How long the engine may take to answer while it counts as ready: a commit on a busy disk takes a quarter of it.
+/// How long the engine may take to answer and still count as ready; a commit on a busy disk takes a quarter of it.
 const READY_LIMIT: Duration = Duration::from_secs(1);
 
-/// `GET /healthz`: the process answers.
+/// Handles `GET /healthz`: the process answers.
 pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// `GET /readyz`: the engine answers. It takes calls in a recovery too, and says that nothing starts. The host's clock comes
-/// with it, read for this answer: the `Date` of an answer is kept by the HTTP library from one second to the next, and shows
-/// the old time for as long as a clock was set back.
+/// Handles `GET /readyz`: the engine answers. During a recovery it takes calls, and says that nothing starts. The
+/// answer contains the host's clock, read for this answer: the `Date` header is cached by the HTTP library for a
+/// second, and shows the old time for as long as a clock was set back.
 pub(super) async fn ready(
     State(api): State<Api>,
 ) -> (StatusCode, [(&'static str, String); 1], &'static str) {

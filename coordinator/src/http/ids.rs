@@ -1,5 +1,5 @@
-//! Ids of steps whose callers chose none: drawn at random, or derived from an idempotency key so that a repeat of the
-//! call is a repeat of the id.
+//! Ids of steps without a chosen one: random, or derived from an idempotency key so that a repeated call gets the same
+//! id.
 
 use axum::http::HeaderMap;
 use ring::digest::{SHA256, digest};
@@ -9,30 +9,29 @@ use sluice_common::id::StepId;
 use super::error::ApiError;
 use super::random::random_bytes;
 
-/// Letters that a person can tell apart and type; a power of two, so that every one is as likely.
+/// Letters that are easy to distinguish and to type; a power of two, so that all are equally likely.
 const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 
-/// Characters of a drawn id: 60 bits less a little. Of a hundred thousand remembered steps, one in 10^13 new ids is one
-/// of theirs.
+/// Characters of a random id, a little less than 60 bits. With a hundred thousand remembered steps, one in 10^13 new
+/// ids collides.
 const DRAWN_CHARS: usize = 12;
 
-/// Bytes of the hash in a derived id: 160 bits, which nobody hits by chance or by trying.
+/// Bytes of the hash in a derived id: 160 bits prevent collisions, even on purpose.
 const DERIVED_BYTES: usize = 20;
 
-/// Longest key.
 const MAX_KEY_BYTES: usize = 255;
 
-/// A fresh id: short, in lower case, beginning with a letter.
+/// Returns a random id: short, in lower case, beginning with a letter.
 pub(super) fn draw() -> Result<StepId, ApiError> {
     let bytes = random_bytes::<DRAWN_CHARS>("an id")?;
     let letter = |index: usize| char::from(ALPHABET[index]);
-    // Sixteen of the letters for the first place keep it as even as the others.
+    // The first letter is one of sixteen, which is as even as the others.
     let first = letter(usize::from(bytes[0] % 16));
     let rest = bytes[1..].iter().map(|byte| letter(usize::from(byte % 32)));
     Ok(well_formed(std::iter::once(first).chain(rest).collect()))
 }
 
-/// The call's idempotency key, if it has one.
+/// Returns the call's idempotency key, if it has one.
 pub(super) fn key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get("idempotency-key") else {
         return Ok(None);
@@ -46,17 +45,17 @@ pub(super) fn key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     Ok(Some(text.to_owned()))
 }
 
-/// A key and whose it is: the same words of two callers are two keys, so that nobody comes upon another's steps by one.
+/// An idempotency key with its caller, so that equal keys of two callers never collide.
 #[derive(Clone, Debug)]
-pub(super) struct OwnKey {
-    /// As [`super::access::Caller::binding`] says it.
+pub(super) struct IdempotencyKey {
+    /// Text of [`super::access::Caller::binding`].
     pub(super) caller: String,
     pub(super) key: String,
 }
 
-/// The id of the step at `index` of a call with this key.
-pub(super) fn derive(OwnKey { caller, key }: &OwnKey, index: usize) -> StepId {
-    // The length in front: neither part may be read as an end or a beginning of the other.
+/// Returns the id of the step at `index` of a call with this key.
+pub(super) fn derive(IdempotencyKey { caller, key }: &IdempotencyKey, index: usize) -> StepId {
+    // The length in front makes the text unambiguous.
     let text = format!("{}:{caller}:{index}:{key}", caller.len());
     let hash = digest(&SHA256, text.as_bytes());
     let digits = hex::encode(&hash.as_ref()[..DERIVED_BYTES]);
@@ -91,7 +90,7 @@ mod tests {
     fn one_key_of_one_caller_is_one_id_for_each_place() {
         let derive = |caller: &str, key: &str, index| {
             let (caller, key) = (caller.to_owned(), key.to_owned());
-            derive(&OwnKey { caller, key }, index)
+            derive(&IdempotencyKey { caller, key }, index)
         };
         assert_eq!(derive("a", "k", 0), derive("a", "k", 0));
         assert_ne!(derive("a", "k", 0), derive("a", "k", 1));

@@ -1,5 +1,5 @@
-//! Tokens by which hosts join: made, listed and taken back. The core keeps what their secrets hash to; the line that holds
-//! a secret is shown to whoever made it, once.
+//! Join tokens of hosts: make, list and revoke. The core keeps a hash of each secret; the join line with the secret is
+//! shown once, to its maker.
 
 use std::collections::BTreeMap;
 
@@ -24,22 +24,22 @@ use sluice_transport::join_line::{MAX_LINE_ADDRESSES, hash_of};
 use super::access::{Caller, may_replace};
 use super::admin::check_label;
 use super::error::ApiError;
-use super::page::ByNameParams;
+use super::page::NamePageParams;
 use super::params::{self, NoParams, Params, Segment};
 use super::random::random_bytes;
 use super::{Api, body};
 use crate::clock::wall;
 
-/// Longest address in a line.
+/// Longest address in a join line.
 const MAX_ADDRESS_BYTES: usize = 255;
-/// Characters of an id, each of which is one of sixteen.
+/// Characters of an id, each one of sixteen.
 const ID_CHARS: usize = 10;
 
-/// `GET /v1/join-tokens`: by id.
+/// Handles `GET /v1/join-tokens`, sorted by id.
 pub(super) async fn list(
     State(api): State<Api>,
     caller: Caller,
-    Params(params): Params<ByNameParams>,
+    Params(params): Params<NamePageParams>,
 ) -> Result<Json<Page<JoinTokenView>>, ApiError> {
     let wanted = params.read()?;
     let look = move |core: &Core| {
@@ -53,7 +53,7 @@ pub(super) async fn list(
     Ok(Json(api.engine().read(look).await?))
 }
 
-/// `DELETE /v1/join-tokens/{id}`: it lets nobody in any more. Hosts that it has let in stay.
+/// Handles `DELETE /v1/join-tokens/{id}`: the token admits no more hosts. Hosts that joined with it stay.
 pub(super) async fn revoke(
     State(api): State<Api>,
     Segment(segment): Segment,
@@ -65,7 +65,7 @@ pub(super) async fn revoke(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `POST /v1/join-tokens`: 201 with the line to paste.
+/// Handles `POST /v1/join-tokens`: 201 with the join line.
 pub(super) async fn make(
     State(api): State<Api>,
     caller: Caller,
@@ -99,7 +99,7 @@ pub(super) async fn make(
     Ok((StatusCode::CREATED, Json(NewJoinTokenView { line, token })))
 }
 
-/// Where the pool is left to hosts, they may come into any.
+/// Returns the right to make a token. A token without a pool lets hosts join any.
 fn making_in(pool: Option<&PoolName>) -> AccessQuery<'_> {
     AccessQuery {
         verb: Verb::Create,
@@ -109,7 +109,7 @@ fn making_in(pool: Option<&PoolName>) -> AccessQuery<'_> {
     }
 }
 
-/// Its id is the beginning of what the secret hashes to, which tells nothing of the secret.
+/// Checks a request. The id is the beginning of the secret's hash, which reveals nothing of the secret.
 fn check(written: JoinTokenRequest, secret: &JoinSecret) -> Result<NewJoinToken, ApiError> {
     let hash = hash_of(secret);
     let id = hash.to_string()[..ID_CHARS].to_owned();
@@ -199,7 +199,7 @@ fn invalid(code: ErrorCode, field: &str, message: impl ToString) -> ApiError {
 }
 
 fn view(token: &JoinToken) -> JoinTokenView {
-    // By the clock and not by the last input: a cluster in which nothing happens has tokens that expire all the same.
+    // The wall clock, because the engine's last input may be old in an idle cluster.
     let now = wall();
     let labels = token.labels.iter();
     JoinTokenView {

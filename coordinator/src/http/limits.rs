@@ -1,5 +1,5 @@
-//! How often somebody may call, and how often an address may show what is known to nobody: beyond it the answer is 429
-//! with the time after which it is worth another try.
+//! Rate limits: calls of each caller, and failed authentications of each address. Beyond them the answer is 429 with
+//! the time until the next try.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,35 +9,35 @@ use std::time::{Duration, Instant};
 use super::error::ApiError;
 use crate::rate::{Bucket, Rate};
 
-/// Calls of one caller. What a coordinator answers on a small machine is about as much, so that this is a bound for who
-/// runs wild, not a share.
+/// Calls of one caller. A coordinator on a small machine answers about as many, so this stops runaway clients and is no
+/// fair share.
 const CALLS: Rate = Rate {
     per_second: 2_000.0,
     burst: 10_000.0,
 };
-/// Wrong tokens of one address: whoever has forgotten a new one is not locked out, and nobody tries many.
+/// Wrong tokens of one address: enough for a user with an outdated token, too few for guessing.
 const FAILURES: Rate = Rate {
     per_second: 2.0,
     burst: 50.0,
 };
-/// Callers and addresses that are remembered at once.
+/// Callers and addresses remembered at one time.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// What was called lately.
+/// Recent calls and failures.
 #[derive(Debug, Default)]
-pub(super) struct Limits {
+pub(super) struct RateLimits {
     callers: Mutex<BTreeMap<String, Bucket>>,
     failures: Mutex<BTreeMap<IpAddr, Bucket>>,
 }
 
-impl Limits {
+impl RateLimits {
     /// Counts a call.
     pub(super) fn call(&self, who: &str) -> Result<(), ApiError> {
         let key = who.to_owned();
         take(&self.callers, key, CALLS).map_err(|after| limited(who, after))
     }
 
-    /// Counts a call that shows what is known to nobody.
+    /// Counts a call with an unknown credential.
     pub(super) fn failure(&self, from: IpAddr) -> Result<(), ApiError> {
         let who = from.to_canonical();
         let taken = take(&self.failures, who, FAILURES);
@@ -56,7 +56,7 @@ fn take<K: Ord>(buckets: &Mutex<BTreeMap<K, Bucket>>, key: K, rate: Rate) -> Res
     let now = Instant::now();
     let mut buckets = buckets.lock().unwrap_or_else(PoisonError::into_inner);
     if buckets.len() >= MAX_REMEMBERED && !buckets.contains_key(&key) {
-        // A bucket that is full again tells nothing.
+        // A full bucket carries no information.
         buckets.retain(|_, bucket| !bucket.is_full(rate, now));
         if buckets.len() >= MAX_REMEMBERED {
             buckets.pop_first();
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn whoever_runs_wild_is_told_when_to_come_back_and_nobody_else() {
-        let limits = Limits::default();
+        let limits = RateLimits::default();
         let from = IpAddr::from([10, 0, 0, 1]);
         let refused = (0..1000).find_map(|_| limits.failure(from).err());
         let ApiError::RateLimited { after_s, .. } = refused.unwrap() else {
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn those_who_are_remembered_are_bounded() {
-        let limits = Limits::default();
+        let limits = RateLimits::default();
         for n in 0..MAX_REMEMBERED + 5 {
             limits.call(&format!("token/{n}")).unwrap();
         }

@@ -1,7 +1,9 @@
-//! The output of steps, passed through from the agent that has it: bytes from an offset, and on, as they are written.
+//! Output of steps, passed through from the agent that has it: bytes from an offset, and with `follow` as they are
+//! written.
 //!
-//! Where the stream ends well the output is complete (so far, or for good when it is followed). Where the link to the
-//! agent breaks, the body is broken off, which HTTP tells apart, and the caller resumes at the offset it has come to.
+//! If the stream ends properly the output is complete (so far, or for good when it is followed). If the link to the
+//! agent breaks, the body is broken off, which HTTP distinguishes, and the caller resumes at the offset that it has
+//! reached.
 
 use std::io;
 use std::time::Duration;
@@ -22,15 +24,15 @@ use super::Api;
 use super::error::ApiError;
 use super::params::{self, Params, Segment};
 
-/// Offset of the first byte of the body: later than asked for where the oldest output was dropped.
+/// Header with the offset of the body's first byte, later than requested if the oldest output was dropped.
 const OFFSET_HEADER: &str = "sluice-log-offset";
-/// The attempt whose output it is; 0 where there is none.
+/// Header with the number of the attempt; 0 if there is none.
 const ATTEMPT_HEADER: &str = "sluice-attempt";
 
-/// How long an agent may take to answer a request for output.
+/// Longest time to an agent's answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// Bytes that are passed on at once.
+/// Bytes passed on in one write.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 #[derive(Deserialize)]
@@ -43,20 +45,20 @@ pub(super) struct LogParams {
     rank: Option<String>,
 }
 
-/// What is wanted.
-struct Wanted {
+/// A request for output.
+struct LogQuery {
     step: StepId,
     attempt: Option<u32>,
-    /// Of a gang: which of its parts.
+    /// Rank of the part of a gang.
     rank: usize,
     stream: LogStream,
     offset: u64,
     follow: bool,
 }
 
-impl Wanted {
-    /// Refuses an offset that lies beyond where the output begins or ends. It is of another attempt or stream, and an
-    /// empty answer to it would be taken for "nothing new".
+impl LogQuery {
+    /// Fails if the offset is beyond the output: it is of another attempt or stream, and an empty answer would look
+    /// like "nothing new".
     fn reaches(&self, offset: u64) -> Result<(), ApiError> {
         if self.offset <= offset {
             return Ok(());
@@ -68,10 +70,8 @@ impl Wanted {
     }
 }
 
-/// Where it is.
-enum Found {
-    /// There.
-    At(Place),
+enum LogLocation {
+    At(LogSource),
     /// The step has not run, and may yet.
     NotYet,
     /// The step has not run and never will.
@@ -79,20 +79,20 @@ enum Found {
 }
 
 /// The host that has, or had, the output.
-struct Place {
+struct LogSource {
     attempt: AttemptId,
     node: NodeName,
-    /// Whether its process was seen. One that never ran has no output, and its host may know nothing of it.
+    /// Whether the process was started. If not, there is no output, and the host may not know the attempt.
     ran: bool,
 }
 
-/// `GET /v1/steps/{id}/logs`.
+/// Handles `GET /v1/steps/{id}/logs`.
 pub(super) async fn logs(
     State(api): State<Api>,
     Segment(segment): Segment,
     Params(params): Params<LogParams>,
 ) -> Result<Response, ApiError> {
-    let wanted = Wanted {
+    let query = LogQuery {
         step: params::step_id(&segment)?,
         attempt: params::number("attempt", params.attempt.as_deref())?
             .map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
@@ -103,7 +103,7 @@ pub(super) async fn logs(
         follow: params::flag("follow", params.follow.as_deref())?,
     };
     tokio::select! {
-        answer = answer(&api, &wanted) => answer,
+        answer = answer(&api, &query) => answer,
         () = api.stopped() => Err(ApiError::Stopping),
     }
 }
@@ -119,34 +119,39 @@ fn log_stream(text: Option<&str>) -> Result<LogStream, ApiError> {
     }
 }
 
-async fn answer(api: &Api, wanted: &Wanted) -> Result<Response, ApiError> {
-    match locate(api, wanted).await? {
-        Found::At(place) => fetch(api, wanted, place).await,
-        // Nothing was written, and that is all there is.
-        Found::NotYet | Found::Never => {
-            wanted.reaches(0)?;
+async fn answer(api: &Api, query: &LogQuery) -> Result<Response, ApiError> {
+    match locate(api, query).await? {
+        LogLocation::At(source) => fetch(api, query, source).await,
+        // Nothing was written, so the output is complete.
+        LogLocation::NotYet | LogLocation::Never => {
+            query.reaches(0)?;
             Ok(octets(0, 0, Body::empty()))
         }
     }
 }
 
-/// Where the output is; a follower waits until it is somewhere, or can no longer be.
-async fn locate(api: &Api, wanted: &Wanted) -> Result<Found, ApiError> {
-    let mut interest = api.engine().interest(wanted.step.clone());
+/// Finds the output; with `follow` it waits until there is some, or never will be.
+async fn locate(api: &Api, query: &LogQuery) -> Result<LogLocation, ApiError> {
+    let mut interest = api.engine().interest(query.step.clone());
     loop {
-        let (step, attempt, rank) = (wanted.step.clone(), wanted.attempt, wanted.rank);
+        let (step, attempt, rank) = (query.step.clone(), query.attempt, query.rank);
         let found = api
             .engine()
             .read(move |core| find(core, step, attempt, rank))
             .await??;
         match found {
-            Found::NotYet if wanted.follow => interest.news().await,
+            LogLocation::NotYet if query.follow => interest.news().await,
             found => return Ok(found),
         }
     }
 }
 
-fn find(core: &Core, id: StepId, number: Option<u32>, rank: usize) -> Result<Found, ApiError> {
+fn find(
+    core: &Core,
+    id: StepId,
+    number: Option<u32>,
+    rank: usize,
+) -> Result<LogLocation, ApiError> {
     let Some(step) = core.state().step(&id) else {
         return Err(Refusal::UnknownStep { step: id }.into());
     };
@@ -171,25 +176,25 @@ fn find(core: &Core, id: StepId, number: Option<u32>, rank: usize) -> Result<Fou
     }
     Ok(
         match attempt.and_then(|attempt| Some((attempt, attempt.parts.get(rank)?))) {
-            Some((attempt, part)) => Found::At(Place {
+            Some((attempt, part)) => LogLocation::At(LogSource {
                 attempt: step.attempt_id(attempt.number),
                 node: part.node.clone(),
                 ran: part.started.is_some(),
             }),
-            None if step.state.is_terminal() => Found::Never,
-            None => Found::NotYet,
+            None if step.state.is_terminal() => LogLocation::Never,
+            None => LogLocation::NotYet,
         },
     )
 }
 
-async fn fetch(api: &Api, wanted: &Wanted, place: Place) -> Result<Response, ApiError> {
-    let Place { attempt, node, ran } = place;
+async fn fetch(api: &Api, query: &LogQuery, source: LogSource) -> Result<Response, ApiError> {
+    let LogSource { attempt, node, ran } = source;
     let number = attempt.number;
     let request = LogRequest {
         attempt,
-        stream: wanted.stream,
-        offset: wanted.offset,
-        follow: wanted.follow,
+        stream: query.stream,
+        offset: query.offset,
+        follow: query.follow,
     };
     let unreachable = || ApiError::NodeUnreachable {
         node: node.to_string(),
@@ -205,11 +210,11 @@ async fn fetch(api: &Api, wanted: &Wanted, place: Place) -> Result<Response, Api
     };
     match reply {
         LogReply::From { offset } => {
-            wanted.reaches(offset)?;
+            query.reaches(offset)?;
             Ok(octets(number, offset, pass_on(api.clone(), reader)))
         }
         LogReply::Refused { .. } if !ran => {
-            wanted.reaches(0)?;
+            query.reaches(0)?;
             Ok(octets(number, 0, Body::empty()))
         }
         LogReply::Refused { message } => Err(ApiError::OutputUnavailable {
@@ -219,7 +224,7 @@ async fn fetch(api: &Api, wanted: &Wanted, place: Place) -> Result<Response, Api
     }
 }
 
-/// Asks the agent; `None` where the node is not linked.
+/// Asks the agent; `None` if the node is not linked.
 async fn ask(
     api: &Api,
     node: &NodeName,
@@ -236,7 +241,7 @@ async fn ask(
     Some(exchange.await)
 }
 
-/// The bytes as they come. Dropped by a caller who has gone, it tells the agent that nobody reads any more.
+/// Streams the bytes as they come. Dropping it, when the caller has gone, tells the agent to stop.
 fn pass_on(api: Api, reader: FrameReader) -> Body {
     Body::from_stream(unfold(Some((api, reader)), async |state| {
         let (api, mut reader) = state?;
@@ -252,7 +257,7 @@ fn pass_on(api: Api, reader: FrameReader) -> Body {
     }))
 }
 
-/// Breaks the body off, so that it cannot be taken for complete.
+/// Breaks the body off, so that it does not look complete.
 fn broken(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionAborted, why.to_owned())
 }

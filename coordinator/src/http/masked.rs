@@ -1,18 +1,18 @@
-//! Tokens in texts that are told to others: whoever writes one where a name belongs must not find it in the log or in an
-//! event. They are known by what they begin with; who makes them is `api_tokens.rs` and `join_tokens.rs`.
+//! Masks tokens in texts: a token written where a name belongs must not appear in the log or in an event.
+//! `api_tokens.rs` and `join_tokens.rs` make the tokens.
 
 use std::borrow::Cow;
 
 use sluice_common::environment::HIDDEN;
 
-/// What tokens begin with.
+/// Prefixes of tokens.
 const PREFIXES: [&str; 2] = [API_TOKEN, "sluice-join-"];
-/// What tokens of the API begin with, so that programs that look for secrets in files find them.
+/// Prefix of API tokens, by which scanners find secrets in files.
 pub(super) const API_TOKEN: &str = "sluice-api-";
-/// A name may begin so too, and is shorter than what nobody guesses.
+/// Shortest text that counts as a token; names may begin with the prefix too, and are shorter.
 const LEAST_CHARS: usize = 20;
 
-/// The text with `***` in place of what makes tokens secret.
+/// Returns the text with `***` in place of the secret parts of tokens.
 pub(super) fn masked(text: &str) -> Cow<'_, str> {
     PREFIXES.iter().fold(Cow::Borrowed(text), |text, prefix| {
         match text.contains(prefix) {

@@ -1,5 +1,5 @@
-//! `GET /metrics`, in Prometheus' text format: hosts, GPUs, pools, steps, and how the coordinator itself does. Open to
-//! all and without secrets. What the engine is asked for is copied there and written here, and nothing walks all steps.
+//! `GET /metrics`, in Prometheus' text format: hosts, GPUs, pools, steps, and the coordinator itself. Open by default,
+//! and without secrets. The engine only copies numbers, and never iterates over all steps.
 
 mod page;
 
@@ -21,16 +21,16 @@ use super::Api;
 use super::error::ApiError;
 use crate::clock::wall;
 use crate::session::Nodes;
-use page::{Page, Sample};
+use page::{MetricsPage, Sample};
 
-/// What the engine tells.
-struct Seen {
-    nodes: Vec<SeenNode>,
-    pools: Vec<SeenPool>,
+/// Numbers copied from the engine.
+struct EngineSnapshot {
+    nodes: Vec<NodeSnapshot>,
+    pools: Vec<PoolSnapshot>,
     steps: Vec<(StepState, u64)>,
 }
 
-struct SeenNode {
+struct NodeSnapshot {
     name: NodeName,
     pool: PoolName,
     state: NodeState,
@@ -40,7 +40,7 @@ struct SeenNode {
     gpus: Vec<(Gpu, bool)>,
 }
 
-struct SeenPool {
+struct PoolSnapshot {
     name: PoolName,
     capacity: Amounts,
     used: Amounts,
@@ -49,29 +49,29 @@ struct SeenPool {
     oldest: Option<Time>,
 }
 
-/// A node, and how it said last that it does.
-struct Host {
-    node: SeenNode,
+/// A node with its last readings.
+struct HostMetrics {
+    node: NodeSnapshot,
     readings: Option<Arc<Readings>>,
 }
 
-/// A GPU with where it is and what was read of it.
-struct Device {
-    host: Rc<Host>,
+/// A GPU with its host and its last reading.
+struct GpuMetrics {
+    host: Rc<HostMetrics>,
     gpu: Gpu,
     granted: bool,
     reading: Option<GpuReading>,
 }
 
-/// What is told of each thing of a kind: the name of the family, its help, and the value, if there is one.
+/// Metric family of one kind of thing: name, help, and the value, if there is one.
 type Family<T> = (&'static str, &'static str, fn(&T) -> Option<f64>);
 
-/// Writes the page.
+/// Handles `GET /metrics` with all families.
 pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError> {
     let asked = Instant::now();
     let seen = api.engine().read(look).await?;
     let waited = asked.elapsed();
-    let mut page = Page::default();
+    let mut page = MetricsPage::default();
     let version = [("version", env!("CARGO_PKG_VERSION"))];
     page.family(
         "sluice_build_info",
@@ -85,9 +85,9 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError
     Ok((kind, page.text()).into_response())
 }
 
-fn look(core: &Core) -> Seen {
+fn look(core: &Core) -> EngineSnapshot {
     let state = core.state();
-    let nodes = state.nodes().values().map(|node| SeenNode {
+    let nodes = state.nodes().values().map(|node| NodeSnapshot {
         name: node.name.clone(),
         pool: node.pool.clone(),
         state: node.state,
@@ -101,7 +101,7 @@ fn look(core: &Core) -> Seen {
             .map(|gpu| (gpu.clone(), state.is_granted(&node.name, &gpu.uuid)))
             .collect(),
     });
-    let pools = state.pools().keys().map(|pool| SeenPool {
+    let pools = state.pools().keys().map(|pool| PoolSnapshot {
         name: pool.clone(),
         capacity: state.capacity_of(pool),
         used: state.used_of(pool),
@@ -109,16 +109,16 @@ fn look(core: &Core) -> Seen {
         holding: state.holding_of(pool) as u64,
         oldest: state.oldest_in(pool).map(|step| step.submitted_at),
     });
-    Seen {
+    EngineSnapshot {
         nodes: nodes.collect(),
         pools: pools.collect(),
         steps: state.steps_by_state().collect(),
     }
 }
 
-/// Writes families of which each thing has a sample, if it has a value.
+/// Writes families with one sample per thing that has a value.
 fn each<T, const N: usize>(
-    page: &mut Page,
+    page: &mut MetricsPage,
     families: &[Family<T>],
     things: &[T],
     labels: fn(&T) -> [(&'static str, &str); N],
@@ -139,7 +139,7 @@ fn seconds_since(time: Time) -> f64 {
     wall().since(time).millis() as f64 / 1000.0
 }
 
-const OF_NODES: [Family<Rc<Host>>; 6] = [
+const OF_NODES: [Family<Rc<HostMetrics>>; 6] = [
     ("sluice_node_ready", "Whether the node takes work.", |it| {
         truth(it.node.takes_work)
     }),
@@ -168,7 +168,7 @@ const OF_NODES: [Family<Rc<Host>>; 6] = [
     ),
 ];
 
-impl Host {
+impl HostMetrics {
     fn read(&self, value: impl Fn(&HostReading) -> f64) -> Option<f64> {
         self.readings.as_ref().map(|all| value(&all.host))
     }
@@ -186,7 +186,7 @@ impl Host {
     }
 }
 
-fn hosts(page: &mut Page, nodes: Vec<SeenNode>, links: &Nodes) {
+fn hosts(page: &mut MetricsPage, nodes: Vec<NodeSnapshot>, links: &Nodes) {
     let count = |state| nodes.iter().filter(|node| node.state == state).count() as u64;
     let by_state =
         NodeState::ALL.map(|state| Sample::new(&[("state", state.as_str())], count(state)));
@@ -195,8 +195,8 @@ fn hosts(page: &mut Page, nodes: Vec<SeenNode>, links: &Nodes) {
     for mut node in nodes {
         let gpus = std::mem::take(&mut node.gpus);
         let readings = links.readings(&node.name);
-        let host = Rc::new(Host { node, readings });
-        devices.extend(gpus.into_iter().map(|(gpu, granted)| Device {
+        let host = Rc::new(HostMetrics { node, readings });
+        devices.extend(gpus.into_iter().map(|(gpu, granted)| GpuMetrics {
             reading: host.reading_of(&gpu),
             host: Rc::clone(&host),
             gpu,
@@ -208,7 +208,7 @@ fn hosts(page: &mut Page, nodes: Vec<SeenNode>, links: &Nodes) {
     gpus(page, &devices);
 }
 
-const OF_GPUS: [Family<Device>; 10] = [
+const OF_GPUS: [Family<GpuMetrics>; 10] = [
     (
         "sluice_gpu_granted",
         "Whether a step holds the GPU.",
@@ -261,7 +261,7 @@ const OF_GPUS: [Family<Device>; 10] = [
     ),
 ];
 
-impl Device {
+impl GpuMetrics {
     fn read(&self, value: impl Fn(&GpuReading) -> Option<f64>) -> Option<f64> {
         self.reading.as_ref().and_then(value)
     }
@@ -279,8 +279,8 @@ impl Device {
     }
 }
 
-fn gpus(page: &mut Page, devices: &[Device]) {
-    each(page, &OF_GPUS, devices, Device::labels);
+fn gpus(page: &mut MetricsPage, devices: &[GpuMetrics]) {
+    each(page, &OF_GPUS, devices, GpuMetrics::labels);
     let xids = devices.iter().flat_map(|device| {
         let counts = device.reading.iter().flat_map(|reading| &reading.xids);
         counts.map(|(xid, count)| {
@@ -297,7 +297,7 @@ fn gpus(page: &mut Page, devices: &[Device]) {
     );
 }
 
-const OF_POOLS: [Family<SeenPool>; 3] = [
+const OF_POOLS: [Family<PoolSnapshot>; 3] = [
     (
         "sluice_pool_queued_steps",
         "Steps that wait for the pool.",
@@ -315,7 +315,7 @@ const OF_POOLS: [Family<SeenPool>; 3] = [
     ),
 ];
 
-fn pools(page: &mut Page, steps: &[(StepState, u64)], pools: &[SeenPool]) {
+fn pools(page: &mut MetricsPage, steps: &[(StepState, u64)], pools: &[PoolSnapshot]) {
     let by_state = steps
         .iter()
         .map(|(state, count)| Sample::new(&[("state", state.as_str())], *count));
@@ -323,7 +323,7 @@ fn pools(page: &mut Page, steps: &[(StepState, u64)], pools: &[SeenPool]) {
     each(page, &OF_POOLS, pools, |pool| {
         [("pool", pool.name.as_str())]
     });
-    let keys = |amounts: fn(&SeenPool) -> &Amounts| {
+    let keys = |amounts: fn(&PoolSnapshot) -> &Amounts| {
         pools.iter().flat_map(move |pool| {
             let labels = |key| [("pool", pool.name.as_str()), ("key", key)];
             amounts(pool)
@@ -343,8 +343,8 @@ fn pools(page: &mut Page, steps: &[(StepState, u64)], pools: &[SeenPool]) {
     );
 }
 
-/// How the coordinator does.
-fn own(page: &mut Page, api: &Api, waited: f64) {
+/// Writes the coordinator's own metrics.
+fn own(page: &mut MetricsPage, api: &Api, waited: f64) {
     let meter = api.engine().meter();
     let seq = *api.engine().committed().borrow();
     let families = [

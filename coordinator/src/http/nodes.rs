@@ -1,4 +1,4 @@
-//! Nodes and pools.
+//! Reads of nodes and pools.
 
 use axum::Json;
 use axum::extract::State;
@@ -13,9 +13,9 @@ use sluice_common::state::NodeState;
 use super::Api;
 use super::access::Caller;
 use super::error::ApiError;
-use super::page::{ByName, ByNameParams};
+use super::etag::tagged;
+use super::page::{NamePage, NamePageParams};
 use super::params::{self, NoParams, Params, Segment};
-use super::tag::tagged;
 use crate::view;
 
 #[derive(Deserialize)]
@@ -27,13 +27,13 @@ pub(super) struct NodeParams {
     state: Option<String>,
 }
 
-/// `GET /v1/nodes`: by name.
+/// Handles `GET /v1/nodes`, sorted by name.
 pub(super) async fn list(
     State(api): State<Api>,
     caller: Caller,
     Params(params): Params<NodeParams>,
 ) -> Result<Json<Page<NodeView>>, ApiError> {
-    let asked = ByName::read(params.cursor.as_deref(), params.limit.as_deref())?;
+    let asked = NamePage::read(params.cursor.as_deref(), params.limit.as_deref())?;
     let pool: Option<PoolName> = params::read("pool", params.pool.as_deref())?;
     let state = params.state.as_deref().map(node_state).transpose()?;
     let links = api.0.nodes.clone();
@@ -65,7 +65,7 @@ fn node_state(word: &str) -> Result<NodeState, ApiError> {
     })
 }
 
-/// `GET /v1/nodes/{node}`.
+/// Handles `GET /v1/nodes/{node}`.
 pub(super) async fn get(
     State(api): State<Api>,
     Segment(segment): Segment,
@@ -83,11 +83,11 @@ pub(super) async fn get(
     api.engine().read(look).await?.map(Json).ok_or_else(unknown)
 }
 
-/// `GET /v1/pools`: by name.
+/// Handles `GET /v1/pools`, sorted by name.
 pub(super) async fn list_pools(
     State(api): State<Api>,
     caller: Caller,
-    Params(params): Params<ByNameParams>,
+    Params(params): Params<NamePageParams>,
 ) -> Result<Json<Page<PoolView>>, ApiError> {
     let wanted = params.read()?;
     let look = move |core: &Core| {
@@ -99,7 +99,7 @@ pub(super) async fn list_pools(
     Ok(Json(api.engine().read(look).await?))
 }
 
-/// `GET /v1/pools/{pool}`.
+/// Handles `GET /v1/pools/{pool}`.
 pub(super) async fn get_pool(
     State(api): State<Api>,
     Segment(segment): Segment,

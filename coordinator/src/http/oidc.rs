@@ -1,7 +1,8 @@
-//! Tokens of an OpenID Connect issuer: signed by one of its keys, for this API, valid now. Their claims say who it is;
-//! bindings say what he may do.
+//! Verifies tokens of an OpenID Connect issuer: signed by one of its keys, for this API, valid now. Claims identify the
+//! caller; bindings give rights.
 //!
-//! Where keys come from is `oidc/keys.rs`'s. Algorithms are those with a public key alone: a token that is signed with nothing, or with a secret, is no token.
+//! `oidc/keys.rs` fetches the keys. Only algorithms with a public key are allowed: an unsigned token, or one signed
+//! with a shared secret, is rejected.
 
 mod keys;
 mod strict;
@@ -15,10 +16,10 @@ use serde_json::Value;
 use sluice_common::time::Time;
 
 use crate::config::OidcConfig;
-use keys::Keys;
+use keys::IssuerKeys;
 pub use keys::KeysError;
 
-/// What a token may be signed with.
+/// Accepted signature algorithms.
 const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::RS256,
     Algorithm::RS384,
@@ -30,21 +31,20 @@ const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::ES384,
     Algorithm::EdDSA,
 ];
-/// The longest token that is looked at.
+/// Longest accepted token.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
-/// How deep claims of claims are looked into.
+/// Deepest nesting of claims that is read.
 const MAX_DEPTH: usize = 4;
 
-/// An issuer.
 #[derive(Debug)]
 pub(super) struct Oidc {
     config: OidcConfig,
-    keys: Keys,
+    keys: IssuerKeys,
 }
 
-/// Who a token says that he is.
+/// The identity in a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Identified {
+pub(super) struct TokenIdentity {
     pub(super) name: String,
     pub(super) claims: BTreeMap<String, Vec<String>>,
     pub(super) expires_at: Time,
@@ -52,12 +52,12 @@ pub(super) struct Identified {
 
 impl Oidc {
     pub(super) fn new(config: OidcConfig) -> Result<Self, KeysError> {
-        let keys = Keys::from(config.keys.clone())?;
+        let keys = IssuerKeys::from(config.keys.clone())?;
         Ok(Self { config, keys })
     }
 
-    /// Whom a token identifies.
-    pub(super) async fn identify(&self, token: &str) -> Result<Identified, &'static str> {
+    /// Verifies a token and returns its identity.
+    pub(super) async fn identify(&self, token: &str) -> Result<TokenIdentity, &'static str> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err("the token is too long");
         }
@@ -111,7 +111,7 @@ impl Oidc {
         Ok(token.claims)
     }
 
-    fn understood(&self, claims: &Value) -> Result<Identified, &'static str> {
+    fn understood(&self, claims: &Value) -> Result<TokenIdentity, &'static str> {
         let mut flat = BTreeMap::new();
         flatten("", claims, MAX_DEPTH, &mut flat);
         let name = match flat.get(&self.config.name_claim).map(Vec::as_slice) {
@@ -121,7 +121,7 @@ impl Oidc {
         };
         let expires = claims.get("exp").and_then(Value::as_u64).unwrap_or(0);
         let expires = expires.saturating_mul(1000);
-        Ok(Identified {
+        Ok(TokenIdentity {
             name: name.clone(),
             expires_at: Time::from_unix_millis(expires) + self.config.leeway,
             claims: flat,
@@ -129,8 +129,7 @@ impl Oidc {
     }
 }
 
-/// Whether the head of a token names what its reader must understand (RFC 7515, 4.1.11): there is nothing of that kind that
-/// we do.
+/// Whether the header names critical extensions (RFC 7515, 4.1.11), none of which are supported.
 fn asks_for_more(token: &str) -> bool {
     let head = token.split('.').next().unwrap_or_default();
     let head = BASE64URL_NOPAD.decode(head.as_bytes()).ok();
@@ -138,7 +137,7 @@ fn asks_for_more(token: &str) -> bool {
     head.is_none_or(|head| head.get("crit").is_some())
 }
 
-/// Claims by name, those within others with a dot between, each with all of its values as texts.
+/// Collects claims by name, nested ones with dots between, each with all of its values as texts.
 fn flatten(name: &str, value: &Value, depth: usize, found: &mut BTreeMap<String, Vec<String>>) {
     let text = match value {
         Value::Object(map) if depth > 0 => {
@@ -178,7 +177,7 @@ mod tests {
     use serde_json::json;
     use sluice_common::time::Span;
 
-    struct Issuer {
+    struct TestIssuer {
         oidc: Oidc,
         key: EncodingKey,
         public: Vec<u8>,
@@ -194,7 +193,7 @@ mod tests {
         BASE64URL_NOPAD.encode(bytes)
     }
 
-    fn issuer() -> Issuer {
+    fn issuer() -> TestIssuer {
         let random = ring::rand::SystemRandom::new();
         let pair = Ed25519KeyPair::generate_pkcs8(&random).unwrap();
         let public = Ed25519KeyPair::from_pkcs8(pair.as_ref()).unwrap();
@@ -211,7 +210,7 @@ mod tests {
             leeway: Span::from_secs(30),
             name_claim: "preferred_username".into(),
         };
-        Issuer {
+        TestIssuer {
             oidc: Oidc::new(config).unwrap(),
             key: EncodingKey::from_ed_der(pair.as_ref()),
             public,
@@ -224,7 +223,7 @@ mod tests {
                 "groups": ["ml", "ops"], "realm_access": { "roles": ["gpu"] } })
     }
 
-    fn signed(issuer: &Issuer, claims: &Value) -> String {
+    fn signed(issuer: &TestIssuer, claims: &Value) -> String {
         let mut header = Header::new(Algorithm::EdDSA);
         header.kid = Some("one".into());
         encode(&header, claims, &issuer.key).unwrap()
@@ -288,8 +287,8 @@ mod tests {
         );
     }
 
-    /// A token with claims as they are written.
-    fn signed_text(issuer: &Issuer, claims: &str) -> String {
+    /// Signs a token with claims as they are written.
+    fn signed_text(issuer: &TestIssuer, claims: &str) -> String {
         let head = json!({ "alg": "EdDSA", "kid": "one", "typ": "JWT" }).to_string();
         let message = format!(
             "{}.{}",

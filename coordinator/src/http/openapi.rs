@@ -1,7 +1,7 @@
-//! The API's description of itself, OpenAPI 3.1 at `/openapi.json`.
+//! The API's description, OpenAPI 3.1 at `/openapi.json`.
 //!
-//! Paths are written by hand in `openapi/*.json`, one file for each tag; tests compare them with the router. Schemas are
-//! derived from the types that the calls read and write, and the errors from the list of codes, so neither can drift.
+//! Paths are written by hand in `openapi/*.json`, one file for each tag; tests compare them with the router. Schemas
+//! are derived from the types that calls read and write, and errors from the list of codes, so neither can drift.
 
 mod schemas;
 #[cfg(test)]
@@ -14,10 +14,9 @@ use axum::response::IntoResponse;
 use serde_json::{Map, Value, json};
 use sluice_common::error_code::ErrorCode;
 
-/// Everything but paths, schemas and errors.
+/// The document without paths, schemas and errors.
 const DOCUMENT: &str = include_str!("openapi/document.json");
 
-/// The paths.
 const PATHS: [&str; 9] = [
     include_str!("openapi/steps.json"),
     include_str!("openapi/nodes.json"),
@@ -30,16 +29,16 @@ const PATHS: [&str; 9] = [
     include_str!("openapi/service.json"),
 ];
 
-/// What any call of the API may be answered with.
+/// Error statuses that any call may return.
 const ANYWHERE: [u16; 6] = [401, 403, 408, 429, 500, 503];
 
-/// `GET /openapi.json`.
+/// Handles `GET /openapi.json`.
 pub(super) async fn openapi() -> impl IntoResponse {
     static TEXT: LazyLock<String> = LazyLock::new(|| format!("{:#}\n", document()));
     ([(CONTENT_TYPE, "application/json")], TEXT.as_str())
 }
 
-/// The whole document.
+/// Builds the whole document.
 fn document() -> Value {
     let mut document = object(DOCUMENT);
     document["info"]["version"] = json!(env!("CARGO_PKG_VERSION"));
@@ -70,7 +69,7 @@ fn paths() -> Map<String, Value> {
     paths
 }
 
-/// Every call that is described, by method and path.
+/// Lists every described call, by method and path.
 #[cfg(test)]
 pub(super) fn described() -> Vec<(String, String)> {
     let paths = paths();
@@ -82,7 +81,7 @@ pub(super) fn described() -> Vec<(String, String)> {
     calls.collect()
 }
 
-/// Every call of those that answers with more than one JSON value: a stream, or a connection of its own.
+/// Lists the described calls that answer with more than one JSON value: streams and upgraded connections.
 #[cfg(test)]
 pub(super) fn described_streams() -> std::collections::BTreeSet<(String, String)> {
     let goes_on = |call: &Value| {
@@ -102,7 +101,7 @@ fn name(status: u16) -> String {
     format!("Error{status}")
 }
 
-/// One response for each status of an error, with its codes.
+/// Returns one response for each status of an error, with its codes.
 fn errors() -> Map<String, Value> {
     let mut errors = Map::new();
     for code in ErrorCode::ALL {
@@ -124,7 +123,7 @@ fn errors() -> Map<String, Value> {
     errors
 }
 
-/// The header that comes with an error of this status.
+/// Returns the header that comes with an error of this status.
 fn headers(status: u16) -> Option<(&'static str, &'static str)> {
     match status {
         401 => Some(("WWW-Authenticate", "`Bearer`.")),

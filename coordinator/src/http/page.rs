@@ -1,5 +1,4 @@
-//! Pages of lists: an item is taken while the page has room for it, in number and in bytes. What goes by name begins
-//! behind the name that the page before ended with.
+//! Pages of lists, bounded in items and bytes. A page of named things begins after the last name of the page before.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -12,12 +11,12 @@ use sluice_common::api::Page;
 use super::error::ApiError;
 use super::params;
 
-/// Most bytes of a page's items, but for a single item that is larger by itself: a step may be near a megabyte, and a
-/// thousand of them are more than a caller or this process should hold at once.
+/// Most bytes of a page's items, unless a single item is larger: a step may be near a megabyte, and a thousand of them
+/// are more than a caller or this process should hold at once.
 pub(super) const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// A page in the making. `C` is where a caller goes on behind an item.
-pub(super) struct Filling<C> {
+/// Builds a page. `C` is the cursor behind an item.
+pub(super) struct PageBuilder<C> {
     items: Vec<Box<RawValue>>,
     limit: usize,
     bytes: usize,
@@ -25,8 +24,8 @@ pub(super) struct Filling<C> {
     full: bool,
 }
 
-impl<C: ToString> Filling<C> {
-    /// A page of at most `limit` items.
+impl<C: ToString> PageBuilder<C> {
+    /// Starts a page of at most `limit` items.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             items: Vec::new(),
@@ -37,12 +36,12 @@ impl<C: ToString> Filling<C> {
         }
     }
 
-    /// How many more items may fit.
+    /// Returns how many more items may fit.
     pub(super) fn room(&self) -> usize {
         self.limit - self.items.len()
     }
 
-    /// Takes an item, unless there is no room for it: then the page is full.
+    /// Adds an item, unless there is no room for it: then the page is full.
     pub(super) fn offer(&mut self, cursor: C, item: &impl Serialize) -> Result<(), ApiError> {
         if self.room() == 0 {
             self.full = true;
@@ -69,7 +68,7 @@ impl<C: ToString> Filling<C> {
         self.full
     }
 
-    /// The page, with a cursor where something follows: an item that did not fit, or whatever is behind `onward`.
+    /// Returns the page, with a cursor if something follows: an item that did not fit, or what is after `onward`.
     pub(super) fn page(self, onward: Option<C>) -> Page<Box<RawValue>> {
         let next = if self.full { self.last } else { onward };
         Page {
@@ -79,31 +78,31 @@ impl<C: ToString> Filling<C> {
     }
 }
 
-/// The parameters of a list that goes by name.
+/// Parameters of a list sorted by name.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ByNameParams {
+pub(super) struct NamePageParams {
     cursor: Option<String>,
     limit: Option<String>,
 }
 
-impl ByNameParams {
-    pub(super) fn read<K>(&self) -> Result<ByName<K>, ApiError>
+impl NamePageParams {
+    pub(super) fn read<K>(&self) -> Result<NamePage<K>, ApiError>
     where
         K: FromStr<Err: ToString>,
     {
-        ByName::read(self.cursor.as_deref(), self.limit.as_deref())
+        NamePage::read(self.cursor.as_deref(), self.limit.as_deref())
     }
 }
 
-/// A page that is asked for of things that are listed by name.
-pub(super) struct ByName<K> {
+/// A requested page of a list sorted by name.
+pub(super) struct NamePage<K> {
     after: Option<K>,
     limit: usize,
 }
 
-impl<K> ByName<K> {
-    /// Of the texts of the parameters `cursor` and `limit`.
+impl<K> NamePage<K> {
+    /// Parses the parameters `cursor` and `limit`.
     pub(super) fn read(cursor: Option<&str>, limit: Option<&str>) -> Result<Self, ApiError>
     where
         K: FromStr<Err: ToString>,
@@ -113,7 +112,7 @@ impl<K> ByName<K> {
         Ok(Self { after, limit })
     }
 
-    /// Those behind the cursor.
+    /// Returns the entries after the cursor.
     pub(super) fn of<'a, V>(
         &self,
         all: &'a BTreeMap<K, V>,
@@ -128,7 +127,7 @@ impl<K> ByName<K> {
         all.range::<K, _>((from, Bound::Unbounded))
     }
 
-    /// Whether a name is behind the cursor.
+    /// Whether a name is after the cursor.
     pub(super) fn reaches(&self, name: &K) -> bool
     where
         K: Ord,
@@ -136,7 +135,7 @@ impl<K> ByName<K> {
         self.after.as_ref().is_none_or(|after| name > after)
     }
 
-    /// The first of `items`, as many as fit; `name` says where a caller goes on behind one.
+    /// Returns the first of `items`, as many as fit; `name` is the cursor of an item.
     pub(super) fn page<T>(
         &self,
         items: impl Iterator<Item = T>,
@@ -155,7 +154,7 @@ mod tests {
     use super::*;
 
     fn filled(limit: usize, sizes: &[usize]) -> (Vec<usize>, Option<String>) {
-        let mut filling = Filling::new(limit);
+        let mut filling = PageBuilder::new(limit);
         for (cursor, size) in (1..).zip(sizes) {
             // Two of the bytes are the quotes.
             filling.offer(cursor, &"x".repeat(size - 2)).unwrap();
@@ -173,7 +172,7 @@ mod tests {
             (2, &[3, 3, 3], 2, Some("2")),
             (9, &[M / 2, M / 2], 2, None),
             (9, &[M / 2, M / 2, 2], 2, Some("2")),
-            // What follows an item that did not fit is not put before it.
+            // The cursor stays before an item that did not fit.
             (9, &[M - 9, 10, 2], 1, Some("1")),
             (9, &[M + 1, 2], 1, Some("1")),
             (9, &[M + 1], 1, None),

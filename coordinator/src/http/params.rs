@@ -1,4 +1,4 @@
-//! The parts of a call's address: the name in the path and the parameters behind it.
+//! Parses the name in a call's path, and its query parameters.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use sluice_common::time::Span;
 
 use super::error::{ApiError, known_fields};
 
-/// Items of a page unless the caller says otherwise.
+/// Default number of items of a page.
 const DEFAULT_LIMIT: usize = 100;
-/// Most items of a page: bounds the time that a read takes of the engine.
+/// Most items of a page: bounds the engine's time for a read.
 const MAX_LIMIT: usize = 1000;
 
 /// The one variable segment of a path.
@@ -32,7 +32,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
             Path::from_request_parts(parts, state).await;
         match path {
             Ok(Path(segment)) => Ok(Self(segment)),
-            // It is not UTF-8, so it is no name of anything.
+            // A path that is not UTF-8 names nothing.
             Err(_) => Err(ApiError::UnknownRoute {
                 path: parts.uri.path().to_owned(),
             }),
@@ -40,16 +40,15 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
     }
 }
 
-/// The parameters; each that is not a field of `T` is refused.
+/// Query parameters; unknown ones are rejected.
 pub(super) struct Params<T>(pub(super) T);
 
-/// The parameters of a call that takes none.
-pub(super) type NoParams = Params<Nothing>;
+/// Parameters of a call that takes none.
+pub(super) type NoParams = Params<NoQuery>;
 
-/// No parameters.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Nothing {}
+pub(super) struct NoQuery {}
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     type Rejection = ApiError;
@@ -76,7 +75,7 @@ fn refusal(text: &str) -> ApiError {
     }
 }
 
-/// Reads a parameter whose type says itself what is wrong.
+/// Parses a parameter whose type explains its errors.
 pub(super) fn read<T: FromStr>(
     name: &'static str,
     text: Option<&str>,
@@ -89,7 +88,7 @@ where
         .map_err(|error| invalid(name, error))
 }
 
-/// Reads a number.
+/// Parses a number.
 pub(super) fn number(name: &'static str, text: Option<&str>) -> Result<Option<u64>, ApiError> {
     let refused = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -103,7 +102,7 @@ pub(super) fn number(name: &'static str, text: Option<&str>) -> Result<Option<u6
     parsed.transpose()
 }
 
-/// Reads `true` or `false`; absent is false.
+/// Parses `true` or `false`; absent is false.
 pub(super) fn flag(name: &'static str, text: Option<&str>) -> Result<bool, ApiError> {
     match text {
         None | Some("false") => Ok(false),
@@ -115,7 +114,7 @@ pub(super) fn flag(name: &'static str, text: Option<&str>) -> Result<bool, ApiEr
     }
 }
 
-/// Reads how many items a page may have.
+/// Parses the number of items of a page.
 pub(super) fn limit(text: Option<&str>) -> Result<usize, ApiError> {
     let limit = number("limit", text)?.unwrap_or(DEFAULT_LIMIT as u64);
     usize::try_from(limit)
@@ -124,7 +123,7 @@ pub(super) fn limit(text: Option<&str>) -> Result<usize, ApiError> {
         .ok_or_else(|| invalid("limit", format!("{limit}: write 1 to {MAX_LIMIT}")))
 }
 
-/// Reads one or more states with commas between them.
+/// Parses states separated by commas.
 pub(super) fn states(
     name: &'static str,
     text: Option<&str>,
@@ -133,7 +132,7 @@ pub(super) fn states(
     parsed.transpose()
 }
 
-/// Reads a state.
+/// Parses a state.
 pub(super) fn state(name: &'static str, word: &str) -> Result<StepState, ApiError> {
     let known = StepState::ALL.into_iter();
     if let Some(state) = known.clone().find(|state| state.as_str() == word) {
@@ -153,7 +152,7 @@ pub(super) fn state(name: &'static str, word: &str) -> Result<StepState, ApiErro
     ))
 }
 
-/// Reads a length of time, cut to `most`.
+/// Parses a duration, limited to `most`.
 pub(super) fn time(
     name: &'static str,
     text: Option<&str>,
@@ -164,7 +163,7 @@ pub(super) fn time(
     Ok(Duration::from_millis(span.millis()))
 }
 
-/// Reads the id of a step out of a path.
+/// Parses a step id of a path.
 pub(super) fn step_id(text: &str) -> Result<StepId, ApiError> {
     StepId::new(text).map_err(|error| {
         ApiError::Field(FieldError {

@@ -1,4 +1,4 @@
-//! Platforms of pools: what there is, and changes of one by its own path. `terms.rs` makes them.
+//! Reads and changes of a pool's platforms. `terms.rs` makes the changes.
 
 use axum::Json;
 use axum::extract::{FromRequestParts, Path, State};
@@ -14,20 +14,20 @@ use sluice_common::platform::spec::PlatformSpec;
 
 use super::Api;
 use super::error::ApiError;
+use super::etag::tagged;
 use super::params::{NoParams, Params, Segment};
-use super::put::Put;
-use super::tag::tagged;
+use super::put::PutRequest;
 use super::terms::length::override_is_short;
-use super::terms::{HowParams, delete};
+use super::terms::{ChangeParams, delete};
 use crate::view;
 
 /// A platform of a pool, from a path.
-pub(super) struct Place {
+pub(super) struct PlatformPath {
     pool: PoolName,
     platform: PlatformName,
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Place {
+impl<S: Send + Sync> FromRequestParts<S> for PlatformPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
@@ -44,7 +44,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Place {
     }
 }
 
-/// `GET /v1/pools/{pool}/platforms`: by name, all of them.
+/// Handles `GET /v1/pools/{pool}/platforms`: all of them, sorted by name.
 pub(super) async fn list(
     State(api): State<Api>,
     Segment(segment): Segment,
@@ -62,10 +62,10 @@ pub(super) async fn list(
     Ok(Json(Page { items, next_cursor }))
 }
 
-/// `GET /v1/pools/{pool}/platforms/{platform}`.
+/// Handles `GET /v1/pools/{pool}/platforms/{platform}`.
 pub(super) async fn get(
     State(api): State<Api>,
-    Place { pool, platform }: Place,
+    PlatformPath { pool, platform }: PlatformPath,
     _: NoParams,
 ) -> Result<Response, ApiError> {
     let look = move |core: &Core| {
@@ -86,11 +86,11 @@ pub(super) async fn get(
     Ok(tagged(found.version, Json(found)))
 }
 
-/// `PUT /v1/pools/{pool}/platforms/{platform}`: declares it on these terms and no others.
+/// Handles `PUT /v1/pools/{pool}/platforms/{platform}`: creates or replaces it.
 pub(super) async fn put(
     State(api): State<Api>,
-    Place { pool, platform }: Place,
-    put: Put,
+    PlatformPath { pool, platform }: PlatformPath,
+    put: PutRequest,
 ) -> Result<Response, ApiError> {
     let terms: PlatformSpec = put.body()?;
     override_is_short("override", &terms.overrides)?;
@@ -105,11 +105,11 @@ pub(super) async fn put(
     put.make(&api, wanted, seen).await
 }
 
-/// `DELETE /v1/pools/{pool}/platforms/{platform}`: 204. What runs on its GPUs goes on.
+/// Handles `DELETE /v1/pools/{pool}/platforms/{platform}`: 204. Steps on its GPUs run on.
 pub(super) async fn remove(
     State(api): State<Api>,
-    Place { pool, platform }: Place,
-    Params(params): Params<HowParams>,
+    PlatformPath { pool, platform }: PlatformPath,
+    Params(params): Params<ChangeParams>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let wanted = Wanted::NoPlatform { pool, platform };

@@ -1,4 +1,4 @@
-//! Queues of pools, and policies: who may use a pool, and how. `terms.rs` changes them.
+//! Reads of queues and policies. `terms.rs` changes them.
 
 use axum::Json;
 use axum::extract::{FromRequestParts, Path, State};
@@ -15,18 +15,18 @@ use sluice_common::id::{PoolName, Subject};
 use super::Api;
 use super::access::Caller;
 use super::error::ApiError;
-use super::page::ByNameParams;
+use super::etag::tagged;
+use super::page::NamePageParams;
 use super::params::{self, NoParams, Params, Segment};
-use super::tag::tagged;
 use crate::view;
 
 /// A pool and a subject, from a path.
-pub(super) struct Binding {
+pub(super) struct PolicyPath {
     pub(super) pool: PoolName,
     pub(super) subject: Subject,
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Binding {
+impl<S: Send + Sync> FromRequestParts<S> for PolicyPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
@@ -44,12 +44,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Binding {
     }
 }
 
-/// `GET /v1/pools/{pool}/policies`: by subject.
+/// Handles `GET /v1/pools/{pool}/policies`, sorted by subject.
 pub(super) async fn policies(
     State(api): State<Api>,
     caller: Caller,
     Segment(segment): Segment,
-    Params(params): Params<ByNameParams>,
+    Params(params): Params<NamePageParams>,
 ) -> Result<Json<Page<PolicyView>>, ApiError> {
     let wanted = params.read()?;
     let unknown = ApiError::UnknownPool {
@@ -73,8 +73,8 @@ pub(super) struct QueueParams {
     limit: Option<String>,
 }
 
-/// `GET /v1/pools/{pool}/queue`: the first `limit` steps that wait, those first that go first. Places change with every
-/// grant, so there is no cursor: `queued` of the pool tells how many there are.
+/// Handles `GET /v1/pools/{pool}/queue`: the first `limit` waiting steps in queue order. Positions change with every
+/// grant, so there is no cursor; `queued` of the pool has the total.
 pub(super) async fn queue(
     State(api): State<Api>,
     caller: Caller,
@@ -102,10 +102,10 @@ pub(super) async fn queue(
     Ok(Json(Page { items, next_cursor }))
 }
 
-/// `GET /v1/pools/{pool}/policies/{subject}`.
+/// Handles `GET /v1/pools/{pool}/policies/{subject}`.
 pub(super) async fn policy(
     State(api): State<Api>,
-    Binding { pool, subject }: Binding,
+    PolicyPath { pool, subject }: PolicyPath,
     _: NoParams,
 ) -> Result<Response, ApiError> {
     let unknown = Refusal::UnknownPolicy {

@@ -1,5 +1,5 @@
-//! One thing that is made or set by its own path: what a `PUT` says, and how it is answered. What is written in the body
-//! is read by those who own the thing; the core makes the change.
+//! `PUT` of one thing by its own path: reads the request and answers it. The module of the thing parses the body; the
+//! core makes the change.
 
 use axum::Json;
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -10,24 +10,24 @@ use serde::de::DeserializeOwned;
 use sluice_common::limit::MAX_BODY_BYTES;
 
 use super::error::ApiError;
+use super::etag::{expected, tagged};
 use super::params::Params;
-use super::tag::{expected, tagged};
-use super::terms::{How, HowParams, make};
+use super::terms::{ChangeMode, ChangeParams, make};
 use super::{Api, body};
 
-/// What a `PUT` says beside its path.
-pub(super) struct Put {
-    how: How,
+/// The parts of a `PUT` besides its path.
+pub(super) struct PutRequest {
+    how: ChangeMode,
     version: Option<u64>,
     json: Vec<u8>,
 }
 
-impl FromRequest<Api> for Put {
+impl FromRequest<Api> for PutRequest {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, api: &Api) -> Result<Self, ApiError> {
         let (mut parts, body) = request.into_parts();
-        let Params(params) = Params::<HowParams>::from_request_parts(&mut parts, api).await?;
+        let Params(params) = Params::<ChangeParams>::from_request_parts(&mut parts, api).await?;
         let how = params.read()?;
         let version = expected(&parts.headers)?;
         let json = body::read(Request::from_parts(parts, body), MAX_BODY_BYTES).await?;
@@ -35,14 +35,14 @@ impl FromRequest<Api> for Put {
     }
 }
 
-impl Put {
-    /// The body, as what the thing is to be.
+impl PutRequest {
+    /// Parses the body.
     pub(super) fn body<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         body::parse(&self.json, "")
     }
 
-    /// Makes the change. The answer is the thing as `seen` finds it then, with its version; where it was only asked, what
-    /// would change.
+    /// Makes the change, and answers with the thing as `seen` finds it afterwards, with its version; for a dry run,
+    /// with the changes.
     pub(super) async fn make<V: Serialize + Send + 'static>(
         self,
         api: &Api,

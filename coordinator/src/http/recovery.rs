@@ -1,4 +1,4 @@
-//! A recovery: seen, and ended by hand. When one begins and what is adopted is the core's business.
+//! Reads a recovery, or ends it by hand. The core decides when one begins and what is adopted.
 
 use axum::Json;
 use axum::extract::State;
@@ -9,7 +9,7 @@ use super::Api;
 use super::error::ApiError;
 use super::params::NoParams;
 
-/// How the recovery stands, or that there is none.
+/// Returns the state of the recovery, or that there is none.
 pub(super) fn view(core: &Core) -> RecoveryView {
     let Some(recovery) = core.state().recovery() else {
         return RecoveryView::default();
@@ -28,7 +28,7 @@ pub(super) fn view(core: &Core) -> RecoveryView {
     }
 }
 
-/// `GET /v1/recovery`.
+/// Handles `GET /v1/recovery`.
 pub(super) async fn get(
     State(api): State<Api>,
     _: NoParams,
@@ -36,7 +36,7 @@ pub(super) async fn get(
     Ok(Json(api.engine().read(view).await?))
 }
 
-/// `DELETE /v1/recovery`: ends it now.
+/// Handles `DELETE /v1/recovery`: ends it now.
 pub(super) async fn end(
     State(api): State<Api>,
     _: NoParams,

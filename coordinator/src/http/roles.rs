@@ -1,4 +1,4 @@
-//! Roles, those that are built in among them, and bindings: seen here, written by `apply`.
+//! Reads of roles, built-in ones included, and of bindings. `apply` changes them.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,14 +10,14 @@ use sluice_common::id::{BindingName, RoleName};
 
 use super::Api;
 use super::error::ApiError;
-use super::page::ByNameParams;
+use super::page::NamePageParams;
 use super::params::{NoParams, Params, Segment};
 use super::pools::invalid;
 
-/// `GET /v1/roles`: by name.
+/// Handles `GET /v1/roles`, sorted by name.
 pub(super) async fn list(
     State(api): State<Api>,
-    Params(params): Params<ByNameParams>,
+    Params(params): Params<NamePageParams>,
 ) -> Result<Json<Page<RoleView>>, ApiError> {
     let wanted = params.read()?;
     let book = api.engine().book();
@@ -26,7 +26,7 @@ pub(super) async fn list(
     Ok(Json(wanted.page(views, |view| view.name.clone())))
 }
 
-/// Of every role, in order.
+/// Lists the names of every role, in order.
 fn names(book: &Book) -> Vec<RoleName> {
     let pools = book.pools.iter();
     let of_pools = pools.flat_map(|pool| pool_roles(pool.as_str()).collect::<Vec<_>>());
@@ -52,7 +52,7 @@ fn role(book: &Book, name: &RoleName) -> Option<RoleView> {
     })
 }
 
-/// `GET /v1/roles/{role}`.
+/// Handles `GET /v1/roles/{role}`.
 pub(super) async fn get(
     State(api): State<Api>,
     Segment(segment): Segment,
@@ -65,10 +65,10 @@ pub(super) async fn get(
     found.map(Json).ok_or(ApiError::Refused(unknown))
 }
 
-/// `GET /v1/bindings`: by name.
+/// Handles `GET /v1/bindings`, sorted by name.
 pub(super) async fn list_bindings(
     State(api): State<Api>,
-    Params(params): Params<ByNameParams>,
+    Params(params): Params<NamePageParams>,
 ) -> Result<Json<Page<BindingView>>, ApiError> {
     let wanted = params.read()?;
     let book = api.engine().book();
@@ -97,7 +97,7 @@ fn binding(book: &Book, name: &BindingName) -> Option<BindingView> {
     })
 }
 
-/// `GET /v1/bindings/{binding}`.
+/// Handles `GET /v1/bindings/{binding}`.
 pub(super) async fn get_binding(
     State(api): State<Api>,
     Segment(segment): Segment,

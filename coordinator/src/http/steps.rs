@@ -1,4 +1,5 @@
-//! Steps one by one: seeing one, waiting for it, cancelling it, suspending it and having it go on. `steps/list.rs` has the lists.
+//! Reads of one step, and waiting for, cancelling, suspending, resuming and requeueing it. `steps/list.rs` has the
+//! lists.
 
 mod list;
 
@@ -23,7 +24,7 @@ use crate::view;
 
 pub(super) use list::list;
 
-/// How long `:wait` waits unless the caller says otherwise, and at most: below what proxies and clients give up after.
+/// Default and longest time of `:wait`, below the timeouts of proxies and clients.
 const DEFAULT_WAIT: Span = Span::from_secs(30);
 const MAX_WAIT: Span = Span::from_secs(300);
 
@@ -41,12 +42,12 @@ pub(super) struct StopParams {
     grace_period: Option<String>,
 }
 
-/// `GET /v1/steps/{id}` and `GET /v1/steps/{id}:wait`.
+/// Handles `GET /v1/steps/{id}` and `GET /v1/steps/{id}:wait`.
 pub(super) async fn get(
     State(api): State<Api>,
     caller: Caller,
     Segment(segment): Segment,
-    // Judged after the verb: parameters of a call that is none say nothing.
+    // Checked after the verb, because an unknown verb has no parameters.
     params: Result<Params<WaitParams>, ApiError>,
 ) -> Result<Json<StepView>, ApiError> {
     let (id, verb) = STEPS.split(&segment, "GET")?;
@@ -62,12 +63,12 @@ pub(super) async fn get(
     .map(|view| Json(caller.seen(view)))
 }
 
-/// `POST /v1/steps/{id}:cancel`, `:suspend`, `:resume` and `:requeue`.
+/// Handles `POST /v1/steps/{id}:cancel`, `:suspend`, `:resume` and `:requeue`.
 pub(super) async fn act(
     State(api): State<Api>,
     caller: Caller,
     Segment(segment): Segment,
-    // Judged after the verb, as above.
+    // Checked after the verb, as above.
     params: Result<Params<StopParams>, ApiError>,
 ) -> Result<Json<StepView>, ApiError> {
     let (id, verb) = STEPS.split(&segment, "POST")?;
@@ -86,7 +87,7 @@ pub(super) async fn act(
     .map(|view| Json(caller.seen(view)))
 }
 
-/// Every other method.
+/// Answers every other method.
 pub(super) async fn no_method(method: Method, Segment(segment): Segment) -> ApiError {
     STEPS.refuse(&segment, method.as_str())
 }
@@ -137,7 +138,7 @@ async fn steer(api: &Api, id: StepId, steer: Steer) -> Result<StepView, ApiError
     known(id, view)
 }
 
-/// Answers when the step has come to the state or to its end, or when the time is up: the caller sees which.
+/// Answers when the step has reached the state or its end, or after the timeout.
 async fn wait(api: &Api, id: StepId, params: &WaitParams) -> Result<StepView, ApiError> {
     let target = params
         .state
@@ -145,7 +146,7 @@ async fn wait(api: &Api, id: StepId, params: &WaitParams) -> Result<StepView, Ap
         .map(|word| params::state("for", word))
         .transpose()?;
     let limit = params::time("timeout", params.timeout.as_deref(), DEFAULT_WAIT, MAX_WAIT)?;
-    // Before the first look, so that nothing falls between a look and the news.
+    // Subscribed before the first read, so that no change is missed.
     let mut interest = api.engine().interest(id.clone());
     let there = async {
         loop {
@@ -168,7 +169,7 @@ async fn wait(api: &Api, id: StepId, params: &WaitParams) -> Result<StepView, Ap
     read(api, id).await
 }
 
-/// Whether the step has come as far as `target`, which it may have passed between two looks; or can come no further.
+/// Whether the step has reached `target`, which it may have passed between two reads, or can never reach it.
 fn arrived(step: &Step, target: Option<StepState>) -> bool {
     if step.state.is_terminal() || target == Some(step.state) {
         return true;

@@ -14,7 +14,7 @@ use sluice_common::request::StepRequest;
 
 use super::access::Caller;
 use super::error::ApiError;
-use super::ids::OwnKey;
+use super::ids::IdempotencyKey;
 use super::params::{self, NoParams, Params};
 use super::{Api, body, ids};
 use crate::view;
@@ -25,8 +25,7 @@ pub(super) struct SubmitParams {
     dry_run: Option<String>,
 }
 
-/// `POST /v1/steps`: 201 with the step, or 200 where it was there already; with `dry_run` 200 with what
-/// it would come to.
+/// Handles `POST /v1/steps`: 201 with the step, or 200 if it existed already; with `dry_run`, 200 with the preview.
 pub(super) async fn one(
     State(api): State<Api>,
     caller: Caller,
@@ -64,7 +63,7 @@ pub(super) async fn one(
     Ok((status, Json(view)).into_response())
 }
 
-/// Under an id that nobody has: whether the step's own is taken says nothing of the step.
+/// Previews a step under an unused id, because a taken id would hide everything else.
 async fn preview(api: &Api, caller: &Caller, request: StepRequest) -> Result<Response, ApiError> {
     request.chosen_id()?;
     let mut step = NewStep::new(ids::draw()?, request.check()?);
@@ -74,18 +73,18 @@ async fn preview(api: &Api, caller: &Caller, request: StepRequest) -> Result<Res
     Ok(Json(preview).into_response())
 }
 
-/// The body of a batch, with each step still as text: one that is malformed fails alone.
+/// The body of a batch, with each step still as text: a malformed one fails alone.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawBatch<'a> {
     #[serde(borrow)]
     steps: Vec<&'a RawValue>,
-    /// Settings that every step has where its own say nothing.
+    /// Defaults of all steps.
     #[serde(default)]
     defaults: Option<Box<StepRequest>>,
 }
 
-/// `POST /v1/steps:batch`: 200 with one result for each step, in order.
+/// Handles `POST /v1/steps:batch`: 200 with one result for each step, in order.
 pub(super) async fn batch(
     State(api): State<Api>,
     caller: Caller,
@@ -141,18 +140,18 @@ pub(super) async fn batch(
     }))
 }
 
-/// The call's idempotency key, as its caller's own.
-fn own_key(caller: &Caller, headers: &HeaderMap) -> Result<Option<OwnKey>, ApiError> {
+/// Returns the call's idempotency key, bound to its caller.
+fn own_key(caller: &Caller, headers: &HeaderMap) -> Result<Option<IdempotencyKey>, ApiError> {
     let key = ids::key(headers)?;
     let caller = || caller.binding();
-    Ok(key.map(|key| OwnKey {
+    Ok(key.map(|key| IdempotencyKey {
         caller: caller(),
         key,
     }))
 }
 
-/// Notes who submits a step, and refuses one that its caller may not submit: where it names no pool, it must be free to
-/// run in any. Maintenance is no matter to those who could end it.
+/// Sets the submitter of a step, and fails if the caller may not submit it: a step that names no pool needs the right
+/// in all. Callers who could end a maintenance may submit during it.
 fn permit(caller: &Caller, step: &mut NewStep) -> Result<(), ApiError> {
     step.spec.submitted_by = caller.who().user();
     let pool = step.spec.pool.as_ref();
@@ -176,7 +175,7 @@ fn item(result: Result<StepView, ApiError>) -> BatchItem {
 
 fn understand_batch(
     json: &[u8],
-    key: Option<&OwnKey>,
+    key: Option<&IdempotencyKey>,
 ) -> Result<Vec<Result<NewStep, ApiError>>, ApiError> {
     let RawBatch { steps, defaults } = body::parse(json, "")?;
     if steps.len() > MAX_BATCH_STEPS {
@@ -188,7 +187,7 @@ fn understand_batch(
     let understood = (0..).zip(steps).map(|(place, raw)| {
         let mut request: StepRequest =
             body::parse(raw.get().as_bytes(), &format!("steps[{place}]"))?;
-        // What a step brings as its own defaults goes before what the whole batch has.
+        // A step's own defaults take precedence over those of the batch.
         request = request.with_defaults()?;
         request.defaults = defaults.clone();
         understand(request, key, place)
@@ -196,10 +195,10 @@ fn understand_batch(
     Ok(understood.collect())
 }
 
-/// A checked step with its id: the caller's own, else one of the call's key, else a fresh one.
+/// Checks a step and gives it an id: the caller's, else one derived from the call's key, else a random one.
 fn understand(
     request: StepRequest,
-    key: Option<&OwnKey>,
+    key: Option<&IdempotencyKey>,
     place: usize,
 ) -> Result<NewStep, ApiError> {
     let id = match (request.chosen_id()?, key) {
@@ -211,13 +210,13 @@ fn understand(
     Ok(NewStep::new(id, spec))
 }
 
-/// The step as it stands. One that was rejected may have been forgotten again, where very few are kept.
+/// Returns the step as it is now. A rejected step may have been forgotten if very few are kept.
 fn seen(core: &Core, submitted: Submitted) -> Result<(bool, StepView), Refusal> {
     let view = view::step_by_id(core, &submitted.step);
     found(submitted, view)
 }
 
-/// The same as one of many.
+/// Returns the step as one of many.
 fn seen_in_list(
     core: &Core,
     submitted: Submitted,

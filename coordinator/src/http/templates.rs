@@ -1,4 +1,4 @@
-//! Templates: seen, set and deleted by their own path. `terms.rs` changes them beside others.
+//! Reads and changes of one template. `terms.rs` changes several documents at once.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,17 +12,17 @@ use sluice_common::template::Template;
 
 use super::Api;
 use super::error::ApiError;
-use super::page::ByNameParams;
+use super::etag::tagged;
+use super::page::NamePageParams;
 use super::params::{NoParams, Params, Segment};
-use super::put::Put;
-use super::tag::tagged;
-use super::terms::{self, HowParams, length};
+use super::put::PutRequest;
+use super::terms::{self, ChangeParams, length};
 use crate::view;
 
-/// `GET /v1/templates`: by name.
+/// Handles `GET /v1/templates`, sorted by name.
 pub(super) async fn list(
     State(api): State<Api>,
-    Params(params): Params<ByNameParams>,
+    Params(params): Params<NamePageParams>,
 ) -> Result<Json<Page<TemplateView>>, ApiError> {
     let wanted = params.read()?;
     let look = move |core: &Core| {
@@ -33,7 +33,7 @@ pub(super) async fn list(
     Ok(Json(api.engine().read(look).await?))
 }
 
-/// `GET /v1/templates/{template}`.
+/// Handles `GET /v1/templates/{template}`.
 pub(super) async fn get(
     State(api): State<Api>,
     Segment(segment): Segment,
@@ -49,11 +49,11 @@ pub(super) async fn get(
     Ok(tagged(found.version, Json(found)))
 }
 
-/// `PUT /v1/templates/{template}`: makes it, or has it say this and nothing else.
+/// Handles `PUT /v1/templates/{template}`: creates or replaces it.
 pub(super) async fn put(
     State(api): State<Api>,
     Segment(segment): Segment,
-    put: Put,
+    put: PutRequest,
 ) -> Result<Response, ApiError> {
     let name = template_name("template", segment.clone()).map_err(ApiError::Field)?;
     let terms: Box<Template> = put.body()?;
@@ -63,11 +63,11 @@ pub(super) async fn put(
     put.make(&api, wanted, seen).await
 }
 
-/// `DELETE /v1/templates/{template}`: 204. What was submitted stands on what it was.
+/// Handles `DELETE /v1/templates/{template}`: 204. Submitted steps keep the template as it was.
 pub(super) async fn delete(
     State(api): State<Api>,
     Segment(segment): Segment,
-    Params(params): Params<HowParams>,
+    Params(params): Params<ChangeParams>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let template = known(&segment)?;
@@ -75,7 +75,7 @@ pub(super) async fn delete(
     terms::delete(&api, wanted, params.read()?, &headers).await
 }
 
-/// A name that cannot be one is that of nothing.
+/// Parses a name; an invalid name counts as unknown.
 fn known(segment: &str) -> Result<TemplateName, ApiError> {
     TemplateName::new(segment).map_err(|_| unknown(segment))
 }

@@ -1,8 +1,8 @@
-//! Changes of the terms of pools and of subjects in them: several in one call, all of them or none, or one by its own
-//! path. `pools.rs` shows what there is.
+//! Changes of pools, policies and other documents: several in one call, all or none, or one by its own path. `pools.rs`
+//! reads them.
 //!
-//! Every change may be looked at first (`dry_run`), made only where the thing has not changed since (`version`, or
-//! `If-Match`), and made though somebody uses what it takes away (`force`).
+//! A change can be previewed (`dry_run`), made only if the thing has not changed since (`version`, or `If-Match`), and
+//! forced although steps use what it takes away (`force`).
 
 pub(super) mod length;
 mod outcome;
@@ -23,41 +23,41 @@ use sluice_common::request::FieldError;
 
 use super::access::Caller;
 use super::error::ApiError;
+use super::etag::expected;
 use super::params::{self, Params, Segment};
-use super::pools::Binding;
-use super::put::Put;
-use super::tag::expected;
+use super::pools::PolicyPath;
+use super::put::PutRequest;
 use super::{Api, body};
 use crate::view;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct HowParams {
+pub(super) struct ChangeParams {
     dry_run: Option<String>,
     force: Option<String>,
 }
 
-/// How changes are to be made.
+/// Options of a change.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct How {
+pub(super) struct ChangeMode {
     pub(super) dry_run: bool,
     force: bool,
 }
 
-impl HowParams {
-    pub(super) fn read(&self) -> Result<How, ApiError> {
-        Ok(How {
+impl ChangeParams {
+    pub(super) fn read(&self) -> Result<ChangeMode, ApiError> {
+        Ok(ChangeMode {
             dry_run: params::flag("dry_run", self.dry_run.as_deref())?,
             force: params::flag("force", self.force.as_deref())?,
         })
     }
 }
 
-/// `POST /v1/apply`.
+/// Handles `POST /v1/apply`.
 pub(super) async fn apply(
     State(api): State<Api>,
     caller: Caller,
-    Params(params): Params<HowParams>,
+    Params(params): Params<ChangeParams>,
     request: Request,
 ) -> Result<Json<ApplyView>, ApiError> {
     let how = params.read()?;
@@ -77,7 +77,7 @@ pub(super) async fn apply(
     Ok(Json(view))
 }
 
-/// The error of one document, with its place before the field.
+/// Returns the error of one document, with the document's path before the field.
 fn within(mut error: FieldError, place: &str) -> ApiError {
     error.field = format!("{place}.{}", error.field);
     ApiError::Field(error)
@@ -117,11 +117,11 @@ fn unwanted(document: DeleteDocument) -> Result<Change, FieldError> {
     Ok(Change { wanted, version })
 }
 
-/// Makes changes, or looks at what they would mean; `seen` looks at what is there afterwards.
+/// Makes or previews changes; `seen` reads the result.
 pub(super) async fn make<R: Send + 'static>(
     api: &Api,
     changes: Vec<Change>,
-    how: How,
+    how: ChangeMode,
     seen: impl FnOnce(&Core) -> R + Send + 'static,
 ) -> Result<(ApplyView, R), ApiError> {
     let wanted: Vec<Wanted> = changes.iter().map(|change| change.wanted.clone()).collect();
@@ -133,11 +133,11 @@ pub(super) async fn make<R: Send + 'static>(
     made.map_err(|Refused { at, refusal }| ApiError::TermsRefused { at, refusal })
 }
 
-/// `PUT /v1/pools/{pool}`: makes it, or gives it these terms and no others. Its policies stay.
+/// Handles `PUT /v1/pools/{pool}`: creates or replaces it. Its policies stay.
 pub(super) async fn put_pool(
     State(api): State<Api>,
     Segment(segment): Segment,
-    put: Put,
+    put: PutRequest,
 ) -> Result<Response, ApiError> {
     let pool = pool_name("pool", segment).map_err(ApiError::Field)?;
     let spec: PoolSpec = put.body()?;
@@ -153,11 +153,11 @@ pub(super) async fn put_pool(
     put.make(&api, wanted, seen).await
 }
 
-/// `PUT /v1/pools/{pool}/policies/{subject}`: binds the subject on these terms and no others.
+/// Handles `PUT /v1/pools/{pool}/policies/{subject}`: creates or replaces it.
 pub(super) async fn put_policy(
     State(api): State<Api>,
-    Binding { pool, subject }: Binding,
-    put: Put,
+    PolicyPath { pool, subject }: PolicyPath,
+    put: PutRequest,
 ) -> Result<Response, ApiError> {
     let policy = written::policy(&subject, put.body()?).map_err(ApiError::Field)?;
     let (of, who) = (pool.clone(), subject.clone());
@@ -170,11 +170,11 @@ pub(super) async fn put_policy(
     put.make(&api, wanted, seen).await
 }
 
-/// `DELETE /v1/pools/{pool}`: 204. Its policies go with it; it must have no nodes.
+/// Handles `DELETE /v1/pools/{pool}`: 204. Its policies are deleted too; it must have no nodes.
 pub(super) async fn delete_pool(
     State(api): State<Api>,
     Segment(segment): Segment,
-    Params(params): Params<HowParams>,
+    Params(params): Params<ChangeParams>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let Ok(pool) = PoolName::new(segment.as_str()) else {
@@ -185,11 +185,11 @@ pub(super) async fn delete_pool(
     delete(&api, Wanted::NoPool { pool }, params.read()?, &headers).await
 }
 
-/// `DELETE /v1/pools/{pool}/policies/{subject}`: 204. What the subject runs there goes on.
+/// Handles `DELETE /v1/pools/{pool}/policies/{subject}`: 204. The subject's running steps run on.
 pub(super) async fn delete_policy(
     State(api): State<Api>,
-    Binding { pool, subject }: Binding,
-    Params(params): Params<HowParams>,
+    PolicyPath { pool, subject }: PolicyPath,
+    Params(params): Params<ChangeParams>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let wanted = Wanted::NoPolicy { pool, subject };
@@ -199,7 +199,7 @@ pub(super) async fn delete_policy(
 pub(super) async fn delete(
     api: &Api,
     wanted: Wanted,
-    how: How,
+    how: ChangeMode,
     headers: &HeaderMap,
 ) -> Result<Response, ApiError> {
     let version = expected(headers)?;

@@ -1,14 +1,14 @@
-//! Real calls over loopback: each status and code, and what streams promise.
+//! Real calls over loopback: each status and code, and the guarantees of streams.
 
 mod admin;
 mod calls;
 mod cluster;
-mod edge;
+mod connections;
 mod explain;
 mod follow;
 mod join_tokens;
-mod lasting;
 mod logs;
+mod long_calls;
 mod platforms;
 mod pools;
 mod preview;
@@ -20,9 +20,9 @@ mod validations;
 
 use serde_json::{Value, json};
 
-use crate::fixture::{Answer, Rig};
+use crate::fixture::{Answer, Harness};
 
-/// The code of an error, whose status must be this.
+/// Returns the code of an error, whose status must be `status`.
 fn code(answer: Answer, status: u16) -> String {
     assert_eq!(answer.0, status, "{}", answer.1);
     let error = &answer.1["error"];

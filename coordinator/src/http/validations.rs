@@ -1,5 +1,4 @@
-//! Documents of assertions: listed, seen, set and deleted by their own path. `terms.rs` sets them beside others. When an
-//! assertion holds is judged by the core.
+//! Reads and changes of one validation document. `terms.rs` changes several at once; the core evaluates the assertions.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,11 +11,11 @@ use sluice_common::id::ValidationName;
 
 use super::Api;
 use super::error::ApiError;
-use super::page::ByNameParams;
+use super::etag::tagged;
+use super::page::NamePageParams;
 use super::params::{NoParams, Params, Segment};
-use super::put::Put;
-use super::tag::tagged;
-use super::terms::{HowParams, delete as delete_terms};
+use super::put::PutRequest;
+use super::terms::{ChangeParams, delete as delete_terms};
 
 fn view(core: &Core, name: &ValidationName, known: &Validation) -> ValidationView {
     let pools = core.state().pools().values();
@@ -41,10 +40,10 @@ fn one(core: &Core, name: &ValidationName) -> Option<ValidationView> {
     Some(view(core, name, known))
 }
 
-/// `GET /v1/validations`: by name.
+/// Handles `GET /v1/validations`, sorted by name.
 pub(super) async fn list(
     State(api): State<Api>,
-    Params(params): Params<ByNameParams>,
+    Params(params): Params<NamePageParams>,
 ) -> Result<Json<Page<ValidationView>>, ApiError> {
     let wanted = params.read()?;
     let look = move |core: &Core| {
@@ -55,7 +54,7 @@ pub(super) async fn list(
     Ok(Json(api.engine().read(look).await?))
 }
 
-/// `GET /v1/validations/{validation}`.
+/// Handles `GET /v1/validations/{validation}`.
 pub(super) async fn get(
     State(api): State<Api>,
     Segment(segment): Segment,
@@ -68,11 +67,11 @@ pub(super) async fn get(
     Ok(tagged(found.version, Json(found)))
 }
 
-/// `PUT /v1/validations/{validation}`: makes it, or has it assert this and nothing else.
+/// Handles `PUT /v1/validations/{validation}`: creates or replaces it.
 pub(super) async fn put(
     State(api): State<Api>,
     Segment(segment): Segment,
-    put: Put,
+    put: PutRequest,
 ) -> Result<Response, ApiError> {
     let name = validation_name(segment.clone())?;
     let wanted = validation(segment, put.body()?)?;
@@ -80,11 +79,11 @@ pub(super) async fn put(
     put.make(&api, wanted, seen).await
 }
 
-/// `DELETE /v1/validations/{validation}`: 204. No pool may name it.
+/// Handles `DELETE /v1/validations/{validation}`: 204. No pool may name it.
 pub(super) async fn delete(
     State(api): State<Api>,
     Segment(segment): Segment,
-    Params(params): Params<HowParams>,
+    Params(params): Params<ChangeParams>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let validation = validation_name(segment)?;

@@ -1,5 +1,5 @@
-//! Calls of one thing by a verb behind a colon, such as `/v1/steps/ID:cancel`. The router sees them and the thing itself
-//! as one path, so which of them takes which method is judged here.
+//! Calls by a verb after a colon, such as `/v1/steps/ID:cancel`. The router takes them and the thing itself as one
+//! path, so the allowed methods of each are checked here.
 
 use sluice_common::nearest::nearest;
 
@@ -7,11 +7,11 @@ use super::error::ApiError;
 
 /// The verbs of one kind of thing.
 pub(super) struct Verbs {
-    /// The path before the thing's name.
+    /// Path before the thing's name.
     pub(super) under: &'static str,
-    /// What the thing itself takes.
+    /// Methods of the thing itself.
     pub(super) own: &'static str,
-    /// Each verb and what it takes.
+    /// Each verb with its methods.
     pub(super) verbs: &'static [(&'static str, &'static str)],
 }
 
@@ -40,7 +40,7 @@ pub(super) const NODES: Verbs = Verbs {
 };
 
 impl Verbs {
-    /// The thing's name and the verb, where the segment of the path is called by a method that it takes.
+    /// Returns the thing's name and the verb, if the method is allowed.
     pub(super) fn split<'a>(
         &self,
         segment: &'a str,
@@ -64,7 +64,7 @@ impl Verbs {
         })
     }
 
-    /// That the segment is called by a method for which the router has no handler.
+    /// Returns the error for a method that has no handler.
     pub(super) fn refuse(&self, segment: &str, method: &str) -> ApiError {
         let refused = self.split(segment, method).map(|_| ());
         refused.expect_err("a method of the router's comes to its own handler")

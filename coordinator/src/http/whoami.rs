@@ -1,4 +1,4 @@
-//! What a caller may ask of himself: who he is taken for, and whether he may do something.
+//! Calls about the caller itself: its identity, and whether it has a right.
 
 use axum::Json;
 use axum::extract::State;
@@ -8,19 +8,19 @@ use sluice_common::api::{CanIView, WhoAmIView, timestamp};
 use sluice_common::id::{PoolName, Subject};
 
 use super::Api;
-use super::access::{Caller, Who};
+use super::access::{Caller, Identity};
 use super::error::ApiError;
 use super::params::{self, NoParams, Params};
 
-/// `GET /v1/whoami`.
+/// Handles `GET /v1/whoami`.
 pub(super) async fn whoami(_: State<Api>, caller: Caller, _: NoParams) -> Json<WhoAmIView> {
     let (name, expires_at) = match caller.who() {
-        Who::Token {
+        Identity::Token {
             name, expires_at, ..
         } => (Some(name.to_string()), *expires_at),
-        Who::Certificate(shown) => (Some(shown.user.clone()), Some(shown.expires_at)),
-        Who::Claims(found) => (Some(found.name.clone()), Some(found.expires_at)),
-        Who::Local | Who::Admin(_) => (None, None),
+        Identity::Certificate(shown) => (Some(shown.user.clone()), Some(shown.expires_at)),
+        Identity::Claims(found) => (Some(found.name.clone()), Some(found.expires_at)),
+        Identity::Local | Identity::Admin(_) => (None, None),
     };
     Json(WhoAmIView {
         who: caller.who().to_string(),
@@ -41,7 +41,7 @@ pub(super) struct CanParams {
     subject: Option<String>,
 }
 
-/// `GET /v1/can-i`: where no pool or no subject is named, whether he may in all of them.
+/// Handles `GET /v1/can-i`; without a pool or subject the right must hold for all of them.
 pub(super) async fn can_i(
     _: State<Api>,
     caller: Caller,

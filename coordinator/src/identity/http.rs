@@ -1,8 +1,8 @@
-//! By which certificate callers know the API: made or read at the start, and made or read anew while the coordinator runs,
-//! before it is over and whenever what it hangs on has changed. Connections that are made keep theirs.
+//! The API's certificate: made or read at the start, and again while the coordinator runs, before it expires and if its
+//! files have changed. Existing connections keep theirs.
 //!
-//! The cluster's authority issues it where the config names no files. While one authority takes over from another it is
-//! the one that issued the coordinator's own, which is what callers have known so far. The keeper drives it.
+//! The cluster's authority issues it unless the config names files. During a rollover it is the authority that issued
+//! the coordinator's own certificate, because callers know that one. `cert_renewal` drives the renewal.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -16,16 +16,16 @@ use tokio::sync::watch;
 use super::{IdentityError, first_in, rollover};
 use crate::config::HttpTls;
 
-/// Where the API's certificate comes from, and the one that is shown now.
+/// The API's certificate that is shown now, and its source.
 pub(crate) struct HttpCertificate {
-    source: Source,
-    seen: Seen,
+    source: CertificateSource,
+    seen: FileContents,
     renew_at: SystemTime,
     shown: watch::Sender<Arc<HttpsServer>>,
 }
 
 #[derive(Clone)]
-enum Source {
+enum CertificateSource {
     Cluster {
         files: TlsFiles,
         names: Vec<String>,
@@ -38,14 +38,14 @@ enum Source {
     },
 }
 
-/// What the files said when the certificate was made or read.
+/// Contents of the files when the certificate was made or read.
 #[derive(PartialEq, Eq)]
-struct Seen(Vec<String>);
+struct FileContents(Vec<String>);
 
-impl Source {
+impl CertificateSource {
     fn of(config: &HttpTls, files: &TlsFiles, address: IpAddr, ttl: Duration) -> Self {
         match config {
-            HttpTls::Cluster { names } => Source::Cluster {
+            HttpTls::Cluster { names } => CertificateSource::Cluster {
                 files: files.clone(),
                 names: called(address, names),
                 ttl,
@@ -54,7 +54,7 @@ impl Source {
                 cert,
                 key,
                 users_ca,
-            } => Source::Files {
+            } => CertificateSource::Files {
                 cert: cert.clone(),
                 key: key.clone(),
                 users: users_ca.as_ref().unwrap_or(&files.ca).clone(),
@@ -62,28 +62,32 @@ impl Source {
         }
     }
 
-    /// What cannot be read is as if it were empty: the last that could be used stays in force.
-    fn look(&self) -> Seen {
+    /// Reads the files. One that cannot be read counts as empty: the last usable version stays in force.
+    fn look(&self) -> FileContents {
         let texts = match self {
-            Source::Cluster { files, .. } => vec![read_public(&files.ca), read_public(&files.cert)],
-            Source::Files { cert, key, users } => {
+            CertificateSource::Cluster { files, .. } => {
+                vec![read_public(&files.ca), read_public(&files.cert)]
+            }
+            CertificateSource::Files { cert, key, users } => {
                 vec![read_public(cert), read_private(key), read_public(users)]
             }
         };
-        Seen(texts.into_iter().map(Result::unwrap_or_default).collect())
+        FileContents(texts.into_iter().map(Result::unwrap_or_default).collect())
     }
 
     fn make(&self) -> Result<HttpsServer, IdentityError> {
         Ok(match self {
-            Source::Cluster { files, names, ttl } => {
+            CertificateSource::Cluster { files, names, ttl } => {
                 https::server_from_authority(&known(files)?, &files.ca, names, *ttl)?
             }
-            Source::Files { cert, key, users } => https::server_from_files(cert, key, users)?,
+            CertificateSource::Files { cert, key, users } => {
+                https::server_from_files(cert, key, users)?
+            }
         })
     }
 }
 
-/// The authority that callers know: the one that has issued the coordinator's own certificate.
+/// Returns the authority that callers know: the one that issued the coordinator's own certificate.
 fn known(files: &TlsFiles) -> Result<Authority, IdentityError> {
     let own = first_in(&files.cert)?;
     let mut keys = rollover::keys(files)?;
@@ -95,11 +99,11 @@ fn known(files: &TlsFiles) -> Result<Authority, IdentityError> {
         let dir = files.ca.parent().unwrap_or(&files.ca).to_owned();
         return Err(IdentityError::NoHttpCertificate { dir });
     }
-    // Where none of them did, the one that issues: it is the first.
+    // If none of them did, the first one, which issues.
     Ok(keys.swap_remove(known.unwrap_or(0)).1)
 }
 
-/// The names by which the API is called: this machine's, the address that it listens on, and those that were given.
+/// Returns the names of the API: this machine's, the address that it listens on, and the configured ones.
 fn called(address: IpAddr, given: &[String]) -> Vec<String> {
     let host = nix::unistd::gethostname().ok();
     let host = host.and_then(|host| host.into_string().ok());
@@ -113,18 +117,18 @@ fn called(address: IpAddr, given: &[String]) -> Vec<String> {
 }
 
 impl HttpCertificate {
-    /// As the config says; `files` are the coordinator's own, and `ttl` is how long a certificate that is issued here is
-    /// good for.
+    /// Makes or reads the certificate that the config asks for; `files` are the coordinator's own, and `ttl` is the
+    /// lifetime of an issued one.
     ///
     /// # Errors
-    /// Where there is no authority, a name is none, or a file cannot be used.
+    /// If there is no authority, a name is invalid, or a file cannot be used.
     pub(crate) fn new(
         config: &HttpTls,
         files: &TlsFiles,
         address: IpAddr,
         ttl: Duration,
     ) -> Result<Self, IdentityError> {
-        let source = Source::of(config, files, address, ttl);
+        let source = CertificateSource::of(config, files, address, ttl);
         let seen = source.look();
         let made = source.make()?;
         Ok(Self {
@@ -135,18 +139,18 @@ impl HttpCertificate {
         })
     }
 
-    /// What is shown, as it changes.
+    /// Returns the shown certificate, with its changes.
     pub(crate) fn shown(&self) -> watch::Receiver<Arc<HttpsServer>> {
         self.shown.subscribe()
     }
 
-    /// Makes or reads it anew where the files have changed, or it is time. Whether it did.
+    /// Renews or reloads the certificate if the files have changed or it is time. Returns whether it did.
     ///
     /// # Errors
-    /// Where that cannot be done; the last one is still shown.
+    /// If that fails; the last one is still shown.
     pub(crate) fn keep(&mut self) -> Result<bool, IdentityError> {
         let seen = self.source.look();
-        let issues = matches!(self.source, Source::Cluster { .. });
+        let issues = matches!(self.source, CertificateSource::Cluster { .. });
         let is_due = issues && self.renew_at <= SystemTime::now();
         if seen == self.seen && !is_due {
             return Ok(false);
@@ -185,7 +189,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let files = cluster(dir.path());
         assert!(!issued(&files, TTL).keep().unwrap());
-        // One that is over this moment.
+        // A certificate that has just expired.
         let mut certificate = issued(&files, Duration::ZERO);
         let shown = certificate.shown();
         let first = Arc::clone(&shown.borrow());

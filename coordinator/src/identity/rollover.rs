@@ -1,13 +1,13 @@
-//! One authority takes over from another while the cluster runs on.
+//! Replaces the cluster's authority by a new one while the cluster runs.
 //!
 //! ```text
 //!              trusted    issues for nodes    issued the coordinator's own
 //! before       A          A                   A
 //! rotate       B A        B                   A      agents learn of B over their links and get new certificates
-//! retire       B          B                   B      whoever did not come meanwhile must join anew
+//! retire       B          B                   B      nodes that did not connect meanwhile must join again
 //! ```
-//! It works on files alone; a coordinator that runs sees them change and tells its agents. Each step leaves what works
-//! where it is cut off. The key of the older one is kept as `ca-FINGERPRINT.key` until it is retired.
+//! Works on files alone; a running coordinator sees them change and tells its agents. A crash between two steps breaks
+//! nothing. The key of the old authority is kept as `ca-FINGERPRINT.key` until it is retired.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,62 +26,50 @@ use super::{
     IdentityError, certify_own, cluster_of, files_in, first_in, key_of, read_seen, tls_dir,
 };
 
-/// Characters of a fingerprint that tell the few authorities of a cluster apart.
+/// Characters of a fingerprint that distinguish the few authorities of a cluster.
 pub const SHORT: usize = 16;
 
-/// How long the coordinator's certificate is good for that is made here; it renews it when it runs.
+/// Lifetime of the coordinator's certificate that is made here; the coordinator renews it when it runs.
 const OWN_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Why one authority does not take over from another.
+/// Why a rollover step was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum RolloverError {
-    /// A file, or the authority.
+    /// A file or the authority cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// Nobody here issues.
+    /// The authority is external, so nothing is issued here.
     #[error(
         "the authority in {} is an outside one, whose key is not here: put the new one's certificate beside the old one's in \
          ca.pem, and the coordinator passes both on to its agents",
         dir.display()
     )]
-    Outside {
-        /// Where.
-        dir: PathBuf,
-    },
-    /// One is taking over already.
+    ExternalCa { dir: PathBuf },
+    /// Another rollover is under way.
     #[error(
         "{count} authorities are trusted already: `sluice-coordinator ca retire` the older one first"
     )]
-    UnderWay {
-        /// How many.
-        count: usize,
-    },
+    UnderWay { count: usize },
     /// No authority has this fingerprint.
     #[error(
         "no authority's fingerprint begins with `{written}`: `sluice-coordinator ca list` shows them"
     )]
     Unknown {
-        /// As it was written.
+        /// The fingerprint as it was given.
         written: String,
     },
-    /// There is one alone, or it is the one that issues.
+    /// The authority issues, so it must stay.
     #[error(
         "authority {authority} issues, so it stays: `sluice-coordinator ca rotate` makes the one that takes over from it"
     )]
-    Issues {
-        /// Which.
-        authority: Fingerprint,
-    },
-    /// Nodes would be shut out.
+    Issues { authority: Fingerprint },
+    /// Nodes would be locked out.
     #[error(
         "{} would be shut out, for their certificates are of that authority: wait until `ca list` shows them under the other, or \
          go on with --force and have them join anew",
         named(nodes)
     )]
-    InUse {
-        /// Which.
-        nodes: Vec<NodeName>,
-    },
+    InUse { nodes: Vec<NodeName> },
 }
 
 impl From<sluice_transport::FileError> for RolloverError {
@@ -96,7 +84,7 @@ impl From<sluice_transport::AuthorityError> for RolloverError {
     }
 }
 
-/// Names in a message.
+/// Number of nodes named in a message.
 const NAMED: usize = 5;
 
 fn named(nodes: &[NodeName]) -> String {
@@ -107,22 +95,21 @@ fn named(nodes: &[NodeName]) -> String {
     }
 }
 
-/// An authority that is trusted.
+/// A trusted authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trusted {
-    /// Which.
+pub struct TrustedAuthority {
     pub fingerprint: Fingerprint,
-    /// From when until when it is good; `None` where its certificate cannot be read.
+    /// Period of validity; `None` if its certificate cannot be read.
     pub validity: Option<Validity>,
-    /// Whether new certificates come from it.
+    /// Whether it issues new certificates.
     pub issues: bool,
-    /// Whether it has issued the coordinator's own.
+    /// Whether it issued the coordinator's own certificate.
     pub shown: bool,
-    /// The nodes whose certificates are of it.
+    /// Nodes whose certificates it issued.
     pub nodes: Vec<NodeName>,
 }
 
-/// The authorities whose keys are here, the one that issues first.
+/// Returns the authorities whose keys are here, the issuing one first.
 pub(super) fn keys(
     files: &TlsFiles,
 ) -> Result<Vec<(CertificateDer<'static>, Authority)>, IdentityError> {
@@ -144,7 +131,7 @@ pub(super) fn keys(
 
 fn trusted_in(files: &TlsFiles) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     let certificates = parse_certificates(&read_public(&files.ca)?);
-    // What is no certificate was refused, with words, when the coordinator read it.
+    // The coordinator rejected invalid certificates when it read them.
     Ok(certificates.unwrap_or_default())
 }
 
@@ -153,11 +140,11 @@ fn older_key(files: &TlsFiles, authority: Fingerprint) -> PathBuf {
     files.ca.with_file_name(format!("ca-{short}.key"))
 }
 
-/// The authorities that are trusted.
+/// Lists the trusted authorities.
 ///
 /// # Errors
-/// Where a file cannot be read.
-pub fn list(data_dir: &Path) -> Result<Vec<Trusted>, RolloverError> {
+/// If a file cannot be read.
+pub fn list(data_dir: &Path) -> Result<Vec<TrustedAuthority>, RolloverError> {
     let files = files_in(&tls_dir(data_dir));
     let issuing = issuing(&files)?.map(|authority| authority.fingerprint());
     let own = first_in(&files.cert)?;
@@ -165,7 +152,7 @@ pub fn list(data_dir: &Path) -> Result<Vec<Trusted>, RolloverError> {
     let all = trusted_in(&files)?;
     let trusted = all.iter().map(|der| {
         let fingerprint = fingerprint_of(der);
-        Trusted {
+        TrustedAuthority {
             fingerprint,
             validity: Validity::of(der),
             issues: issuing == Some(fingerprint),
@@ -192,11 +179,11 @@ fn issuing(files: &TlsFiles) -> Result<Option<Authority>, RolloverError> {
 /// Makes a new authority that is trusted beside the old one and issues from now on.
 ///
 /// # Errors
-/// Where one is taking over already, or the key of the old one is elsewhere.
+/// If a rollover is under way, or the key of the old authority is elsewhere.
 pub fn rotate(data_dir: &Path) -> Result<Fingerprint, RolloverError> {
     let dir = tls_dir(data_dir);
     let files = files_in(&dir);
-    let old = issuing(&files)?.ok_or(RolloverError::Outside { dir })?;
+    let old = issuing(&files)?.ok_or(RolloverError::ExternalCa { dir })?;
     let trusted = trusted_in(&files)?;
     if trusted.len() > 1 {
         let count = trusted.len();
@@ -211,11 +198,11 @@ pub fn rotate(data_dir: &Path) -> Result<Fingerprint, RolloverError> {
     Ok(new.fingerprint())
 }
 
-/// Trusts an older authority no longer: the one whose fingerprint begins like this, or the only one there is. The
-/// coordinator's own certificate comes from the one that issues then.
+/// Removes an old authority: the one whose fingerprint begins with the given text, or the only one. The coordinator's
+/// own certificate then comes from the issuing one.
 ///
 /// # Errors
-/// Where that one issues, or nodes came last under it and it is not forced.
+/// If it is the issuing one, or nodes connected last under it and `force` is not set.
 pub fn retire(
     data_dir: &Path,
     written: Option<&str>,
@@ -224,13 +211,13 @@ pub fn retire(
     let dir = tls_dir(data_dir);
     let files = files_in(&dir);
     let trusted = trusted_in(&files)?;
-    let issuing = issuing(&files)?.ok_or(RolloverError::Outside { dir })?;
+    let issuing = issuing(&files)?.ok_or(RolloverError::ExternalCa { dir })?;
     let retired = chosen(&trusted, issuing.fingerprint(), written)?;
     let nodes = under(&read_seen(&files), retired);
     if !nodes.is_empty() && !force {
         return Err(RolloverError::InUse { nodes });
     }
-    // First its own certificate: a coordinator whose own is of an authority that it does not trust would not start.
+    // Its own certificate first: a coordinator whose certificate is of an untrusted authority would not start.
     if let Some(cluster) = cluster_of(&files) {
         certify_own(&files, &cluster, issuing, OWN_TTL)?;
     }
@@ -308,7 +295,7 @@ mod tests {
             matches!(again, Err(RolloverError::UnderWay { count: 2 })),
             "{again:?}"
         );
-        // Agents that have not heard of the new one yet must still know the coordinator.
+        // Agents that have not heard of the new one yet must still trust the coordinator.
         assert_eq!(Identity::load(&files).unwrap().authority(), old);
         assert_eq!(issued(&data, &dir.path().join("n"), "n").authority(), new);
 

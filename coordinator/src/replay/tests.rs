@@ -5,17 +5,17 @@ use std::path::Path;
 use sluice_common::state::StepState;
 
 use super::*;
-use crate::fixture::Scribe;
+use crate::fixture::RecordMaker;
 use crate::store::{DEFAULT_RETENTION, Store};
 
 /// A store in which three steps wait.
 fn store() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, recovered) = Store::open(dir.path(), DEFAULT_RETENTION).unwrap();
-    let (mut scribe, records) = Scribe::on(recovered.state, recovered.cluster);
+    let (mut maker, records) = RecordMaker::on(recovered.state, recovered.cluster);
     store.append(&records).unwrap();
     for id in ["a", "b", "c"] {
-        store.append(&scribe.submit(id)).unwrap();
+        store.append(&maker.submit(id)).unwrap();
     }
     store.close().unwrap();
     dir

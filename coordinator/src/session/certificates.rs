@@ -8,8 +8,8 @@ use sluice_common::id::NodeName;
 use sluice_common::join::{CertificateMessage, CertificateRequest};
 use sluice_transport::{Connection, FrameReader, FrameWriter, parse_certificates};
 
-use super::End;
-use crate::issuance::Issuance;
+use super::SessionEnd;
+use crate::issuance::CertificateIssuer;
 
 /// Between two certificates for one link: a node asks once in days, or once more where the authority has changed.
 const BETWEEN: Duration = Duration::from_secs(1);
@@ -18,9 +18,9 @@ const BETWEEN: Duration = Duration::from_secs(1);
 pub(super) async fn serve(
     node: &NodeName,
     connection: &Connection,
-    issuance: &Issuance,
+    issuance: &CertificateIssuer,
     (mut out, mut requests): (FrameWriter, FrameReader),
-) -> Result<(), End> {
+) -> Result<(), SessionEnd> {
     let mut trust = issuance.trust();
     let mut issued_at: Option<Instant> = None;
     trust.mark_changed();
@@ -50,7 +50,7 @@ pub(super) async fn serve(
 fn answer(
     node: &NodeName,
     connection: &Connection,
-    issuance: &Issuance,
+    issuance: &CertificateIssuer,
     request: &CertificateRequest,
     soon: bool,
 ) -> CertificateMessage {

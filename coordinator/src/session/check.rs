@@ -35,7 +35,7 @@ const MAX_SENTENCE_BYTES: usize = 2048;
 
 /// What an agent said that it may not.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Invalid {
+pub(super) enum InvalidMessage {
     #[error(
         "the agent says that it is node `{said}` and its certificate is of node `{certified}`: set `node` in its config, or issue it a certificate"
     )]
@@ -58,9 +58,9 @@ pub(super) enum Invalid {
 
 /// Checks a hello that came over the link of the node `certified`. Versions, pools and epochs are the core's to judge.
 /// Sentences that are too long are cut.
-pub(super) fn hello(mut hello: Hello, certified: &NodeName) -> Result<Hello, Invalid> {
+pub(super) fn hello(mut hello: Hello, certified: &NodeName) -> Result<Hello, InvalidMessage> {
     if hello.node != *certified {
-        return Err(Invalid::OtherNode {
+        return Err(InvalidMessage::OtherNode {
             said: hello.node.clone(),
             certified: certified.clone(),
         });
@@ -83,7 +83,7 @@ pub(super) fn hello(mut hello: Hello, certified: &NodeName) -> Result<Hello, Inv
     Ok(hello)
 }
 
-fn labels(labels: &BTreeMap<String, String>) -> Result<(), Invalid> {
+fn labels(labels: &BTreeMap<String, String>) -> Result<(), InvalidMessage> {
     most("labels", labels.len(), MAX_NODE_LABELS)?;
     for (key, value) in labels {
         short("a label's key", key, MAX_LABEL_KEY_BYTES)?;
@@ -94,7 +94,7 @@ fn labels(labels: &BTreeMap<String, String>) -> Result<(), Invalid> {
 
 /// A host is not turned away for what its hardware is called: texts that are only shown are cut and cleaned. What GPUs
 /// are granted by must be as the agent knows it.
-fn inventory(inventory: &mut Inventory) -> Result<(), Invalid> {
+fn inventory(inventory: &mut Inventory) -> Result<(), InvalidMessage> {
     most("GPUs", inventory.gpus.len(), MAX_GPUS)?;
     let Inventory {
         kernel,
@@ -159,7 +159,7 @@ fn inventory(inventory: &mut Inventory) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn readings(readings: &mut Readings) -> Result<(), Invalid> {
+fn readings(readings: &mut Readings) -> Result<(), InvalidMessage> {
     most("readings of GPUs", readings.gpus.len(), 2 * MAX_GPUS)?;
     for gpu in &mut readings.gpus {
         tidy(&mut gpu.uuid, MAX_LINE_BYTES);
@@ -174,7 +174,7 @@ fn readings(readings: &mut Readings) -> Result<(), Invalid> {
 }
 
 /// Which GPU is meant must be as the agent knows it; what is said of it is only shown.
-fn gpu_states(states: &mut GpuStates) -> Result<(), Invalid> {
+fn gpu_states(states: &mut GpuStates) -> Result<(), InvalidMessage> {
     most("faults of GPUs", states.faults.len(), 2 * MAX_GPUS)?;
     for (uuid, fault) in &mut states.faults {
         line("a GPU's UUID", uuid)?;
@@ -207,32 +207,32 @@ fn tidy(text: &mut String, most: usize) {
     text.truncate(text.floor_char_boundary(most));
 }
 
-fn most(what: &'static str, count: usize, most: usize) -> Result<(), Invalid> {
+fn most(what: &'static str, count: usize, most: usize) -> Result<(), InvalidMessage> {
     if count <= most {
         return Ok(());
     }
-    Err(Invalid::TooMany { what, count, most })
+    Err(InvalidMessage::TooMany { what, count, most })
 }
 
-fn line(what: &'static str, text: &str) -> Result<(), Invalid> {
+fn line(what: &'static str, text: &str) -> Result<(), InvalidMessage> {
     short(what, text, MAX_LINE_BYTES)
 }
 
-fn short(what: &'static str, text: &str, most: usize) -> Result<(), Invalid> {
+fn short(what: &'static str, text: &str, most: usize) -> Result<(), InvalidMessage> {
     if text.len() > most {
         let bytes = text.len();
-        return Err(Invalid::TooLong { what, bytes, most });
+        return Err(InvalidMessage::TooLong { what, bytes, most });
     }
     if text.chars().any(char::is_control) {
         let text = text.escape_debug().to_string();
-        return Err(Invalid::Control { what, text });
+        return Err(InvalidMessage::Control { what, text });
     }
     Ok(())
 }
 
 /// Checks what an agent says after its hello, and cuts a sentence that is too long: it comes from the host's kernel or
 /// from a step's own command and must not cost the node its link.
-pub(super) fn from_node(mut message: FromNode) -> Result<FromNode, Invalid> {
+pub(super) fn from_node(mut message: FromNode) -> Result<FromNode, InvalidMessage> {
     match &mut message {
         FromNode::Inventory(found) => inventory(found)?,
         FromNode::Labels(said) => labels(said)?,
@@ -347,8 +347,8 @@ mod tests {
 
     #[test]
     fn each_part_is_bounded() {
-        type Spoil = fn(&mut Hello);
-        let cases: [(&str, Spoil); 6] = [
+        type CorruptHello = fn(&mut Hello);
+        let cases: [(&str, CorruptHello); 6] = [
             ("attempts on the host: 4097", |h| {
                 h.attempts = vec![failed(2); 4097]
             }),

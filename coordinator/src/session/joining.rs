@@ -18,9 +18,9 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::FAREWELL_LIMIT;
-use super::refusals::Refusals;
+use super::refusals::RefusalLog;
 use crate::engine::{EngineGone, EngineHandle};
-use crate::issuance::Issuance;
+use crate::issuance::CertificateIssuer;
 
 /// From the handshake to the request. A host has it ready when it dials.
 const ASKING_LIMIT: Duration = Duration::from_secs(5);
@@ -42,12 +42,12 @@ const MAX_VERSION_CHARS: usize = 64;
 
 /// The door for strangers. Clones are the same.
 #[derive(Clone, Debug)]
-pub(super) struct Door {
+pub(super) struct JoinAcceptor {
     room: Arc<Semaphore>,
     tries: Arc<Mutex<BTreeMap<IpAddr, (f64, Instant)>>>,
 }
 
-impl Default for Door {
+impl Default for JoinAcceptor {
     fn default() -> Self {
         Self {
             room: Arc::new(Semaphore::new(MAX_STRANGERS)),
@@ -58,7 +58,7 @@ impl Default for Door {
 
 /// Why a stranger was sent away.
 #[derive(Debug, thiserror::Error)]
-enum SentAway {
+enum JoinDenied {
     #[error("too many hosts join at once: it may try again in a moment")]
     Busy,
     #[error("it said nothing within {}s", ASKING_LIMIT.as_secs())]
@@ -73,19 +73,19 @@ enum SentAway {
     Stopping(#[from] EngineGone),
 }
 
-impl Door {
+impl JoinAcceptor {
     /// Meets one stranger and sees it off.
     pub(super) async fn meet(
         &self,
         stranger: JoiningPeer,
         engine: &EngineHandle,
-        issuance: &Issuance,
-        refusals: &Refusals,
+        issuance: &CertificateIssuer,
+        refusals: &RefusalLog,
     ) {
         let from = stranger.remote_addr();
         let outcome = match self.enter(from.ip()) {
             Some(_room) => talk(&stranger, engine, issuance).await,
-            None => Err(SentAway::Busy),
+            None => Err(JoinDenied::Busy),
         };
         match outcome {
             Ok(joined) => {
@@ -125,17 +125,17 @@ impl Door {
 async fn talk(
     stranger: &JoiningPeer,
     engine: &EngineHandle,
-    issuance: &Issuance,
-) -> Result<Joined, SentAway> {
+    issuance: &CertificateIssuer,
+) -> Result<Joined, JoinDenied> {
     let asked = timeout(ASKING_LIMIT, hear(stranger)).await;
     let (mut out, request) = match asked {
-        Ok(heard) => heard.map_err(SentAway::Garbled)?,
-        Err(_) => return Err(SentAway::Silent),
+        Ok(heard) => heard.map_err(JoinDenied::Garbled)?,
+        Err(_) => return Err(JoinDenied::Silent),
     };
     let (reply, outcome) = match admit(request, engine, issuance).await {
         Ok((reply, joined)) => (reply, Ok(joined)),
         Err(away) => {
-            let later = matches!(away, SentAway::Stopping(_));
+            let later = matches!(away, JoinDenied::Stopping(_));
             let message = error_chain(&away);
             (JoinReply::Refused { message, later }, Err(away))
         }
@@ -156,14 +156,14 @@ async fn hear(stranger: &JoiningPeer) -> Result<(FrameWriter, JoinRequest), Tran
 async fn admit(
     request: JoinRequest,
     engine: &EngineHandle,
-    issuance: &Issuance,
-) -> Result<(JoinReply, Joined), SentAway> {
+    issuance: &CertificateIssuer,
+) -> Result<(JoinReply, Joined), JoinDenied> {
     if !issuance.can_issue() {
         let away = crate::issuance::IssueError::NoKey;
-        return Err(SentAway::Request(away.to_string()));
+        return Err(JoinDenied::Request(away.to_string()));
     }
     let signed = SigningRequest::read(&request.request)
-        .map_err(|error| SentAway::Request(error_chain(&error)))?;
+        .map_err(|error| JoinDenied::Request(error_chain(&error)))?;
     let ask = JoinAsk {
         hash: sluice_transport::join_line::hash_of(&request.secret),
         node: request.node,
@@ -173,7 +173,7 @@ async fn admit(
     let joined = engine.join(ask).await??;
     let credentials = issuance
         .certify_checked(&signed, joined.node.clone(), joined.claim.clone())
-        .map_err(|error| SentAway::Request(error_chain(&error)))?;
+        .map_err(|error| JoinDenied::Request(error_chain(&error)))?;
     let version: String = request.version.chars().take(MAX_VERSION_CHARS).collect();
     tracing::debug!(node = %joined.node, version = %version.escape_debug(), "certificate issued");
     Ok((JoinReply::Joined(credentials), joined))
@@ -185,24 +185,30 @@ mod tests {
 
     #[test]
     fn an_address_that_tries_without_end_is_slowed_down_and_no_other() {
-        let door = Door::default();
+        let join_acceptor = JoinAcceptor::default();
         let now = Instant::now();
         let [rude, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
-        let let_in = (0..1000).filter(|_| door.may_try(rude, now)).count();
+        let let_in = (0..1000)
+            .filter(|_| join_acceptor.may_try(rude, now))
+            .count();
         assert_eq!(let_in, 64);
-        assert!(door.may_try(other, now));
+        assert!(join_acceptor.may_try(other, now));
         let later = now + Duration::from_secs(1);
-        let let_in = (0..1000).filter(|_| door.may_try(rude, later)).count();
+        let let_in = (0..1000)
+            .filter(|_| join_acceptor.may_try(rude, later))
+            .count();
         assert_eq!(let_in, 8);
     }
 
     #[test]
     fn strangers_are_bounded_however_many_there_are() {
-        let door = Door::default();
+        let join_acceptor = JoinAcceptor::default();
         let address = |n: u32| IpAddr::from(n.to_be_bytes());
-        let inside: Vec<_> = (0..200).map_while(|n| door.enter(address(n))).collect();
+        let inside: Vec<_> = (0..200)
+            .map_while(|n| join_acceptor.enter(address(n)))
+            .collect();
         assert_eq!(inside.len(), MAX_STRANGERS);
         drop(inside);
-        assert!(door.enter(address(7)).is_some());
+        assert!(join_acceptor.enter(address(7)).is_some());
     }
 }

@@ -10,7 +10,7 @@ use sluice_common::inventory::Readings;
 use sluice_transport::Connection;
 
 #[derive(Debug, Default)]
-struct Linked {
+struct LinkedNodes {
     links: BTreeMap<NodeName, (SessionId, Connection)>,
     /// A node may tell how it does before its link counts.
     readings: BTreeMap<NodeName, (SessionId, Arc<Readings>)>,
@@ -18,7 +18,7 @@ struct Linked {
 
 /// The connections of linked nodes. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub struct Nodes(Arc<Mutex<Linked>>);
+pub struct Nodes(Arc<Mutex<LinkedNodes>>);
 
 impl Nodes {
     /// The connection of a node, if it is linked.
@@ -63,7 +63,7 @@ impl Nodes {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Linked> {
+    fn lock(&self) -> MutexGuard<'_, LinkedNodes> {
         // The map is whole between any two statements that could panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

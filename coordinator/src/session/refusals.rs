@@ -15,21 +15,21 @@ const MAX_REASONS: u32 = 8;
 
 /// A node that showed a certificate, or an address that showed none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Caller {
+enum RefusedPeer {
     Node(NodeName),
     Address(IpAddr),
 }
 
 /// The last refusal of each caller, and how many were told. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Refusals(Arc<Mutex<BTreeMap<Caller, (String, u32)>>>);
+pub(super) struct RefusalLog(Arc<Mutex<BTreeMap<RefusedPeer, (String, u32)>>>);
 
-impl Refusals {
+impl RefusalLog {
     /// Somebody was not let in: a warning where the reason is a new one for him, else a line for whoever debugs.
     pub(super) fn tell(&self, node: Option<&NodeName>, from: SocketAddr, why: &str) {
         let caller = match node {
-            Some(node) => Caller::Node(node.clone()),
-            None => Caller::Address(from.ip()),
+            Some(node) => RefusedPeer::Node(node.clone()),
+            None => RefusedPeer::Address(from.ip()),
         };
         let node = node.map(NodeName::as_str);
         if self.is_new(caller, why) {
@@ -42,10 +42,10 @@ impl Refusals {
     /// A node was let in: a refusal after that is news.
     pub(super) fn forget(&self, node: &NodeName) {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        told.remove(&Caller::Node(node.clone()));
+        told.remove(&RefusedPeer::Node(node.clone()));
     }
 
-    fn is_new(&self, caller: Caller, why: &str) -> bool {
+    fn is_new(&self, caller: RefusedPeer, why: &str) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() >= MAX_REMEMBERED && !told.contains_key(&caller) {
             told.clear();
@@ -66,9 +66,9 @@ mod tests {
 
     #[test]
     fn a_refusal_is_news_once_for_each_reason_and_after_a_link() {
-        let refusals = Refusals::default();
+        let refusals = RefusalLog::default();
         let node = NodeName::new("gpu-1").unwrap();
-        let is_new = |why| refusals.is_new(Caller::Node(node.clone()), why);
+        let is_new = |why| refusals.is_new(RefusedPeer::Node(node.clone()), why);
         assert!(is_new("too old") && !is_new("too old") && is_new("too new"));
         assert!(!is_new("too new"));
         refusals.forget(&node);
@@ -77,19 +77,19 @@ mod tests {
 
     #[test]
     fn ever_new_reasons_of_one_caller_are_not_told_for_ever() {
-        let refusals = Refusals::default();
+        let refusals = RefusalLog::default();
         let node = NodeName::new("gpu-1").unwrap();
         let told = (0..1000)
-            .filter(|number| refusals.is_new(Caller::Node(node.clone()), &number.to_string()));
+            .filter(|number| refusals.is_new(RefusedPeer::Node(node.clone()), &number.to_string()));
         assert_eq!(told.count(), MAX_REASONS as usize);
     }
 
     #[test]
     fn many_callers_do_not_grow_the_memory() {
-        let refusals = Refusals::default();
+        let refusals = RefusalLog::default();
         for number in 0..=MAX_REMEMBERED {
             let address = IpAddr::from(u32::try_from(number).unwrap().to_be_bytes());
-            assert!(refusals.is_new(Caller::Address(address), "no certificate"));
+            assert!(refusals.is_new(RefusedPeer::Address(address), "no certificate"));
         }
         assert!(refusals.0.lock().unwrap().len() <= MAX_REMEMBERED);
     }

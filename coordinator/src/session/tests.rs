@@ -9,15 +9,15 @@ use sluice_common::inventory::{Gpu, Inventory};
 use sluice_common::state::NodeState;
 use sluice_common::wire::{HeartbeatAck, ToNode};
 
-use crate::fixture::{Agent, Rig, beat, dial, open, try_dial, words};
+use crate::fixture::{Agent, Harness, beat, dial, open, try_dial, words};
 use crate::seal::Seal;
 
 use super::*;
 
 const SOON: Duration = Duration::from_secs(20);
 
-fn address(rig: &Rig) -> String {
-    let running = rig.running.as_ref().unwrap();
+fn address(harness: &Harness) -> String {
+    let running = harness.running.as_ref().unwrap();
     running.listener.local_addr().to_string()
 }
 
@@ -41,11 +41,11 @@ async fn until_node(engine: &EngineHandle, name: &str, state: NodeState) {
 
 #[test]
 fn an_agent_is_let_in_heard_told_and_missed() {
-    let rig = Rig::start();
-    let mut agent = rig.agent("n1", 4);
-    let engine = rig.running.as_ref().unwrap().engine.clone();
-    rig.submit("a");
-    rig.runtime.block_on(async {
+    let harness = Harness::start();
+    let mut agent = harness.agent("n1", 4);
+    let engine = harness.running.as_ref().unwrap().engine.clone();
+    harness.submit("a");
+    harness.runtime.block_on(async {
         until_node(&engine, "n1", NodeState::Ready).await;
         let order = agent.order().await.order;
         assert!(
@@ -71,17 +71,18 @@ fn an_agent_is_let_in_heard_told_and_missed() {
         let order = agent.order().await.order;
         assert!(matches!(order, ToNode::Forget { .. }), "{order:?}");
     });
-    let (_, node) = rig.get("/v1/nodes/n1");
+    let (_, node) = harness.get("/v1/nodes/n1");
     assert_eq!(node["capacity"]["mcpu"], 64000);
     drop(agent);
-    rig.runtime
+    harness
+        .runtime
         .block_on(until_node(&engine, "n1", NodeState::Unreachable));
 }
 
 #[test]
 fn a_name_that_is_not_the_certificate_s_and_a_pool_that_is_not_are_refused_with_words() {
-    let rig = Rig::start();
-    rig.runtime.block_on(async {
+    let harness = Harness::start();
+    harness.runtime.block_on(async {
         for (pool, expected) in [
             ("default", "certificate is of node `n1`"),
             ("defalt", "did you mean"),
@@ -89,7 +90,7 @@ fn a_name_that_is_not_the_certificate_s_and_a_pool_that_is_not_are_refused_with_
             let name = if pool == "default" { "other" } else { "n1" };
             let mut hello = words(name, 1);
             hello.pool = pool.parse().unwrap();
-            let mut agent = Agent::link(&rig.data, "n1", &address(&rig), &hello).await;
+            let mut agent = Agent::link(&harness.data, "n1", &address(&harness), &hello).await;
             let greeting: HelloReply = agent.told().await;
             let HelloReply::Refused { message } = greeting else {
                 panic!("{greeting:?}");
@@ -99,17 +100,23 @@ fn a_name_that_is_not_the_certificate_s_and_a_pool_that_is_not_are_refused_with_
             assert!(why.contains(expected), "{why}");
         }
     });
-    assert_eq!(rig.get("/v1/nodes").1["items"].as_array().unwrap().len(), 0);
+    assert_eq!(
+        harness.get("/v1/nodes").1["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        0
+    );
 }
 
 #[test]
 fn a_host_that_dials_and_says_nothing_takes_a_few_places_and_no_other_s() {
-    let rig = Rig::start();
-    let address = address(&rig);
-    rig.runtime.block_on(async {
+    let harness = Harness::start();
+    let address = address(&harness);
+    harness.runtime.block_on(async {
         let mut links = JoinSet::new();
-        for _ in 0..seats::MAX_LINKS_PER_NODE + 20 {
-            match try_dial(&rig.data, "liar", &address).await {
+        for _ in 0..permits::MAX_LINKS_PER_NODE + 20 {
+            match try_dial(&harness.data, "liar", &address).await {
                 Ok((dialer, link)) => links.spawn(async move {
                     let why = link.closed().await;
                     drop(dialer);
@@ -123,16 +130,20 @@ fn a_host_that_dials_and_says_nothing_takes_a_few_places_and_no_other_s() {
             let why = why.unwrap().unwrap();
             assert!(why.contains("has 8 links already"), "{why}");
         }
-        let mut good = Agent::link(&rig.data, "good", &address, &words("good", 1)).await;
+        let mut good = Agent::link(&harness.data, "good", &address, &words("good", 1)).await;
         good.welcomed().await;
     });
 }
 
 /// What a greeting says of the epoch, or why there is none.
-async fn greeted(rig: &Rig, name: &str, shown: Option<SealedEpoch>) -> Result<SealedEpoch, String> {
+async fn greeted(
+    harness: &Harness,
+    name: &str,
+    shown: Option<SealedEpoch>,
+) -> Result<SealedEpoch, String> {
     let mut hello = words(name, 1);
     hello.highest_epoch = shown;
-    let mut agent = Agent::link(&rig.data, name, &address(rig), &hello).await;
+    let mut agent = Agent::link(&harness.data, name, &address(harness), &hello).await;
     match agent.told().await {
         HelloReply::Welcome(welcome) => Ok(welcome.epoch),
         HelloReply::Refused { message } => Err(message),
@@ -141,12 +152,12 @@ async fn greeted(rig: &Rig, name: &str, shown: Option<SealedEpoch>) -> Result<Se
 
 #[test]
 fn a_host_that_makes_up_epochs_keeps_itself_out_and_moves_nothing() {
-    let rig = Rig::start();
-    let mut good = rig.agent("good", 4);
+    let harness = Harness::start();
+    let mut good = harness.agent("good", 4);
     let elsewhere = Seal::drawn().unwrap();
-    rig.runtime.block_on(async {
-        let ours = greeted(&rig, "liar", None).await.unwrap();
-        let others = greeted(&rig, "friend", None).await.unwrap();
+    harness.runtime.block_on(async {
+        let ours = greeted(&harness, "liar", None).await.unwrap();
+        let others = greeted(&harness, "friend", None).await.unwrap();
         let liar = NodeName::new("liar").unwrap();
         for counter in [2, 3, 900, 1 << 39, 1 << 53, u64::MAX] {
             let cluster = ours.epoch.cluster.clone();
@@ -155,17 +166,20 @@ fn a_host_that_makes_up_epochs_keeps_itself_out_and_moves_nothing() {
             for seal in [None, ours.seal, others.seal, Some(foreign)] {
                 let epoch = epoch.clone();
                 let shown = Some(SealedEpoch { epoch, seal });
-                let why = greeted(&rig, "liar", shown).await.unwrap_err();
+                let why = greeted(&harness, "liar", shown).await.unwrap_err();
                 assert!(why.contains(&format!("epoch {counter}")), "{why}");
             }
         }
         // What it was told itself, and what it was told by an earlier coordinator, is no claim.
-        assert_eq!(greeted(&rig, "liar", Some(ours.clone())).await, Ok(ours));
+        assert_eq!(
+            greeted(&harness, "liar", Some(ours.clone())).await,
+            Ok(ours)
+        );
         good.heartbeat.0.send(&beat(1)).await.unwrap();
         let ack: HeartbeatAck = good.heartbeat.1.next().await.unwrap().unwrap();
         assert_eq!(ack.number, 1);
     });
-    let (_, events) = rig.get("/v1/events");
+    let (_, events) = harness.get("/v1/events");
     let types = events["items"].as_array().unwrap().iter();
     let types: Vec<&str> = types.map(|it| it["type"].as_str().unwrap()).collect();
     let count = |wanted| types.iter().filter(|it| **it == wanted).count();
@@ -178,22 +192,22 @@ fn a_host_that_makes_up_epochs_keeps_itself_out_and_moves_nothing() {
 
 #[test]
 fn whoever_breaks_the_protocol_loses_the_link_and_nothing_else() {
-    let rig = Rig::start();
-    let mut good = rig.agent("good", 1);
-    rig.runtime.block_on(async {
-        let (_dialer, twice) = dial(&rig.data, "n1", &address(&rig)).await;
+    let harness = Harness::start();
+    let mut good = harness.agent("good", 1);
+    harness.runtime.block_on(async {
+        let (_dialer, twice) = dial(&harness.data, "n1", &address(&harness)).await;
         let _one = open(&twice, StreamKind::Control).await;
         let _two = open(&twice, StreamKind::Control).await;
         let why = timeout(SOON, twice.closed()).await.unwrap();
         assert!(why.contains("two streams of one kind"), "{why}");
 
-        let (_dialer, garbage) = dial(&rig.data, "n2", &address(&rig)).await;
+        let (_dialer, garbage) = dial(&harness.data, "n2", &address(&harness)).await;
         let mut stream = garbage.open().await.unwrap();
         stream.0.send_bytes(&[0xff; 64]).await.unwrap();
         let why = timeout(SOON, garbage.closed()).await.unwrap();
         assert!(why.contains("broke the protocol"), "{why}");
 
-        let mut rude = Agent::link(&rig.data, "n3", &address(&rig), &words("n3", 1)).await;
+        let mut rude = Agent::link(&harness.data, "n3", &address(&harness), &words("n3", 1)).await;
         rude.welcomed().await;
         let gpus = vec![Gpu::default(); 1000];
         let found = Inventory {
@@ -216,10 +230,10 @@ fn whoever_breaks_the_protocol_loses_the_link_and_nothing_else() {
 
 #[test]
 fn a_second_link_of_a_node_takes_the_place_of_the_first() {
-    let rig = Rig::start();
-    let first = rig.agent("n1", 1);
-    let mut second = rig.agent("n1", 1);
-    rig.runtime.block_on(async {
+    let harness = Harness::start();
+    let first = harness.agent("n1", 1);
+    let mut second = harness.agent("n1", 1);
+    harness.runtime.block_on(async {
         let why = timeout(SOON, first.connection.closed()).await.unwrap();
         assert!(why.contains("another connection of this node"), "{why}");
         // The end of the first is not taken for the node's.
@@ -230,8 +244,8 @@ fn a_second_link_of_a_node_takes_the_place_of_the_first() {
     // One that is refused takes nobody's place.
     let mut hello = words("n1", 1);
     hello.protocol += 1;
-    rig.runtime.block_on(async {
-        let mut third = Agent::link(&rig.data, "n1", &address(&rig), &hello).await;
+    harness.runtime.block_on(async {
+        let mut third = Agent::link(&harness.data, "n1", &address(&harness), &hello).await;
         let greeting: HelloReply = third.told().await;
         assert!(
             matches!(greeting, HelloReply::Refused { .. }),
@@ -239,8 +253,8 @@ fn a_second_link_of_a_node_takes_the_place_of_the_first() {
         );
         timeout(SOON, third.connection.closed()).await.unwrap();
     });
-    rig.submit("a");
-    let order = rig.runtime.block_on(second.order()).order;
+    harness.submit("a");
+    let order = harness.runtime.block_on(second.order()).order;
     assert!(matches!(order, ToNode::Assign(_)), "{order:?}");
 }
 
@@ -249,10 +263,12 @@ const CHALLENGE: Challenge = Challenge([9; 16]);
 
 #[test]
 fn a_lease_is_signed_for_the_node_of_the_certificate_and_its_challenge_alone() {
-    let rig = Rig::start();
-    let engine = rig.running.as_ref().unwrap().engine.clone();
+    let harness = Harness::start();
+    let engine = harness.running.as_ref().unwrap().engine.clone();
     let expected = |challenge| {
-        let core = rig.runtime.block_on(engine.read(|core| *core.settings()));
+        let core = harness
+            .runtime
+            .block_on(engine.read(|core| *core.settings()));
         let settings = core.unwrap();
         Box::new(engine.seal().lease(LeaseGrant {
             node: NodeName::new("n1").unwrap(),
@@ -262,10 +278,10 @@ fn a_lease_is_signed_for_the_node_of_the_certificate_and_its_challenge_alone() {
         }))
     };
     let (first, second) = (expected(CHALLENGE), expected(Challenge([8; 16])));
-    rig.runtime.block_on(async {
+    harness.runtime.block_on(async {
         let mut hello = words("n1", 1);
         hello.challenge = Some(CHALLENGE);
-        let mut agent = Agent::link(&rig.data, "n1", &address(&rig), &hello).await;
+        let mut agent = Agent::link(&harness.data, "n1", &address(&harness), &hello).await;
         let HelloReply::Welcome(welcome) = agent.told().await else {
             panic!("it is let in");
         };
@@ -284,13 +300,13 @@ fn a_lease_is_signed_for_the_node_of_the_certificate_and_its_challenge_alone() {
 
 #[test]
 fn nothing_is_signed_for_a_node_that_is_not_let_in() {
-    let rig = Rig::start();
-    rig.runtime.block_on(async {
+    let harness = Harness::start();
+    harness.runtime.block_on(async {
         for _ in 0..20 {
             let mut hello = words("n1", 1);
             hello.pool = "defalt".parse().unwrap();
             hello.challenge = Some(CHALLENGE);
-            let mut agent = Agent::link(&rig.data, "n1", &address(&rig), &hello).await;
+            let mut agent = Agent::link(&harness.data, "n1", &address(&harness), &hello).await;
             let beat = Heartbeat {
                 challenge: Some(CHALLENGE),
                 ..beat(1)

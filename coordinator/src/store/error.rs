@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::line::Damage;
+use super::encoding::Damage;
 
 /// What to do about a damaged store. The same for every kind of damage: nothing may be guessed back into place.
 const WAY_OUT: &str = "restore the data directory from a copy, or move it away to begin a new cluster (hosts stop \
@@ -15,11 +15,8 @@ pub enum StoreError {
     /// A file or directory could not be made, read or written.
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// What was tried.
         action: &'static str,
-        /// On what.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
     /// Another coordinator has the directory.
@@ -28,29 +25,19 @@ pub enum StoreError {
         dir.display()
     )]
     InUse {
-        /// The directory.
         dir: PathBuf,
         /// Such as `pid 4711`.
         holder: String,
     },
     /// The file as a whole cannot be trusted.
     #[error("the store {} is damaged: {what}; {WAY_OUT}", file.display())]
-    DamagedFile {
-        /// The file.
-        file: PathBuf,
-        /// In which way.
-        what: String,
-    },
+    DamagedFile { file: PathBuf, what: String },
     /// One value cannot be trusted.
     #[error("the store {} is damaged: table `{table}`, record {record}: {damage}; {WAY_OUT}", file.display())]
     DamagedRecord {
-        /// The file.
         file: PathBuf,
-        /// The table.
         table: &'static str,
-        /// Its key.
         record: String,
-        /// In which way.
         damage: Damage,
     },
     /// The log ends before a record that is known to have been committed.
@@ -60,7 +47,6 @@ pub enum StoreError {
         file.display(), tip.display()
     )]
     Lost {
-        /// The store.
         file: PathBuf,
         /// The file that remembers.
         tip: PathBuf,
@@ -75,19 +61,14 @@ pub enum StoreError {
         file.display()
     )]
     OtherFormat {
-        /// The file.
         file: PathBuf,
-        /// Its format.
         found: u32,
-        /// Ours.
         known: u32,
     },
     /// A commit failed: whether it took place is unknown until the store is opened again.
     #[error("cannot commit to the store {}", file.display())]
     Commit {
-        /// The file.
         file: PathBuf,
-        /// Why not.
         source: Box<redb::Error>,
     },
     /// A record was offered out of its place: a defect of ours.

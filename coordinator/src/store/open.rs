@@ -11,15 +11,15 @@ use sluice_common::hex;
 use sluice_common::id::ClusterId;
 use sluice_common::time::Time;
 
+use super::encoding::{self, Damage};
 use super::guard::guarded;
-use super::line::{self, Damage};
 use super::lock::DirLock;
 use super::reserve::Reserve;
-use super::sizes::Sizes;
-use super::tip::{Mark as Tipped, Tip};
+use super::sizes::LogSizes;
+use super::tip::{TipFile, TipRecord};
 use super::{
-    DEFAULT_RETENTION, ENVIRONMENT, FORMAT, LOG, MARK, META, Mark, Recovered, SNAPSHOT, Snapshot,
-    Store, StoreError, make_tables, parse_variables,
+    DEFAULT_RETENTION, ENVIRONMENT, FORMAT, LOG, MARK, META, Recovered, RecoveryMark, SNAPSHOT,
+    Snapshot, Store, StoreError, make_tables, parse_variables,
 };
 use crate::seal::Seal;
 
@@ -56,7 +56,7 @@ impl Store {
         let lock = DirLock::take(dir)?;
         let file = dir.join("store.redb");
         let tip_path = dir.join("tip");
-        let mark = Tip::read(&tip_path)?.unwrap_or_default();
+        let mark = TipFile::read(&tip_path)?.unwrap_or_default();
         if !file.exists() {
             if mark.seq > 0 {
                 return Err(lost(&file, &tip_path, 0, mark.seq));
@@ -65,7 +65,7 @@ impl Store {
         }
         keep_private(&file)?;
         judge_file(&file, &mark)?;
-        let tip = Tip::open(&tip_path)?;
+        let tip = TipFile::open(&tip_path)?;
         // Before redb may change the file.
         tip.set(mark.seq)?;
         tip.sync()?;
@@ -98,7 +98,7 @@ impl Store {
             make_tables(&db, &new_cluster()?, None).map_err(opening)?;
         }
         let loaded = load(&db, &file)?;
-        Ok(loaded.store(db, file, Tip::Nowhere, Seal::drawn()?))
+        Ok(loaded.store(db, file, TipFile::Nowhere, Seal::drawn()?))
     }
 }
 
@@ -136,7 +136,7 @@ fn create(dir: &Path, file: &Path, cluster: Option<ClusterId>) -> Result<(), Sto
         .create(&draft)
         .map_err(|error| StoreError::opening(&draft, error.into()))?;
     keep_private(&draft)?;
-    let mark = cluster.is_some().then_some(Mark {
+    let mark = cluster.is_some().then_some(RecoveryMark {
         why: RecoveryWhy::StoreLost,
         seq: 0,
     });
@@ -156,7 +156,7 @@ fn new_cluster() -> Result<ClusterId, StoreError> {
 }
 
 /// Judges the file as a whole, before it is opened: one that was closed is as it was then.
-pub(super) fn judge_file(file: &Path, mark: &Tipped) -> Result<(), StoreError> {
+pub(super) fn judge_file(file: &Path, mark: &TipRecord) -> Result<(), StoreError> {
     match &mark.closed {
         Some(whole) => whole.check(file).map_err(|changed| diagnose(file, changed)),
         None => Ok(()),
@@ -170,8 +170,8 @@ pub(super) fn judge(
     db: &mut Database,
     file: &Path,
     tip: &Path,
-    mark: &Tipped,
-) -> Result<Loaded, StoreError> {
+    mark: &TipRecord,
+) -> Result<LoadedStore, StoreError> {
     let intact = db.check_integrity();
     if !intact.map_err(|e| StoreError::opening(file, e.into()))? {
         tracing::warn!(file = %file.display(), "the store's page table was mended; every record was found whole");
@@ -187,8 +187,8 @@ pub(super) fn judge(
 fn check_and_load(
     file: &Path,
     tip: &Path,
-    mark: &Tipped,
-) -> Result<(Database, Loaded), StoreError> {
+    mark: &TipRecord,
+) -> Result<(Database, LoadedStore), StoreError> {
     let db = builder().open(file);
     let mut db = db.map_err(|e| StoreError::opening(file, e.into()))?;
     let judged = judge(&mut db, file, tip, mark)?;
@@ -206,22 +206,22 @@ fn diagnose(file: &Path, changed: StoreError) -> StoreError {
 }
 
 /// What is in the file.
-pub(super) struct Loaded {
+pub(super) struct LoadedStore {
     /// The fold of everything.
     pub(super) recovered: Recovered,
     /// The number of the newest snapshot.
     pub(super) last_snapshot: u64,
     /// What the log takes.
-    sizes: Sizes,
+    sizes: LogSizes,
     /// What the newest snapshot takes.
     snapshot_bytes: u64,
     /// What the records after it take.
     since_snapshot: u64,
 }
 
-impl Loaded {
+impl LoadedStore {
     /// The store over it, which keeps as much as is usual, without a lock and without room in reserve.
-    fn store(self, db: Database, file: PathBuf, tip: Tip, seal: Seal) -> (Store, Recovered) {
+    fn store(self, db: Database, file: PathBuf, tip: TipFile, seal: Seal) -> (Store, Recovered) {
         let store = Store {
             db: Arc::new(db),
             file,
@@ -242,7 +242,7 @@ impl Loaded {
 }
 
 /// The fold of everything in `db`, and how it lies there.
-pub(super) fn load(db: &impl ReadableDatabase, file: &Path) -> Result<Loaded, StoreError> {
+pub(super) fn load(db: &impl ReadableDatabase, file: &Path) -> Result<LoadedStore, StoreError> {
     let opening = |error| StoreError::opening(file, error);
     let txn = db.begin_read().map_err(|e| opening(e.into()))?;
     let cluster = read_meta(&txn, file)?;
@@ -268,7 +268,7 @@ pub(super) fn load(db: &impl ReadableDatabase, file: &Path) -> Result<Loaded, St
     let mark = read_mark(&txn, file)?;
     let mark = mark.filter(|mark| mark.seq >= recovered.last_seq);
     recovered.recovers = mark.map(|mark| mark.why);
-    Ok(Loaded {
+    Ok(LoadedStore {
         recovered,
         last_snapshot,
         sizes,
@@ -289,7 +289,7 @@ fn give_environments(
     let kept = table(txn, file, ENVIRONMENT)?;
     for entry in kept.iter().map_err(opening)? {
         let (step, line) = entry.map_err(opening)?;
-        line::unseal(line.value()).map_err(|damage| damaged(step.value(), damage))?;
+        encoding::unseal(line.value()).map_err(|damage| damaged(step.value(), damage))?;
     }
     let lacking = state.give_environments(|step| -> Result<_, StoreError> {
         let value = kept.get(step.as_str()).map_err(opening)?;
@@ -332,10 +332,12 @@ pub(super) fn read_meta(txn: &ReadTransaction, file: &Path) -> Result<ClusterId,
 }
 
 /// What was noted when the store was put back, or made in place of one that was lost.
-fn read_mark(txn: &ReadTransaction, file: &Path) -> Result<Option<Mark>, StoreError> {
+fn read_mark(txn: &ReadTransaction, file: &Path) -> Result<Option<RecoveryMark>, StoreError> {
     let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
     let value = table(txn, file, META)?.get(MARK).map_err(opening)?;
-    let mark = value.map(|value| line::parse(value.value())).transpose();
+    let mark = value
+        .map(|value| encoding::parse(value.value()))
+        .transpose();
     mark.map_err(|damage| StoreError::damaged_record(file, "meta", MARK, damage))
 }
 
@@ -349,7 +351,7 @@ fn read_meta_value<T: serde::de::DeserializeOwned>(
         .map_err(|error| StoreError::opening(file, error.into()))?;
     let damaged = |damage| StoreError::damaged_record(file, "meta", key, damage);
     let value = value.ok_or_else(|| damaged(Damage::Missing))?;
-    line::parse(value.value()).map_err(damaged)
+    encoding::parse(value.value()).map_err(damaged)
 }
 
 /// The newest snapshot, and its bytes; the checksums of all of them are looked at.
@@ -361,7 +363,7 @@ fn read_snapshots(
     let snapshots = table(txn, file, SNAPSHOT)?;
     for entry in snapshots.iter().map_err(opening)? {
         let (seq, line) = entry.map_err(opening)?;
-        line::unseal(line.value())
+        encoding::unseal(line.value())
             .map_err(|damage| StoreError::damaged_record(file, "snapshot", seq.value(), damage))?;
     }
     let Some((seq, line)) = snapshots.last().map_err(opening)? else {
@@ -378,7 +380,7 @@ pub(super) fn snapshot_in(
     file: &Path,
 ) -> Result<Snapshot<State>, StoreError> {
     let damaged = |damage| StoreError::damaged_record(file, "snapshot", seq, damage);
-    let snapshot: Snapshot<State> = line::parse(line).map_err(damaged)?;
+    let snapshot: Snapshot<State> = encoding::parse(line).map_err(damaged)?;
     if snapshot.seq != seq || snapshot.state.seq() != snapshot.seq {
         return Err(damaged(Damage::Misplaced { seq: snapshot.seq }));
     }
@@ -387,7 +389,7 @@ pub(super) fn snapshot_in(
 
 /// The record in a stored text, at its place.
 pub(super) fn record_in(line: &[u8], seq: u64) -> Result<Stamped, Damage> {
-    let record: Stamped = line::parse(line)?;
+    let record: Stamped = encoding::parse(line)?;
     match record.seq == seq {
         true => Ok(record),
         false => Err(Damage::Misplaced { seq: record.seq }),
@@ -400,13 +402,13 @@ fn read_log(
     txn: &ReadTransaction,
     file: &Path,
     recovered: &mut Recovered,
-) -> Result<(Sizes, u64), StoreError> {
+) -> Result<(LogSizes, u64), StoreError> {
     let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
     let damaged = |seq: u64, damage| StoreError::damaged_record(file, "log", seq, damage);
     let log = table(txn, file, LOG)?;
     let snapshot = recovered.last_seq;
     let mut expected = None;
-    let mut sizes = Sizes::default();
+    let mut sizes = LogSizes::default();
     let mut since_snapshot = 0;
     for entry in log.iter().map_err(opening)? {
         let (seq, line) = entry.map_err(opening)?;
@@ -420,7 +422,7 @@ fn read_log(
         let bytes = line.value().len() as u64;
         sizes.add(seq, bytes);
         if seq <= snapshot {
-            line::unseal(line.value()).map_err(|damage| damaged(seq, damage))?;
+            encoding::unseal(line.value()).map_err(|damage| damaged(seq, damage))?;
             continue;
         }
         since_snapshot += bytes;

@@ -7,7 +7,7 @@ use coordinator_core::Stamped;
 use redb::{Database, ReadableDatabase, ReadableTable};
 
 use super::LOG;
-use super::line::{self, Damage};
+use super::encoding::{self, Damage};
 
 /// Most bytes of one read. A record may carry a specification of a megabyte; a page of a thousand of those must not
 /// fill the memory.
@@ -16,9 +16,7 @@ const MAX_READ_BYTES: usize = 4 * 1024 * 1024;
 /// One record as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The record.
     pub record: Stamped,
-    /// Its JSON.
     pub json: String,
 }
 
@@ -31,22 +29,16 @@ pub enum ReadError {
         /// First record that is kept.
         first: u64,
     },
-    /// redb failed.
     #[error("cannot read the store {}", file.display())]
     Store {
-        /// The file.
         file: PathBuf,
-        /// Why.
         source: Box<redb::Error>,
     },
     /// A record is damaged.
     #[error("the store {} is damaged: table `log`, record {seq}", file.display())]
     Damaged {
-        /// The file.
         file: PathBuf,
-        /// Which.
         seq: u64,
-        /// In which way.
         source: Damage,
     },
 }
@@ -93,7 +85,11 @@ impl StoreReader {
             .collect()
     }
 
-    fn lines(&self, since: u64, limit: usize) -> Result<(Option<u64>, Vec<Line>), redb::Error> {
+    fn lines(
+        &self,
+        since: u64,
+        limit: usize,
+    ) -> Result<(Option<u64>, Vec<RawRecord>), redb::Error> {
         let txn = self.db.begin_read()?;
         let log = txn.open_table(LOG)?;
         let first = log.first()?.map(|(seq, _)| seq.value());
@@ -116,7 +112,7 @@ impl StoreReader {
             seq,
             source,
         };
-        let json = line::unseal(sealed).map_err(damaged)?;
+        let json = encoding::unseal(sealed).map_err(damaged)?;
         let record = serde_json::from_slice(json).map_err(|e| damaged(Damage::Content(e)))?;
         Ok(Event {
             record,
@@ -126,4 +122,4 @@ impl StoreReader {
     }
 }
 
-type Line = (u64, Vec<u8>);
+type RawRecord = (u64, Vec<u8>);

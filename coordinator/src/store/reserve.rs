@@ -9,7 +9,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 
-use crate::room::Room;
+use crate::disk_space::DiskSpace;
 
 /// Bytes beyond the end of the file, on a disk that is large enough.
 const BEYOND: u64 = 16 << 20;
@@ -18,7 +18,7 @@ const BEYOND: u64 = 16 << 20;
 #[derive(Debug)]
 pub(super) struct Reserve {
     file: File,
-    room: Room,
+    room: DiskSpace,
     /// Length of the file when it was last given blocks.
     given: u64,
 }
@@ -29,7 +29,7 @@ impl Reserve {
         let file = File::options().read(true).write(true).open(file).ok()?;
         let mut reserve = Self {
             file,
-            room: Room::of(dir),
+            room: DiskSpace::of(dir),
             given: 0,
         };
         reserve.keep();

@@ -8,13 +8,13 @@ const PART: u64 = 1 << 20;
 
 /// The log's bytes, by parts of it.
 #[derive(Debug, Default)]
-pub(super) struct Sizes {
+pub(super) struct LogSizes {
     /// The number of the last record of each part, and its bytes; the oldest first.
     parts: VecDeque<(u64, u64)>,
     total: u64,
 }
 
-impl Sizes {
+impl LogSizes {
     /// A record follows the last.
     pub(super) fn add(&mut self, seq: u64, bytes: u64) {
         self.total += bytes;
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn what_is_too_much_goes_by_parts_from_the_oldest() {
-        let mut sizes = Sizes::default();
+        let mut sizes = LogSizes::default();
         for seq in 1..=10 {
             sizes.add(seq, PART);
         }
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn small_records_share_a_part() {
-        let mut sizes = Sizes::default();
+        let mut sizes = LogSizes::default();
         for seq in 1..=10_000 {
             sizes.add(seq, 1024);
         }

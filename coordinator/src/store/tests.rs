@@ -1,32 +1,32 @@
 //! The store's contract: what was appended is there after any death, and what is damaged does not open.
 
-mod apart;
+mod check;
 mod crash;
 mod damage;
 mod fuzz;
-mod judged;
-mod past;
+mod history;
+mod variables;
 
 use std::path::Path;
 
 use super::*;
-use crate::fixture::Scribe;
+use crate::fixture::RecordMaker;
 
 /// Opens, and begins to write.
-fn begin(dir: &Path) -> (Store, Scribe) {
+fn begin(dir: &Path) -> (Store, RecordMaker) {
     begin_with(dir, DEFAULT_RETENTION)
 }
 
-fn begin_with(dir: &Path, retention: u64) -> (Store, Scribe) {
+fn begin_with(dir: &Path, retention: u64) -> (Store, RecordMaker) {
     let (mut store, recovered) = Store::open(dir, retention).unwrap();
-    let (scribe, records) = Scribe::on(recovered.state, recovered.cluster);
+    let (maker, records) = RecordMaker::on(recovered.state, recovered.cluster);
     store.append(&records).unwrap();
-    (store, scribe)
+    (store, maker)
 }
 
-fn write(store: &mut Store, scribe: &mut Scribe, ids: std::ops::Range<u32>) {
+fn write(store: &mut Store, maker: &mut RecordMaker, ids: std::ops::Range<u32>) {
     for id in ids {
-        store.append(&scribe.submit(&format!("s{id}"))).unwrap();
+        store.append(&maker.submit(&format!("s{id}"))).unwrap();
     }
 }
 
@@ -52,12 +52,12 @@ fn a_new_store_is_empty_and_keeps_its_cluster() {
 #[test]
 fn what_was_appended_comes_back() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut store, mut scribe) = begin(dir.path());
-    write(&mut store, &mut scribe, 0..20);
+    let (mut store, mut maker) = begin(dir.path());
+    write(&mut store, &mut maker, 0..20);
     let last = store.last_seq();
     drop(store);
     let recovered = reopen(dir.path());
-    assert_eq!(recovered.state, *scribe.state());
+    assert_eq!(recovered.state, *maker.state());
     assert_eq!(recovered.last_seq, last);
     assert_eq!(recovered.last_at, Time::from_unix_millis(1020));
     assert!(recovered.state.step(&"s19".parse().unwrap()).is_some());
@@ -66,32 +66,32 @@ fn what_was_appended_comes_back() {
 #[test]
 fn a_snapshot_and_what_follows_it_come_back_as_one() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut store, mut scribe) = begin(dir.path());
-    write(&mut store, &mut scribe, 0..10);
-    store.snapshot(scribe.state()).unwrap();
+    let (mut store, mut maker) = begin(dir.path());
+    write(&mut store, &mut maker, 0..10);
+    store.snapshot(maker.state()).unwrap();
     assert!(!store.snapshot_due());
     drop(store);
     assert_eq!(
         reopen(dir.path()).state,
-        *scribe.state(),
+        *maker.state(),
         "with nothing after it"
     );
 
     let (mut store, recovered) = Store::open(dir.path(), DEFAULT_RETENTION).unwrap();
     assert_eq!(recovered.last_at, Time::from_unix_millis(1010));
-    write(&mut store, &mut scribe, 10..15);
+    write(&mut store, &mut maker, 10..15);
     drop(store);
-    assert_eq!(reopen(dir.path()).state, *scribe.state());
+    assert_eq!(reopen(dir.path()).state, *maker.state());
 }
 
 #[test]
 fn snapshots_let_go_of_what_nobody_may_ask_for() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut store, mut scribe) = begin_with(dir.path(), 5);
+    let (mut store, mut maker) = begin_with(dir.path(), 5);
     let reader = store.reader();
     for round in 0..4 {
-        write(&mut store, &mut scribe, round * 10..round * 10 + 10);
-        store.snapshot(scribe.state()).unwrap();
+        write(&mut store, &mut maker, round * 10..round * 10 + 10);
+        store.snapshot(maker.state()).unwrap();
     }
     // Kept back to the older of two snapshots, which is farther than the retention.
     let last = store.last_seq();
@@ -103,7 +103,7 @@ fn snapshots_let_go_of_what_nobody_may_ask_for() {
     assert_eq!(reader.read(last - 10, 100).unwrap().len(), 10);
     assert!(reader.read(last, 100).unwrap().is_empty());
     drop((store, reader));
-    assert_eq!(reopen(dir.path()).state, *scribe.state());
+    assert_eq!(reopen(dir.path()).state, *maker.state());
 }
 
 /// A retention that is lowered far would have the first snapshot after it drop millions of records, while hosts wait.
@@ -135,8 +135,8 @@ fn what_nobody_may_ask_for_goes_a_part_at_a_time() {
 #[test]
 fn the_log_reads_back_in_order_as_it_was_written() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut store, mut scribe) = begin(dir.path());
-    write(&mut store, &mut scribe, 0..30);
+    let (mut store, mut maker) = begin(dir.path());
+    write(&mut store, &mut maker, 0..30);
     let reader = store.reader();
     let mut seen = Vec::new();
     loop {
@@ -153,7 +153,7 @@ fn the_log_reads_back_in_order_as_it_was_written() {
         state.apply(&event.record).unwrap();
         state
     });
-    assert_eq!(fold, *scribe.state());
+    assert_eq!(fold, *maker.state());
     assert_eq!(
         serde_json::from_str::<Stamped>(&seen[3].json).unwrap(),
         seen[3].record
@@ -163,9 +163,9 @@ fn the_log_reads_back_in_order_as_it_was_written() {
 #[test]
 fn a_gap_is_refused_before_it_is_written() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut store, mut scribe) = begin(dir.path());
-    let skipped = scribe.submit("a");
-    let error = store.append(&scribe.submit("b")).unwrap_err();
+    let (mut store, mut maker) = begin(dir.path());
+    let skipped = maker.submit("a");
+    let error = store.append(&maker.submit("b")).unwrap_err();
     assert!(matches!(error, StoreError::OutOfOrder { .. }), "{error}");
     store.append(&skipped).unwrap();
 }
@@ -187,44 +187,44 @@ fn two_coordinators_cannot_have_one_directory() {
 #[test]
 fn large_records_are_snapshotted_and_dropped_by_their_bytes() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut store, mut scribe) = begin(dir.path());
-    write(&mut store, &mut scribe, 0..10);
+    let (mut store, mut maker) = begin(dir.path());
+    write(&mut store, &mut maker, 0..10);
     store.since_snapshot = SNAPSHOT_EVERY_BYTES - 1;
     assert!(!store.snapshot_due());
-    write(&mut store, &mut scribe, 10..11);
+    write(&mut store, &mut maker, 10..11);
     assert!(store.snapshot_due());
-    store.snapshot(scribe.state()).unwrap();
+    store.snapshot(maker.state()).unwrap();
     assert!(!store.snapshot_due());
     // As if what is there took as much as may be kept.
     store.sizes.add(store.last_seq(), RETENTION_BYTES);
     let kept = store.last_seq();
-    write(&mut store, &mut scribe, 11..20);
-    store.snapshot(scribe.state()).unwrap();
+    write(&mut store, &mut maker, 11..20);
+    store.snapshot(maker.state()).unwrap();
     let error = store.reader().read(0, 1).unwrap_err();
     assert!(
         matches!(error, ReadError::Gone { first } if first == kept + 1),
         "{error}"
     );
     drop(store);
-    assert_eq!(reopen(dir.path()).state, *scribe.state());
+    assert_eq!(reopen(dir.path()).state, *maker.state());
 }
 
 /// However often a coordinator starts anew, the log grows by no more before a snapshot is due.
 #[test]
 fn a_restart_counts_what_was_written_since_the_snapshot() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut store, mut scribe) = begin(dir.path());
-    write(&mut store, &mut scribe, 0..10);
+    let (mut store, mut maker) = begin(dir.path());
+    write(&mut store, &mut maker, 0..10);
     let counted = |store: &Store| (store.since_snapshot, store.snapshot_bytes);
     for ids in [10..10, 10..20, 20..20] {
-        write(&mut store, &mut scribe, ids.clone());
+        write(&mut store, &mut maker, ids.clone());
         let before = counted(&store);
         assert_eq!(before.0 > 0, ids != (20..20), "{before:?}");
         drop(store);
         store = Store::open(dir.path(), DEFAULT_RETENTION).unwrap().0;
         assert_eq!(counted(&store), before);
         if ids.end == 20 {
-            store.snapshot(scribe.state()).unwrap();
+            store.snapshot(maker.state()).unwrap();
         }
     }
 }

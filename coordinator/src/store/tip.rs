@@ -5,7 +5,7 @@
 //! file of its own after each commit, without a sync: it outlives any death of the process, and after a power failure
 //! it may lag behind the log but never runs ahead of it.
 //!
-//! After a clean end it holds the store's checksum as well (see [`super::whole`]), until the next start.
+//! After a clean end it holds the store's checksum as well (see [`super::file_checksum`]), until the next start.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -14,29 +14,24 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
-use super::line;
-use super::whole::Whole;
+use super::encoding;
+use super::file_checksum::FileChecksum;
 
 /// What is remembered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Mark {
+pub(super) struct TipRecord {
     /// Number of the last committed record.
     pub(super) seq: u64,
     /// The store's file after a clean end; `None` while it is open, or where it was not closed.
-    pub(super) closed: Option<Whole>,
+    pub(super) closed: Option<FileChecksum>,
 }
 
 /// Where it is kept.
 #[derive(Debug)]
-pub(super) enum Tip {
+pub(super) enum TipFile {
     /// In this file.
-    File {
-        /// Where.
-        path: PathBuf,
-        /// Open.
-        file: File,
-    },
+    File { path: PathBuf, file: File },
     /// Nowhere: a test runs on memory.
     #[cfg(test)]
     Nowhere,
@@ -45,9 +40,9 @@ pub(super) enum Tip {
 /// Bytes of the file, so that every mark overwrites the last one whole. The longest takes about a hundred.
 const WIDTH: usize = 160;
 
-impl Tip {
+impl TipFile {
     /// Reads the mark at `path`; `None` where there is none yet.
-    pub(super) fn read(path: &Path) -> Result<Option<Mark>, StoreError> {
+    pub(super) fn read(path: &Path) -> Result<Option<TipRecord>, StoreError> {
         let text = match std::fs::read(path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -56,7 +51,7 @@ impl Tip {
         if text.is_empty() {
             return Ok(None);
         }
-        let mark = line::parse(text.trim_ascii_end());
+        let mark = encoding::parse(text.trim_ascii_end());
         mark.map(Some)
             .map_err(|damage| StoreError::damaged(path, damage))
     }
@@ -70,7 +65,7 @@ impl Tip {
             .mode(0o600)
             .open(path)
             .map_err(|source| StoreError::io("open", path, source))?;
-        Ok(Tip::File {
+        Ok(TipFile::File {
             path: path.to_owned(),
             file,
         })
@@ -78,44 +73,43 @@ impl Tip {
 
     /// Remembers that record `seq` was committed.
     pub(super) fn set(&self, seq: u64) -> Result<(), StoreError> {
-        self.write(&Mark { seq, closed: None })
+        self.write(&TipRecord { seq, closed: None })
     }
 
     /// Remembers that record `seq` was the last and how the store's file is now that it is closed.
     pub(super) fn close(&self, seq: u64, store: &Path) -> Result<(), StoreError> {
         match self {
-            Tip::File { .. } => self.write(&Mark {
+            TipFile::File { .. } => self.write(&TipRecord {
                 seq,
-                closed: Some(Whole::measure(store)?),
+                closed: Some(FileChecksum::measure(store)?),
             }),
             #[cfg(test)]
-            Tip::Nowhere => Ok(()),
+            TipFile::Nowhere => Ok(()),
         }
     }
 
-    /// Remembers `mark`.
-    fn write(&self, mark: &Mark) -> Result<(), StoreError> {
+    fn write(&self, mark: &TipRecord) -> Result<(), StoreError> {
         match self {
-            Tip::File { path, file } => {
-                let mut text = line::seal(mark);
+            TipFile::File { path, file } => {
+                let mut text = encoding::seal(mark);
                 text.resize(WIDTH - 1, b' ');
                 text.push(b'\n');
                 file.write_all_at(&text, 0)
                     .map_err(|source| StoreError::io("write", path, source))
             }
             #[cfg(test)]
-            Tip::Nowhere => Ok(()),
+            TipFile::Nowhere => Ok(()),
         }
     }
 
     /// Makes what is remembered outlive a power failure.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
         match self {
-            Tip::File { path, file } => file
+            TipFile::File { path, file } => file
                 .sync_data()
                 .map_err(|source| StoreError::io("sync", path, source)),
             #[cfg(test)]
-            Tip::Nowhere => Ok(()),
+            TipFile::Nowhere => Ok(()),
         }
     }
 }
@@ -128,23 +122,23 @@ mod tests {
     fn a_mark_overwrites_a_longer_one_whole() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tip");
-        assert_eq!(Tip::read(&path).unwrap(), None);
-        let tip = Tip::open(&path).unwrap();
-        let longest = Mark {
+        assert_eq!(TipFile::read(&path).unwrap(), None);
+        let tip = TipFile::open(&path).unwrap();
+        let longest = TipRecord {
             seq: u64::MAX,
-            closed: Some(Whole {
+            closed: Some(FileChecksum {
                 bytes: u64::MAX,
                 crc32: u32::MAX,
             }),
         };
         tip.write(&longest).unwrap();
-        assert_eq!(Tip::read(&path).unwrap(), Some(longest));
+        assert_eq!(TipFile::read(&path).unwrap(), Some(longest));
         tip.set(7).unwrap();
-        let short = Mark {
+        let short = TipRecord {
             seq: 7,
             closed: None,
         };
-        assert_eq!(Tip::read(&path).unwrap(), Some(short));
+        assert_eq!(TipFile::read(&path).unwrap(), Some(short));
         assert_eq!(std::fs::metadata(&path).unwrap().len(), WIDTH as u64);
     }
 }

@@ -10,14 +10,16 @@ use coordinator_core::RecoveryWhy;
 use redb::{Database, ReadableDatabase, ReadableTable, WriteTransaction};
 use sluice_common::id::ClusterId;
 
+use super::history::{StoreHistory, look};
 use super::open::{builder, keep_private, read_meta, table};
-use super::past::{Past, look};
 use super::read::StoreReader;
-use super::{ENVIRONMENT, LOG, MARK, META, Mark, SNAPSHOT, StoreError, line, make_tables};
+use super::{
+    ENVIRONMENT, LOG, MARK, META, RecoveryMark, SNAPSHOT, StoreError, encoding, make_tables,
+};
 
 /// One text of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum StorePart<'a> {
     /// The newest snapshot.
     Snapshot {
         /// The last record in it.
@@ -27,14 +29,12 @@ pub enum Piece<'a> {
     },
     /// The variables of a step.
     Variables {
-        /// Whose.
         step: &'a str,
         /// Checksum and JSON.
         text: &'a [u8],
     },
     /// A record of the log.
     Record {
-        /// Its number.
         seq: u64,
         /// Checksum and JSON.
         text: &'a [u8],
@@ -52,7 +52,7 @@ pub enum ExportError {
     Sink(#[from] io::Error),
 }
 
-type Take<'a> = &'a mut dyn FnMut(Piece<'_>) -> io::Result<()>;
+type PartSink<'a> = &'a mut dyn FnMut(StorePart<'_>) -> io::Result<()>;
 
 impl StoreReader {
     /// Gives the store as it was committed last, the newest snapshot first, then the log, then the variables of steps. What is committed meanwhile is
@@ -60,7 +60,7 @@ impl StoreReader {
     ///
     /// # Errors
     /// Where it cannot be read, or `take` fails.
-    pub fn export(&self, take: Take<'_>) -> Result<(), ExportError> {
+    pub fn export(&self, take: PartSink<'_>) -> Result<(), ExportError> {
         export(self.db(), self.file(), take)
     }
 
@@ -75,12 +75,12 @@ impl StoreReader {
     }
 }
 
-impl Past {
+impl StoreHistory {
     /// The same of a store in which no coordinator runs.
     ///
     /// # Errors
     /// As for one that runs.
-    pub fn export(&self, take: Take<'_>) -> Result<(), ExportError> {
+    pub fn export(&self, take: PartSink<'_>) -> Result<(), ExportError> {
         let mut sink = Ok(());
         let taken = look(self.file(), |file| match export(self.db(), file, take) {
             Err(ExportError::Store(error)) => Err(error),
@@ -95,39 +95,39 @@ impl Past {
     }
 }
 
-fn export(db: &Database, file: &Path, take: Take<'_>) -> Result<(), ExportError> {
+fn export(db: &Database, file: &Path, take: PartSink<'_>) -> Result<(), ExportError> {
     let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
     let txn = db.begin_read();
     let txn = txn.map_err(|error| StoreError::opening(file, error.into()))?;
     let snapshots = table(&txn, file, SNAPSHOT)?;
     if let Some((seq, text)) = snapshots.last().map_err(opening)? {
         let (seq, text) = (seq.value(), text.value());
-        take(Piece::Snapshot { seq, text })?;
+        take(StorePart::Snapshot { seq, text })?;
     }
     let log = table(&txn, file, LOG)?;
     for entry in log.iter().map_err(opening)? {
         let (seq, text) = entry.map_err(opening)?;
         let (seq, text) = (seq.value(), text.value());
-        take(Piece::Record { seq, text })?;
+        take(StorePart::Record { seq, text })?;
     }
     let variables = table(&txn, file, ENVIRONMENT)?;
     for entry in variables.iter().map_err(opening)? {
         let (step, text) = entry.map_err(opening)?;
         let (step, text) = (step.value(), text.value());
-        take(Piece::Variables { step, text })?;
+        take(StorePart::Variables { step, text })?;
     }
     Ok(())
 }
 
 /// A store in the making: nothing of it is there before it is finished.
-pub struct Draft {
+pub struct StoreBuilder {
     db: Database,
     txn: WriteTransaction,
     file: PathBuf,
     last: u64,
 }
 
-impl fmt::Debug for Draft {
+impl fmt::Debug for StoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = &self.file;
         f.debug_struct("Draft")
@@ -136,7 +136,7 @@ impl fmt::Debug for Draft {
     }
 }
 
-impl Draft {
+impl StoreBuilder {
     /// Begins one in `file`, in place of what is there.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl Draft {
     ///
     /// # Errors
     /// Where it cannot be written.
-    pub fn add(&mut self, piece: Piece<'_>) -> Result<(), StoreError> {
+    pub fn add(&mut self, piece: StorePart<'_>) -> Result<(), StoreError> {
         let txn = &self.txn;
         let numbered = |definition, seq, text| -> Result<u64, redb::Error> {
             txn.open_table(definition)?.insert(seq, text)?;
@@ -176,9 +176,9 @@ impl Draft {
             Ok(0)
         };
         let added = match piece {
-            Piece::Snapshot { seq, text } => numbered(SNAPSHOT, seq, text),
-            Piece::Record { seq, text } => numbered(LOG, seq, text),
-            Piece::Variables { step, text } => named(step, text),
+            StorePart::Snapshot { seq, text } => numbered(SNAPSHOT, seq, text),
+            StorePart::Record { seq, text } => numbered(LOG, seq, text),
+            StorePart::Variables { step, text } => named(step, text),
         };
         let seq = added.map_err(|source| StoreError::commit(&self.file, source))?;
         self.last = self.last.max(seq);
@@ -196,10 +196,10 @@ impl Draft {
             file,
             last,
         } = self;
-        let mark = Mark { why, seq: last };
+        let mark = RecoveryMark { why, seq: last };
         let commit = || -> Result<(), redb::Error> {
             txn.open_table(META)?
-                .insert(MARK, line::seal(&mark).as_slice())?;
+                .insert(MARK, encoding::seal(&mark).as_slice())?;
             Ok(txn.commit()?)
         };
         commit().map_err(|source| StoreError::commit(&file, source))?;

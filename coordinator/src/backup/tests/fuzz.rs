@@ -1,5 +1,5 @@
-//! Hostile backups. The checksums of their lines and of the whole are made right first: chance would not find them, and
-//! who writes a backup by hand makes them right as well.
+//! Fuzz tests of backups. The checksums of lines and file are corrected first: random changes would never get them
+//! right, and an attacker would.
 
 use std::path::Path;
 
@@ -7,15 +7,15 @@ use ring::digest::{Context, SHA256};
 use sluice_common::error_chain::error_chain;
 use sluice_fuzz::{Fuzz, place_for_files};
 
-use super::super::check::{Nobody, Summary, read};
+use super::super::check::{NoVisitor, Summary, read};
 use super::super::restore::restore;
-use super::super::{BackupError, Writer};
+use super::super::{BackupError, BackupWriter};
 use crate::store::Store;
 
-/// Each line is a kind, a space and JSON; the last line, which says how many there are, is added.
+/// Builds a backup of lines with a kind, a space and JSON; adds the trailer with the number of lines.
 fn sealed(input: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut writer = Writer {
+    let mut writer = BackupWriter {
         out: &mut out,
         digest: Context::new(&SHA256),
         lines: 0,
@@ -33,7 +33,7 @@ fn sealed(input: &[u8]) -> Vec<u8> {
 }
 
 fn looked_at(bytes: &[u8]) -> Result<Summary, BackupError> {
-    let read = read(bytes, Path::new("a.backup"), &mut Nobody);
+    let read = read(bytes, Path::new("a.backup"), &mut NoVisitor);
     if let Err(error) = &read {
         let said = error_chain(error);
         assert!(said.contains("a.backup"), "it names the file: {said:?}");
@@ -42,7 +42,7 @@ fn looked_at(bytes: &[u8]) -> Result<Summary, BackupError> {
     read
 }
 
-/// What is found good is restored, and the store opens as the state that was told of; what is not restores nothing.
+/// Checks that a backup found valid is restored and opens with the same state, and that another one restores nothing.
 fn is_restored(bytes: &[u8], found: Summary) {
     let dir = tempfile::tempdir_in(place_for_files()).unwrap();
     let (file, data) = (dir.path().join("a.backup"), dir.path().join("data"));
@@ -52,7 +52,7 @@ fn is_restored(bytes: &[u8], found: Summary) {
     let (store, opened) = match Store::open(&data, 1000) {
         Ok(opened) => opened,
         Err(error) => {
-            // What stands in a key is not the backup's to judge.
+            // The backup does not check the contents of keys.
             let said = error_chain(&error);
             return assert!(said.contains("is no key of warrants"), "{said}");
         }

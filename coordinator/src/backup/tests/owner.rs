@@ -1,5 +1,5 @@
-//! Whose the files are after root has restored into the directory of a coordinator that is not root. Only root can make
-//! the case: whoever else runs this sees that nothing stands in a restore's way.
+//! Ownership of files after root has restored into the directory of a coordinator that is not root. Other users than
+//! root can only check that the restore succeeds.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::*;
 
-/// No user of this machine.
+/// A user id that no user of this machine has.
 const COORDINATOR: u32 = 48_213;
 
 fn give_to_coordinator(path: &Path) -> u32 {
@@ -26,7 +26,7 @@ fn owner(path: &Path) -> u32 {
 
 #[test]
 fn what_a_restore_made_is_the_directorys_owners() {
-    let site = Site::new();
+    let site = BackupFixture::new();
     backup(&site.data, &site.file, true).unwrap();
     let dir = site.restored();
     fs::create_dir(&dir).unwrap();
@@ -44,10 +44,10 @@ fn what_a_restore_made_is_the_directorys_owners() {
     }
 }
 
-/// The coordinator could not lock its own directory, and would not start.
+/// A refused restore leaves the lock to the coordinator, which could not start otherwise.
 #[test]
 fn one_that_is_refused_leaves_nothing_of_roots() {
-    let site = Site::new();
+    let site = BackupFixture::new();
     fs::write(&site.file, "no backup").unwrap();
     let dir = site.restored();
     fs::create_dir(&dir).unwrap();
@@ -59,10 +59,10 @@ fn one_that_is_refused_leaves_nothing_of_roots() {
     }
 }
 
-/// Whoever may write in the directory must not have root write, or give away, what lies elsewhere.
+/// A user who may write in the directory must not make root write, or give away, files elsewhere.
 #[test]
 fn no_link_is_followed_out_of_the_directory() {
-    let site = Site::new();
+    let site = BackupFixture::new();
     backup(&site.data, &site.file, false).unwrap();
     let dir = site.restored();
     fs::create_dir_all(dir.join("tls")).unwrap();

@@ -1,5 +1,5 @@
-//! Which records of the log a caller may hear of: those of what he could see if he asked. Records of a step name it and
-//! not its subject, so where it is must be looked up; one that is forgotten is told to those alone who may see all.
+//! Decides which records of the log a caller may see: those of things that he could read. Records of a step name the
+//! step and not its subject, so that is looked up; records of forgotten steps go only to callers who may see all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +12,15 @@ use super::super::error::ApiError;
 use super::Caller;
 use crate::view;
 
-/// Where the things are that some records are about.
+/// Pools and subjects of the things that some records are about.
 #[derive(Debug, Default)]
-pub(in super::super) struct Places {
+pub(in super::super) struct RecordScopes {
     steps: BTreeMap<StepId, (Subject, Option<PoolName>)>,
     nodes: BTreeMap<NodeName, PoolName>,
 }
 
-impl Places {
-    /// Of all things that these records are about.
+impl RecordScopes {
+    /// Looks up all things that these records are about.
     pub(in super::super) async fn of(
         api: &Api,
         records: impl Iterator<Item = &Record>,
@@ -29,7 +29,7 @@ impl Places {
         let mut nodes = BTreeSet::new();
         for record in records {
             match record.about() {
-                // It says itself whose it is.
+                // The record itself has the subject.
                 About::Submitted(..) => {}
                 About::Node(node) => {
                     nodes.insert(node.clone());
@@ -59,8 +59,8 @@ impl Places {
 }
 
 impl Caller {
-    /// Whether he may hear of a record.
-    pub(in super::super) fn hears(&self, record: &Record, places: &Places) -> bool {
+    /// Whether the caller may see a record.
+    pub(in super::super) fn hears(&self, record: &Record, places: &RecordScopes) -> bool {
         let list = |resource, pool, subject| self.may(Verb::List, resource, pool, subject);
         let of_step = |subject: &Subject, pool: Option<&PoolName>| {
             let pool = pool.map(PoolName::as_str);

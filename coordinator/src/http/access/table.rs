@@ -1,41 +1,41 @@
-//! Every call of the API and the right that it needs: one line each. A test holds it against the calls that are
-//! described, and so against the router: a call without a line is answered to nobody, and fails the tests.
+//! The right that each call of the API needs, one line per call. A test compares the table with the described calls,
+//! and so with the router; a call without a line is always refused.
 
 use sluice_common::access::{Resource, Verb};
 
-/// Where the right is judged.
+/// Scope in which the right is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Place {
-    /// Of the step that the path names.
+pub(in super::super) enum Scope {
+    /// The step that the path names.
     Step,
-    /// In the pool of the node that the path names.
+    /// The pool of the node that the path names.
     Node,
-    /// In the pool of the join token that the path names.
+    /// The pool of the join token that the path names.
     JoinToken,
-    /// In the pool that the path names.
+    /// The pool that the path names.
     Pool,
-    /// In the pool that the path names, for each thing that is found there by its handler.
+    /// The pool that the path names; its handler checks each thing there.
     EachInPool,
-    /// In the pool, and for the subject, that the path names.
+    /// The pool and the subject that the path names.
     Policy,
-    /// In the whole cluster.
+    /// The whole cluster.
     Cluster,
-    /// For each thing that is found, by the handler.
+    /// Each thing that the handler finds.
     Each,
-    /// For what the body says, by the handler, which also notes it.
+    /// The contents of the body, checked and recorded by the handler.
     Body,
-    /// Nowhere: whoever is known may call.
+    /// No scope: every authenticated caller may call.
     Known,
 }
 
-/// A call and what it needs.
+/// The right that a call needs.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Row {
+pub(in super::super) struct CallRule {
     pub(in super::super) method: &'static str,
     pub(in super::super) path: &'static str,
     pub(in super::super) verb: Verb,
     pub(in super::super) resource: Resource,
-    pub(in super::super) place: Place,
+    pub(in super::super) place: Scope,
 }
 
 const fn row(
@@ -43,9 +43,9 @@ const fn row(
     path: &'static str,
     verb: Verb,
     resource: Resource,
-    place: Place,
-) -> Row {
-    Row {
+    place: Scope,
+) -> CallRule {
+    CallRule {
         method,
         path,
         verb,
@@ -54,13 +54,13 @@ const fn row(
     }
 }
 
-use Place as P;
 use Resource as R;
+use Scope as P;
 use Verb as V;
 
-/// The calls, those of one path in the order in which `Allow` names them.
+/// All calls; those of one path in the order in which `Allow` names them.
 #[rustfmt::skip]
-pub(in super::super) const CALLS: &[Row] = &[
+pub(in super::super) const CALLS: &[CallRule] = &[
     row("GET",    "/v1/steps",                             V::List,     R::Steps,     P::Each),
     row("POST",   "/v1/steps",                             V::Create,   R::Steps,     P::Body),
     row("POST",   "/v1/steps:batch",                       V::Create,   R::Steps,     P::Body),
@@ -124,8 +124,12 @@ pub(in super::super) const CALLS: &[Row] = &[
     row("GET",    "/v1/can-i",                             V::Get,      R::Roles,     P::Known),
 ];
 
-/// The call of a path as the router has it, by a method; `last` is the last segment as the caller wrote it, decoded.
-pub(in super::super) fn find(method: &str, path: &str, last: Option<&str>) -> Option<&'static Row> {
+/// Finds the rule of a route and a method; `last` is the last path segment as the caller wrote it, decoded.
+pub(in super::super) fn find(
+    method: &str,
+    path: &str,
+    last: Option<&str>,
+) -> Option<&'static CallRule> {
     let method = if method == "HEAD" { "GET" } else { method };
     let called = called(path, last);
     CALLS
@@ -133,7 +137,7 @@ pub(in super::super) fn find(method: &str, path: &str, last: Option<&str>) -> Op
         .find(|row| row.method == method && row.path == called)
 }
 
-/// The methods that a path takes, as `Allow` writes them.
+/// Returns the methods of a path, for the `Allow` header.
 pub(in super::super) fn allowed(path: &str, last: Option<&str>) -> Option<String> {
     let called = called(path, last);
     let taken = CALLS.iter().filter(|row| row.path == called);
@@ -149,7 +153,7 @@ pub(in super::super) fn allowed(path: &str, last: Option<&str>) -> Option<String
     (!methods.is_empty()).then(|| methods.join(","))
 }
 
-/// With the verb behind the colon, where the thing has verbs.
+/// Adds the verb after the colon, if the thing has verbs.
 fn called(path: &str, last: Option<&str>) -> String {
     let verb = last.and_then(|last| last.rsplit_once(':'));
     let has_verbs = || {

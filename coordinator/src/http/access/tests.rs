@@ -1,4 +1,4 @@
-//! The table against what is described; and who is let in where, by real calls.
+//! The table against the described calls, and authorisation by real calls.
 
 mod maintenance;
 mod submitter;
@@ -12,20 +12,20 @@ use sluice_common::access::{BindingSpec, Resource};
 use sluice_common::id::PoolName;
 use sluice_common::time::Time;
 
-use super::super::oidc::Identified;
-use super::table::{CALLS, Place, find};
-use super::{Caller, Who};
-use crate::fixture::{Answer, Rig, answer};
+use super::super::oidc::TokenIdentity;
+use super::table::{CALLS, Scope, find};
+use super::{Caller, Identity};
+use crate::fixture::{Answer, Harness, answer};
 use crate::http::openapi::described;
 
 const OWN: &str = "correct-horse-battery";
 
-/// A coordinator that asks for tokens.
-struct Guarded(Rig);
+/// A coordinator that requires tokens.
+struct SecuredHarness(Harness);
 
-impl Guarded {
+impl SecuredHarness {
     fn start() -> Self {
-        Self(Rig::start_guarded("", OWN))
+        Self(Harness::start_guarded("", OWN))
     }
 
     fn call(&self, token: &str, method: &str, path: &str, body: &str) -> Answer {
@@ -44,7 +44,7 @@ impl Guarded {
         body
     }
 
-    /// A token with this role; its secret.
+    /// Creates a token with this role; returns its secret.
     fn token(&self, name: &str, role: &str, pools: &[&str], subjects: &[&str]) -> String {
         let body = json!({ "name": name, "roles": [role], "pools": pools, "subjects": subjects });
         let made = self.done("POST", "/v1/api-tokens", &body);
@@ -56,7 +56,7 @@ impl Guarded {
         self.done("POST", "/v1/steps", &body);
     }
 
-    /// Two pools, two subjects in each, and a step of each.
+    /// Starts with two pools, two subjects in each, and a step of each.
     fn furnished() -> Self {
         let guarded = Self::start();
         for pool in ["train", "serve"] {
@@ -115,12 +115,12 @@ fn a_verb_behind_a_colon_is_found_however_it_is_written() {
     assert!(find("POST", "/v1/steps/{step}", Some("a:b:cancel")).is_some());
     assert!(find("POST", "/v1/steps/{step}", Some("a:cancle")).is_none());
     let row = find("HEAD", "/v1/pools/{pool}", Some("a:b")).unwrap();
-    assert_eq!((row.path, row.place), ("/v1/pools/{pool}", Place::Pool));
+    assert_eq!((row.path, row.place), ("/v1/pools/{pool}", Scope::Pool));
 }
 
 #[test]
 fn whoever_has_no_role_is_let_in_nowhere_but_to_ask_who_he_is() {
-    let guarded = Guarded::furnished();
+    let guarded = SecuredHarness::furnished();
     guarded.done(
         "POST",
         "/v1/apply",
@@ -136,15 +136,15 @@ fn whoever_has_no_role_is_let_in_nowhere_but_to_ask_who_he_is() {
         let path = path.replace("{api_token}", "bare");
         let answer = guarded.call(&token, row.method, &path, "{}");
         let refused = code(&answer) == "forbidden";
-        // What a body says is judged by what it says: one that says nothing changes nothing.
-        let empty = row.place == Place::Known;
+        // A body is authorised by its content; an empty one changes nothing.
+        let empty = row.place == Scope::Known;
         assert_eq!(refused, !empty, "{} {path}: {}", row.method, answer.1);
     }
 }
 
 #[test]
 fn a_submitter_sees_and_steers_its_own_alone_and_cannot_tell_what_there_is() {
-    let guarded = Guarded::furnished();
+    let guarded = SecuredHarness::furnished();
     let token = guarded.token("ci", "submitter", &["train"], &["ours"]);
     assert_eq!(ids(&guarded.get(&token, "/v1/steps")), ["ours-train"]);
     assert_eq!(ids(&guarded.get(&token, "/v1/pools")), ["train"]);
@@ -190,7 +190,7 @@ fn a_submitter_sees_and_steers_its_own_alone_and_cannot_tell_what_there_is() {
 
 #[test]
 fn a_submitter_submits_for_its_subjects_into_its_pools_alone() {
-    let guarded = Guarded::furnished();
+    let guarded = SecuredHarness::furnished();
     let token = guarded.token("ci", "submitter", &["train"], &["ours"]);
     let submit = |subject: &str, pool: Value| {
         let body = json!({ "subject": subject, "pool": pool, "command": ["true"] });
@@ -211,7 +211,7 @@ fn a_submitter_submits_for_its_subjects_into_its_pools_alone() {
     let results = &results["results"];
     assert_eq!(results[0]["id"], "b1", "{results}");
     assert_eq!(results[1]["error"]["code"], "forbidden", "{results}");
-    // The id is taken, and nothing is told of whose it is.
+    // The id is taken, and the error does not reveal by whom.
     assert_eq!(
         results[2]["error"]["detail"]["differs"], "subject",
         "{results}"
@@ -230,7 +230,7 @@ fn a_submitter_submits_for_its_subjects_into_its_pools_alone() {
 
 #[test]
 fn nobody_comes_upon_another_s_step_by_a_key() {
-    let guarded = Guarded::furnished();
+    let guarded = SecuredHarness::furnished();
     let one = guarded.token("one", "submitter", &["train"], &["ours"]);
     let two = guarded.token("two", "submitter", &["train"], &["ours"]);
     let submit = |token: &str, key: &str| {
@@ -242,7 +242,7 @@ fn nobody_comes_upon_another_s_step_by_a_key() {
     };
     let (created, own) = submit(&one, "k");
     assert_eq!((created, submit(&one, "k")), (201, (200, own)));
-    // Also where one spells what the other's key was once made of.
+    // Also if one key spells what the other's was derived from.
     for (token, key) in [
         (two.as_str(), "k"),
         (OWN, "k"),
@@ -256,7 +256,7 @@ fn nobody_comes_upon_another_s_step_by_a_key() {
 
 #[test]
 fn events_are_those_of_what_one_may_see() {
-    let guarded = Guarded::furnished();
+    let guarded = SecuredHarness::furnished();
     let token = guarded.token("ci", "submitter", &["train"], &["ours"]);
     let events = guarded.get(&token, "/v1/events?limit=1000").1;
     let text = events.to_string();
@@ -274,7 +274,7 @@ fn events_are_those_of_what_one_may_see() {
 
 #[test]
 fn a_token_is_shown_once_kept_as_a_hash_and_worth_nothing_when_it_is_revoked() {
-    let mut guarded = Guarded::furnished();
+    let mut guarded = SecuredHarness::furnished();
     let secret = guarded.token("ci", "viewer", &[], &[]);
     assert_eq!(guarded.get(&secret, "/v1/whoami").1["who"], "token/ci");
     let shown = guarded.get(OWN, "/v1/api-tokens/ci").1.to_string();
@@ -301,7 +301,7 @@ fn a_token_is_shown_once_kept_as_a_hash_and_worth_nothing_when_it_is_revoked() {
 
 #[test]
 fn a_revoked_token_opens_nothing() {
-    let guarded = Guarded::furnished();
+    let guarded = SecuredHarness::furnished();
     let secret = guarded.token("ci", "viewer", &[], &[]);
     assert_eq!(guarded.get(&secret, "/v1/steps").0, 200);
     assert_eq!(guarded.call(OWN, "DELETE", "/v1/api-tokens/ci", "").0, 204);
@@ -315,7 +315,7 @@ fn a_revoked_token_opens_nothing() {
 
 #[test]
 fn nobody_gives_more_than_he_has() {
-    let guarded = Guarded::furnished();
+    let guarded = SecuredHarness::furnished();
     let role = json!({ "put": [
         { "kind": "role", "name": "giver", "rules": [
             { "effect": "allow", "verbs": ["create"], "resources": ["api-tokens"] },
@@ -355,7 +355,7 @@ fn nobody_gives_more_than_he_has() {
 
 #[test]
 fn a_node_is_moved_by_whoever_may_in_both_pools() {
-    let guarded = Guarded::furnished();
+    let guarded = SecuredHarness::furnished();
     let _agent = guarded.0.agent("n", 1);
     let moves = |token: &str| {
         let answer = guarded.call(token, "POST", "/v1/nodes/n:move", r#"{"pool":"serve"}"#);
@@ -373,7 +373,7 @@ fn a_node_is_moved_by_whoever_may_in_both_pools() {
 
 #[test]
 fn roles_and_bindings_are_kept_and_what_denies_wins() {
-    let mut guarded = Guarded::furnished();
+    let mut guarded = SecuredHarness::furnished();
     let apply = json!({ "put": [
         { "kind": "role", "name": "careful", "rules": [
             { "effect": "deny", "verbs": ["cancel"], "resources": ["*"], "subjects": ["theirs"] },
@@ -383,7 +383,7 @@ fn roles_and_bindings_are_kept_and_what_denies_wins() {
     let made = guarded.done("POST", "/v1/apply", &apply);
     assert_eq!(made["changes"][0]["kind"], "role", "{made}");
     let night = guarded.token("night", "viewer", &[], &[]);
-    let cancel = |guarded: &Guarded, step: &str| {
+    let cancel = |guarded: &SecuredHarness, step: &str| {
         guarded
             .call(&night, "POST", &format!("/v1/steps/{step}:cancel"), "")
             .0
@@ -413,8 +413,8 @@ fn roles_and_bindings_are_kept_and_what_denies_wins() {
     );
 }
 
-/// Every note, in words.
-fn noted(guarded: &Guarded) -> Vec<String> {
+/// Lists every audit entry as text.
+fn noted(guarded: &SecuredHarness) -> Vec<String> {
     let events = guarded.get(OWN, "/v1/events?limit=1000").1;
     let events = events["items"].as_array().unwrap().clone().into_iter();
     let notes = events.filter(|event| event["type"] == "audited");
@@ -436,13 +436,13 @@ fn noted(guarded: &Guarded) -> Vec<String> {
 
 #[test]
 fn what_is_done_and_what_is_refused_is_noted() {
-    let guarded = Guarded::furnished();
+    let guarded = SecuredHarness::furnished();
     let token = guarded.token("ci", "submitter", &["train"], &["ours"]);
     guarded.call(&token, "POST", "/v1/steps/ours-train:cancel", "");
     guarded.call(&token, "POST", "/v1/nodes/n%1b%5b2J:drain", "");
     guarded.call(&token, "GET", "/v1/nodes/n1", "");
     guarded.call("guessed", "GET", "/v1/steps", "");
-    // What is refused is noted a moment later: nobody waits for it.
+    // Refusals are recorded asynchronously.
     let deadline = Instant::now() + Duration::from_secs(20);
     let noted = loop {
         let noted = noted(&guarded);
@@ -469,7 +469,7 @@ fn what_is_done_and_what_is_refused_is_noted() {
 
 #[test]
 fn can_i_says_what_a_call_would() {
-    let guarded = Guarded::furnished();
+    let guarded = SecuredHarness::furnished();
     let token = guarded.token("ci", "submitter", &["train"], &["ours"]);
     let can = |query: &str| guarded.get(&token, &format!("/v1/can-i?{query}")).1;
     assert_eq!(
@@ -500,7 +500,7 @@ fn claims_of_an_issuer_have_the_roles_that_bindings_give_them() {
     book.access.bindings.insert("ml".parse().unwrap(), written);
     let roles = |groups: &[&str], org: &str| {
         let values = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
-        let found = Identified {
+        let found = TokenIdentity {
             name: "alice".into(),
             claims: [
                 ("groups".into(), values(groups)),
@@ -509,7 +509,7 @@ fn claims_of_an_issuer_have_the_roles_that_bindings_give_them() {
             .into(),
             expires_at: Time::from_unix_millis(u64::MAX),
         };
-        let caller = Caller::new(Who::Claims(found), String::new(), &book);
+        let caller = Caller::new(Identity::Claims(found), String::new(), &book);
         assert_eq!(caller.who().to_string(), "claims/alice");
         let pool = PoolName::new("train").unwrap();
         caller.lists_in(Resource::Nodes, &pool)
@@ -520,7 +520,7 @@ fn claims_of_an_issuer_have_the_roles_that_bindings_give_them() {
 
 #[test]
 fn who_looks_after_one_pool_lets_hosts_into_that_one() {
-    let guarded = Guarded::furnished();
+    let guarded = SecuredHarness::furnished();
     let own = guarded.token("t", "operator", &["train"], &[]);
     let path = "/v1/join-tokens";
     let make = |who: &str, body: &str| guarded.call(who, "POST", path, body).0;

@@ -1,10 +1,9 @@
-//! Ends calls that go on when the access that they were let in by is gone: streams of events, output that is followed,
-//! programs beside steps, and long waits. A call is judged again, by the rules of its beginning, whenever roles, bindings,
-//! tokens, pools or the config's credentials change, and when what the caller showed expires.
+//! Ends long calls when the caller loses access: event streams, followed output, programs beside steps, and long waits.
+//! A call is authorised again by its original rule whenever roles, bindings, tokens, pools or the config's credentials
+//! change, and when its credential expires.
 //!
-//! `auth.rs` lays one watch around every call, so no handler can leave it out: a read is raced against it, a body whose
-//! length is not known is cut by it, and a connection that becomes another protocol is handed out only as a
-//! [`WatchedUpgrade`].
+//! `auth.rs` wraps every call in one watch, so that no handler can omit it: reads are raced against it, bodies of
+//! unknown length are cut by it, and upgraded connections are handed out only as a [`WatchedUpgrade`].
 
 use std::future::{Future, pending};
 use std::io;
@@ -29,25 +28,25 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::super::Api;
-use super::super::edge::UserCertificate;
+use super::super::connections::UserCertificate;
 use super::super::error::ApiError;
-use super::place::judge;
-use super::table::Row;
-use super::{Caller, Who};
+use super::scope::judge;
+use super::table::CallRule;
+use super::{Caller, Identity};
 use crate::clock::wall;
 
-/// How long a connection without access may take to say its last word.
+/// How long a connection without access may take to send its final message.
 const LAST_WORD_LIMIT: Duration = Duration::from_millis(500);
 
-/// The longest sleep until something expires: the machine's clock may be set meanwhile.
+/// Longest sleep until a credential expires, because the machine's clock may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
-/// What access hangs on, as it changes. Made before a call is judged, so that no change falls between.
+/// Changes that can end access. Subscribed before a call is authorised, so that no change is missed.
 #[derive(Clone, Debug)]
 pub(in super::super) struct AccessChanges {
     book: watch::Receiver<Arc<Book>>,
     admin: watch::Receiver<Option<TokenDigest>>,
-    /// By whom users' certificates are verified; `None` where the caller has shown none.
+    /// Verifier of users' certificates; `None` if the caller has shown none.
     users: Option<watch::Receiver<Arc<HttpsServer>>>,
 }
 
@@ -60,7 +59,7 @@ impl AccessChanges {
         }
     }
 
-    /// Whether nothing has changed since this was made, or was asked last.
+    /// Whether nothing has changed since the last call, or since this was made.
     fn are_none(&mut self) -> bool {
         let book = self.book.has_changed().unwrap_or(false);
         let admin = self.admin.has_changed().unwrap_or(false);
@@ -73,7 +72,7 @@ impl AccessChanges {
         !book && !admin && !matches!(users, Some(Ok(true)))
     }
 
-    async fn next(&mut self, who: &Who) {
+    async fn next(&mut self, who: &Identity) {
         let expired = async {
             match who.expires_at() {
                 Some(end) => sleep(until(end).min(LONGEST_SLEEP)).await,
@@ -99,12 +98,12 @@ fn until(end: Time) -> Duration {
     Duration::from_millis(end.since(wall()).millis())
 }
 
-/// A call that was let in, and what its access hangs on.
+/// An admitted call, with the changes that can end its access.
 #[derive(Clone, Debug)]
 pub(in super::super) struct AccessWatch {
     api: Api,
     caller: Caller,
-    row: &'static Row,
+    row: &'static CallRule,
     names: Arc<[String]>,
     changes: AccessChanges,
 }
@@ -113,7 +112,7 @@ impl AccessWatch {
     pub(in super::super) fn new(
         api: &Api,
         caller: &Caller,
-        row: &'static Row,
+        row: &'static CallRule,
         params: &RawPathParams,
         changes: AccessChanges,
     ) -> Self {
@@ -126,7 +125,7 @@ impl AccessWatch {
         }
     }
 
-    /// Has the call answered, and ends it when its access is gone.
+    /// Runs the handler, and ends the call when its access is lost.
     pub(in super::super) async fn run(self, mut request: Request, next: Next) -> Response {
         let extensions = request.extensions_mut();
         if let Some(upgrade) = extensions.remove::<OnUpgrade>() {
@@ -136,7 +135,7 @@ impl AccessWatch {
         extensions.insert(self.clone());
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         let answer = next.run(request);
-        // What changes something is not broken off: it was judged when it was asked for, or by its body.
+        // A change is not interrupted: it was authorised when it was asked for, or by its body.
         let answer = match reads {
             false => answer.await,
             true => tokio::select! {
@@ -147,14 +146,14 @@ impl AccessWatch {
         self.cut(answer)
     }
 
-    /// Comes back when the caller may make this call no longer, with the reason.
+    /// Resolves with the reason when the caller may no longer make this call.
     async fn lost(mut self) -> ApiError {
         loop {
             self.changes.next(self.caller.who()).await;
             self.changes.are_none();
             match self.judge().await {
                 Ok(()) => {}
-                // The end of the coordinator ends streams by other means.
+                // Streams end otherwise when the coordinator stops.
                 Err(ApiError::Stopping) => return pending().await,
                 Err(error) => return error,
             }
@@ -167,7 +166,7 @@ impl AccessWatch {
         judge(&self.api, &caller, self.row, &names).await
     }
 
-    /// Refuses a body that was sent so slowly that the caller's rights are others than those by which it is judged.
+    /// Fails if the caller's rights changed while the body arrived.
     pub(in super::super) fn check_body(mut self) -> Result<(), ApiError> {
         let expired = self
             .caller
@@ -192,7 +191,7 @@ impl AccessWatch {
         let kind = answer.headers().get(CONTENT_TYPE);
         let of_events = kind.is_some_and(is_of_events);
         answer.map(|body| {
-            Body::new(Watched {
+            Body::new(WatchedBody {
                 body,
                 lost: Box::pin(self.lost()),
                 of_events,
@@ -206,21 +205,21 @@ fn is_of_events(kind: &HeaderValue) -> bool {
     kind.as_bytes().starts_with(b"text/event-stream")
 }
 
-/// What a stream says at its end, as JSON.
+/// Returns the final message of a stream, as JSON.
 fn last_word(error: &ApiError) -> String {
     serde_json::to_string(&error.body()).expect("an error body is plain JSON")
 }
 
-/// A body that ends with its access: a stream of events with an event that says so, any other broken off, so that nobody
-/// takes it for complete.
-struct Watched {
+/// A body that ends with its access: an event stream with a final event, any other broken off so that it does not look
+/// complete.
+struct WatchedBody {
     body: Body,
     lost: Pin<Box<dyn Future<Output = ApiError> + Send>>,
     of_events: bool,
     is_over: bool,
 }
 
-impl HttpBody for Watched {
+impl HttpBody for WatchedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -257,10 +256,10 @@ impl HttpBody for Watched {
     }
 }
 
-/// The last word of a connection that has lost its access; none so far.
-pub(in super::super) type LastWord = watch::Receiver<Option<String>>;
+/// Final message to a connection that has lost its access; `None` until then.
+pub(in super::super) type CloseReason = watch::Receiver<Option<String>>;
 
-/// A call's connection that can become another protocol, for as long as the call's access lasts.
+/// A connection that can be upgraded to another protocol, for as long as the call's access lasts.
 #[derive(Clone, Debug)]
 pub(in super::super) struct WatchedUpgrade {
     upgrade: OnUpgrade,
@@ -268,11 +267,11 @@ pub(in super::super) struct WatchedUpgrade {
 }
 
 impl WatchedUpgrade {
-    /// Has the connection carried until that ends. When its access is gone the carrier is given its last word, and a
-    /// moment to say it.
+    /// Runs the upgraded connection until it ends. When access is lost, it gets the final message and a moment to send
+    /// it.
     pub(in super::super) async fn run<F: Future<Output = ()>>(
         self,
-        carry: impl FnOnce(Upgraded, LastWord) -> F,
+        carry: impl FnOnce(Upgraded, CloseReason) -> F,
     ) {
         let Ok(upgraded) = self.upgrade.await else {
             return;

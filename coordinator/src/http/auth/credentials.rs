@@ -1,4 +1,4 @@
-//! Which credentials the config lets in, and how many refusals of others are noted.
+//! Credentials of the config, and a limit for the log entries of failed ones.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -11,11 +11,10 @@ use super::super::oidc::Oidc;
 use crate::config::ApiToken;
 use crate::rate::{Bucket, Rate};
 
-/// Who may call by the config.
+/// Credentials that the config accepts.
 #[derive(Debug)]
 pub(in crate::http) struct Credentials {
-    /// The hash of the coordinator's own token. Comparing hashes of what is shown and what is wanted takes a time that
-    /// tells nothing about either.
+    /// Hash of the coordinator's own token. Comparing hashes takes a time that reveals nothing of either token.
     admin: watch::Sender<Option<TokenDigest>>,
     pub(super) issuer: Option<Oidc>,
 }
@@ -28,7 +27,7 @@ impl Credentials {
         }
     }
 
-    /// Takes this token from now on, and none that was the coordinator's own before.
+    /// Replaces the coordinator's own token.
     pub(in crate::http) fn renew(&self, token: &ApiToken) {
         let next = Some(digest_of(token.as_bytes()));
         self.admin.send_if_modified(|admin| {
@@ -38,7 +37,7 @@ impl Credentials {
         });
     }
 
-    /// The hash of the coordinator's own token, as it changes.
+    /// Hash of the coordinator's own token, with its changes.
     pub(in crate::http) fn changes(&self) -> watch::Receiver<Option<TokenDigest>> {
         self.admin.subscribe()
     }
@@ -48,7 +47,7 @@ impl Credentials {
         self.admin.borrow().as_ref() == Some(shown)
     }
 
-    /// Whether any program of this machine may call without a word.
+    /// Whether programs of this machine need no credential.
     pub(in crate::http) fn are_none(&self) -> bool {
         self.admin.borrow().is_none() && self.issuer.is_none()
     }
@@ -59,23 +58,23 @@ pub(in crate::http) fn digest_of(secret: &[u8]) -> TokenDigest {
     TokenDigest::from_hash(hash.as_ref().try_into().expect("SHA-256 has 32 bytes"))
 }
 
-/// Refusals that are noted: a flood of them must not push everything else out of the log.
+/// Rate of logged refusals: a flood of them must not push everything else out of the log.
 const NOTED: Rate = Rate {
     per_second: 5.0,
     burst: 100.0,
 };
 
-/// How many refusals may be noted yet.
+/// Limits how many refusals are logged.
 #[derive(Debug)]
-pub(in crate::http) struct Refusals(Mutex<Bucket>);
+pub(in crate::http) struct RefusalLimit(Mutex<Bucket>);
 
-impl Default for Refusals {
+impl Default for RefusalLimit {
     fn default() -> Self {
         Self(Mutex::new(Bucket::full(NOTED, Instant::now())))
     }
 }
 
-impl Refusals {
+impl RefusalLimit {
     pub(super) fn take(&self) -> bool {
         let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         bucket.take(NOTED, Instant::now()).is_ok()

@@ -1,5 +1,5 @@
-//! The names and numbers in each error's message, by which a program need not read it. `refusal.rs` says those of what
-//! the core refuses.
+//! Details of errors: the names and numbers of each message, so that programs need not parse it. `refusal.rs` has those
+//! of the core's refusals.
 
 use sluice_common::reason::Detail;
 
@@ -7,7 +7,7 @@ use super::ApiError;
 use super::refusal::detail_of;
 
 impl ApiError {
-    /// The names and numbers in the message.
+    /// Returns the names and numbers in the message.
     pub(super) fn detail(&self) -> Vec<(&'static str, Detail)> {
         match self {
             ApiError::Forbidden { verb, resource, .. } => vec![

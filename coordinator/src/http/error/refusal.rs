@@ -1,4 +1,4 @@
-//! What the core refuses, as codes and details of the API. Its sentences are the core's own.
+//! Codes and details of the core's refusals. The messages are the core's own.
 
 use coordinator_core::{QueueFull, Refusal};
 use sluice_common::error_code::ErrorCode;
@@ -7,10 +7,10 @@ use sluice_common::reason::Detail;
 
 use super::detail::{number, text, with_nearest};
 
-/// How many steps a detail names.
+/// Most steps that a detail names.
 const NAMED_STEPS: usize = 100;
 
-/// The code of what the core refuses.
+/// Returns the code of a refusal.
 pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
     use ErrorCode as C;
     match refusal {
@@ -56,7 +56,7 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
     }
 }
 
-/// The names and numbers in the words of what the core refuses.
+/// Returns the names and numbers in a refusal's message.
 pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
     match refusal {
         Refusal::UnknownStep { step } => vec![("step", text(step.as_str()))],

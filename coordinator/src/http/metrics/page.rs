@@ -1,12 +1,12 @@
-//! A page in Prometheus' text format, version 0.0.4: families of samples, each with help and type.
+//! Writes Prometheus' text format, version 0.0.4: families of samples, each with help and type.
 
 use std::fmt::{Display, Write};
 
 use crate::engine::Histogram;
 
-/// The page as far as it is written.
+/// The page written so far.
 #[derive(Debug, Default)]
-pub(super) struct Page(String);
+pub(super) struct MetricsPage(String);
 
 /// One line: labels and value.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Labels that are empty are left out, which means the same.
+    /// Makes a sample without the empty labels, which mean the same.
     pub(super) fn new(labels: &[(&str, &str)], value: impl Display) -> Self {
         let mut text = String::new();
         for (name, value) in labels.iter().filter(|(_, value)| !value.is_empty()) {
@@ -36,8 +36,8 @@ fn escaped(text: &str) -> String {
         .replace('\n', "\\n")
 }
 
-impl Page {
-    /// A family; one without samples is left out. By its name it is a counter, or else a gauge.
+impl MetricsPage {
+    /// Adds a family, a counter or a gauge by its name; one without samples is left out.
     pub(super) fn family(
         &mut self,
         name: &str,
@@ -63,7 +63,7 @@ impl Page {
         }
     }
 
-    /// A histogram without labels.
+    /// Adds a histogram without labels.
     pub(super) fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
         self.head(name, "histogram", help);
         for (bound, count) in histogram.cumulative() {
@@ -78,7 +78,7 @@ impl Page {
         let _infallible = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    /// All of it.
+    /// Returns the whole page.
     pub(super) fn text(self) -> String {
         self.0
     }
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn labels_hold_any_text_and_empty_families_are_left_out() {
-        let mut page = Page::default();
+        let mut page = MetricsPage::default();
         page.family("none", "None.", []);
         page.family(
             "a",

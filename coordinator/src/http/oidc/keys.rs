@@ -1,7 +1,6 @@
-//! The public keys of an issuer. Those in a file are read again when it has changed. Those at a URL are asked for when
-//! they are an hour old, and when a token is signed with a key that is not among them, so that an issuer can change its
-//! keys without a word; not more often than every ten seconds, whatever is signed with what. Where they cannot be had
-//! just now, those that were had last stay.
+//! Public keys of an OIDC issuer. A key file is read again when it has changed. Keys at a URL are fetched when they are
+//! an hour old, and when a token is signed with an unknown key, so that an issuer can rotate its keys at any time; at
+//! most every ten seconds, whatever tokens arrive. If a fetch fails, the last keys stay.
 
 use std::fs;
 use std::io;
@@ -14,61 +13,50 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::config::KeySource;
 
-/// How long keys of a URL are good without another look.
+/// How long fetched keys are used without another fetch.
 const FRESH: Duration = Duration::from_secs(3600);
-/// The least time between two looks at a URL.
+/// Least time between two fetches.
 const PAUSE: Duration = Duration::from_secs(10);
-/// How long a look may take: a call waits for it.
+/// Longest fetch; a call waits for it.
 const FETCH_LIMIT: Duration = Duration::from_secs(5);
-/// The longest list of keys.
+/// Longest key list in bytes.
 const MAX_BYTES: u64 = 256 * 1024;
-/// What the system trusts, as Debian and its like keep it.
+/// The system's trusted authorities on Debian and its derivatives.
 const SYSTEM_CA: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Why there are no keys.
+/// Why keys cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     /// A file cannot be read.
     #[error("{key}: cannot read {}", path.display())]
     Read {
-        /// What the config calls it.
+        /// Key of the config that names it.
         key: &'static str,
-        /// Which.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// What is there is not keys.
+    /// The content is not a key list.
     #[error("{key}: {place} is no list of public keys in the form of JWKS")]
     Malformed {
-        /// What the config calls it.
+        /// Key of the config that names it.
         key: &'static str,
-        /// Where.
         place: String,
-        /// Why.
         source: serde_json::Error,
     },
-    /// A file of authorities holds none.
+    /// A file of authorities contains none.
     #[error("oidc.jwks_ca: {} is no list of certificates: {why}", path.display())]
-    Authorities {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
-    /// The issuer does not answer, or not as it should.
+    Authorities { path: PathBuf, why: String },
+    /// The issuer does not answer properly.
     #[error("oidc.jwks_url: cannot get {url}")]
     Fetch {
-        /// Where.
         url: String,
-        /// Why.
         source: Box<ureq::Error>,
     },
 }
 
 /// The keys of an issuer.
 #[derive(Debug)]
-pub(super) enum Keys {
+pub(super) enum IssuerKeys {
     File(FileKeys),
     Url(Arc<UrlKeys>),
 }
@@ -76,12 +64,12 @@ pub(super) enum Keys {
 #[derive(Debug)]
 pub(super) struct FileKeys {
     path: PathBuf,
-    known: Mutex<Known>,
+    known: Mutex<LoadedKeys>,
 }
 
 #[derive(Debug)]
-struct Known {
-    /// When the file was changed last.
+struct LoadedKeys {
+    /// Time of the last change of the file.
     changed: Option<SystemTime>,
     set: Vec<Jwk>,
 }
@@ -90,31 +78,31 @@ struct Known {
 pub(super) struct UrlKeys {
     url: String,
     tls: TlsConfig,
-    had: Mutex<Had>,
+    had: Mutex<FetchedKeys>,
     /// Held while the issuer is asked.
     asking: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct Had {
+struct FetchedKeys {
     set: Vec<Jwk>,
-    /// When the issuer answered last.
+    /// Time of the last answer.
     at: Option<Instant>,
-    /// When it was asked last.
+    /// Time of the last request.
     asked: Option<Instant>,
 }
 
-impl Keys {
-    /// Those of a file are read now; the issuer is asked when a token comes, since it may start after us.
+impl IssuerKeys {
+    /// Reads a file at once; an issuer is asked when a token comes, since it may start later than the coordinator.
     pub(super) fn from(source: KeySource) -> Result<Self, KeysError> {
         match source {
             KeySource::File(path) => {
                 let known = Mutex::new(read(&path)?);
-                Ok(Keys::File(FileKeys { path, known }))
+                Ok(IssuerKeys::File(FileKeys { path, known }))
             }
             KeySource::Url { url, ca } => {
                 let tls = trusting(ca.as_deref())?;
-                Ok(Keys::Url(Arc::new(UrlKeys {
+                Ok(IssuerKeys::Url(Arc::new(UrlKeys {
                     url,
                     tls,
                     had: Mutex::default(),
@@ -124,11 +112,11 @@ impl Keys {
         }
     }
 
-    /// The keys, with that of this id where the issuer has it.
+    /// Returns the keys, after a fetch if that may bring the key of this id.
     pub(super) async fn with(&self, id: Option<&str>) -> Vec<Jwk> {
         match self {
-            Keys::File(keys) => keys.now(),
-            Keys::Url(keys) => keys.with(id).await,
+            IssuerKeys::File(keys) => keys.now(),
+            IssuerKeys::Url(keys) => keys.with(id).await,
         }
     }
 }
@@ -151,7 +139,7 @@ impl FileKeys {
 impl UrlKeys {
     async fn with(self: &Arc<Self>, id: Option<&str>) -> Vec<Jwk> {
         if self.lacks(id) {
-            // Whoever asks just now perhaps brings it.
+            // Another task may be fetching it.
             let _one_asks = self.asking.lock().await;
             if self.lacks(id) && self.may_ask() {
                 self.ask().await;
@@ -165,7 +153,7 @@ impl UrlKeys {
         self.had().set.clone()
     }
 
-    fn had(&self) -> std::sync::MutexGuard<'_, Had> {
+    fn had(&self) -> std::sync::MutexGuard<'_, FetchedKeys> {
         self.had.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -207,7 +195,7 @@ impl UrlKeys {
         let config = ureq::Agent::config_builder()
             .tls_config(self.tls.clone())
             .timeout_global(Some(FETCH_LIMIT))
-            // Another place is another issuer.
+            // A redirect would lead to another issuer.
             .max_redirects(0)
             .build();
         let fetched = ureq::Agent::from(config)
@@ -229,11 +217,11 @@ fn names(key: &Jwk, id: &str) -> bool {
     key.common.key_id.as_deref() == Some(id)
 }
 
-fn read(file: &Path) -> Result<Known, KeysError> {
+fn read(file: &Path) -> Result<LoadedKeys, KeysError> {
     let changed = fs::metadata(file).and_then(|data| data.modified()).ok();
     let text = contents("oidc.jwks_file", file)?;
     let set = public("oidc.jwks_file", &file.display().to_string(), &text)?;
-    Ok(Known { changed, set })
+    Ok(LoadedKeys { changed, set })
 }
 
 fn contents(key: &'static str, file: &Path) -> Result<Vec<u8>, KeysError> {
@@ -244,19 +232,19 @@ fn contents(key: &'static str, file: &Path) -> Result<Vec<u8>, KeysError> {
     })
 }
 
-/// The public keys in a text.
+/// Parses the public keys in a text.
 pub(super) fn public(key: &'static str, place: &str, text: &[u8]) -> Result<Vec<Jwk>, KeysError> {
     let set: JwkSet = serde_json::from_slice(text).map_err(|source| KeysError::Malformed {
         key,
         place: place.to_owned(),
         source,
     })?;
-    // A secret would let whoever can verify sign as well.
+    // A shared secret would let everyone who verifies tokens sign them too.
     let public = |key: &Jwk| !matches!(key.algorithm, AlgorithmParameters::OctetKey(_));
     Ok(set.keys.into_iter().filter(public).collect())
 }
 
-/// What an issuer is known by.
+/// Returns the TLS configuration that verifies the issuer.
 fn trusting(ca: Option<&Path>) -> Result<TlsConfig, KeysError> {
     let path = ca.unwrap_or(Path::new(SYSTEM_CA));
     let wrong = |why: String| KeysError::Authorities {
@@ -264,7 +252,7 @@ fn trusting(ca: Option<&Path>) -> Result<TlsConfig, KeysError> {
         why,
     };
     let text = match contents("oidc.jwks_ca", path) {
-        // A machine that trusts nobody can still ask itself.
+        // Without authorities, an issuer on this machine can still be asked.
         Err(_) if ca.is_none() => Vec::new(),
         read => read?,
     };
@@ -295,8 +283,8 @@ mod tests {
 
     use super::*;
 
-    /// An issuer on this machine that has the keys which are named to it.
-    struct Issuer {
+    /// An issuer on this machine that serves the given keys.
+    struct TestKeyServer {
         url: String,
         keys: Arc<Mutex<String>>,
         asked: Arc<AtomicUsize>,
@@ -320,7 +308,7 @@ mod tests {
         let _gone = stream.write_all(body.as_bytes());
     }
 
-    fn issuer(ids: &[&str]) -> Issuer {
+    fn issuer(ids: &[&str]) -> TestKeyServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/certs", listener.local_addr().unwrap());
         let keys = Arc::new(Mutex::new(jwks(ids)));
@@ -332,17 +320,17 @@ mod tests {
                 answer(stream, &its.lock().unwrap());
             }
         });
-        Issuer { url, keys, asked }
+        TestKeyServer { url, keys, asked }
     }
 
-    fn of(url: &str) -> Keys {
+    fn of(url: &str) -> IssuerKeys {
         let url = url.to_owned();
-        Keys::from(KeySource::Url { url, ca: None }).unwrap()
+        IssuerKeys::from(KeySource::Url { url, ca: None }).unwrap()
     }
 
-    /// As if the last look had been so long ago.
-    fn age(keys: &Keys, by: Duration) {
-        let Keys::Url(keys) = keys else {
+    /// Makes the last fetch appear so much older.
+    fn age(keys: &IssuerKeys, by: Duration) {
+        let IssuerKeys::Url(keys) = keys else {
             unreachable!("it was made of a URL")
         };
         let mut had = keys.had();

@@ -1,5 +1,5 @@
-//! Claims that have the shapes which RFC 7519 gives them, each once. Where one reader takes the first of two, or a list for
-//! its only member, and another does not, whoever can have odd tokens signed chooses who is right.
+//! Checks that claims have the shapes of RFC 7519, each once. If one reader takes the first of two values and another
+//! the second, an attacker who can get odd tokens signed chooses which one counts.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +8,7 @@ use data_encoding::BASE64URL_NOPAD;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-/// Refuses claims whose registered ones have other shapes.
+/// Rejects claims whose registered names have other shapes.
 pub(super) fn check(claims: &Value) -> Result<(), &'static str> {
     let Some(claims) = claims.as_object() else {
         return Err("the token has no claims");
@@ -37,11 +37,11 @@ pub(super) fn check(claims: &Value) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Refuses a token in whose head or claims a name stands twice.
+/// Rejects a token whose header or claims contain a name twice.
 pub(super) fn check_names(token: &str) -> Result<(), &'static str> {
     let once = |part: &str| {
         let bytes = BASE64URL_NOPAD.decode(part.as_bytes()).ok();
-        bytes.is_some_and(|bytes| serde_json::from_slice::<Once>(&bytes).is_ok())
+        bytes.is_some_and(|bytes| serde_json::from_slice::<UniqueNames>(&bytes).is_ok())
     };
     match token.split('.').take(2).all(once) {
         true => Ok(()),
@@ -50,58 +50,58 @@ pub(super) fn check_names(token: &str) -> Result<(), &'static str> {
 }
 
 /// Any JSON in which no object has a name twice.
-struct Once;
+struct UniqueNames;
 
-impl<'de> Deserialize<'de> for Once {
+impl<'de> Deserialize<'de> for UniqueNames {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Once)
+        deserializer.deserialize_any(UniqueNames)
     }
 }
 
-impl<'de> Visitor<'de> for Once {
-    type Value = Once;
+impl<'de> Visitor<'de> for UniqueNames {
+    type Value = UniqueNames;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JSON in which each name stands once")
     }
 
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Once, M::Error> {
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<UniqueNames, M::Error> {
         let mut seen = BTreeSet::new();
         while let Some(name) = map.next_key::<String>()? {
             if !seen.insert(name) {
                 return Err(M::Error::custom("a name stands twice"));
             }
-            map.next_value::<Once>()?;
+            map.next_value::<UniqueNames>()?;
         }
-        Ok(Once)
+        Ok(UniqueNames)
     }
 
-    fn visit_seq<S: SeqAccess<'de>>(self, mut all: S) -> Result<Once, S::Error> {
-        while all.next_element::<Once>()?.is_some() {}
-        Ok(Once)
+    fn visit_seq<S: SeqAccess<'de>>(self, mut all: S) -> Result<UniqueNames, S::Error> {
+        while all.next_element::<UniqueNames>()?.is_some() {}
+        Ok(UniqueNames)
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Once, E> {
-        Ok(Once)
+    fn visit_bool<E>(self, _: bool) -> Result<UniqueNames, E> {
+        Ok(UniqueNames)
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<Once, E> {
-        Ok(Once)
+    fn visit_i64<E>(self, _: i64) -> Result<UniqueNames, E> {
+        Ok(UniqueNames)
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Once, E> {
-        Ok(Once)
+    fn visit_u64<E>(self, _: u64) -> Result<UniqueNames, E> {
+        Ok(UniqueNames)
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Once, E> {
-        Ok(Once)
+    fn visit_f64<E>(self, _: f64) -> Result<UniqueNames, E> {
+        Ok(UniqueNames)
     }
 
-    fn visit_str<E>(self, _: &str) -> Result<Once, E> {
-        Ok(Once)
+    fn visit_str<E>(self, _: &str) -> Result<UniqueNames, E> {
+        Ok(UniqueNames)
     }
 
-    fn visit_unit<E>(self) -> Result<Once, E> {
-        Ok(Once)
+    fn visit_unit<E>(self) -> Result<UniqueNames, E> {
+        Ok(UniqueNames)
     }
 }

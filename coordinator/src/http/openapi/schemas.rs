@@ -1,5 +1,5 @@
-//! Schemas of all bodies, derived from their types, and then brought into the shape that generators of clients read
-//! best: a closed list of words is one `enum`, each kind of event or document is a schema of its own.
+//! Schemas of all bodies, derived from their types and reshaped for client generators: a closed list of words is one
+//! `enum`, and each kind of event or document has a schema of its own.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -22,9 +22,9 @@ use sluice_common::validation::ValidationSpec;
 
 use super::object;
 
-/// Every schema by its name.
+/// Returns every schema by its name.
 pub(super) fn all() -> Map<String, Value> {
-    let mut answers = Derived::new(SchemaSettings::for_serialize);
+    let mut answers = DerivedSchemas::new(SchemaSettings::for_serialize);
     answers.add::<Page<StepView>>();
     answers.add::<Page<NodeView>>();
     answers.add::<Page<PoolView>>();
@@ -48,7 +48,7 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<RecoveryView>();
     answers.add::<ExplainView>();
     answers.add::<ErrorBody>();
-    let mut requests = Derived::new(SchemaSettings::for_deserialize);
+    let mut requests = DerivedSchemas::new(SchemaSettings::for_deserialize);
     requests.add::<BatchRequest>();
     requests.add::<ApiTokenRequest>();
     requests.add::<ExecRequest>();
@@ -66,11 +66,11 @@ pub(super) fn all() -> Map<String, Value> {
     requests.add::<PlatformSpec>();
     requests.add::<Template>();
     let mut all = answers.taken();
-    // A record has all of what a request may leave out.
+    // A record has every field that a request may leave out.
     rename(&mut all, "PolicyRequest", "PolicyTerms");
     all.extend(requests.taken());
     all.values_mut().for_each(tidy);
-    // The one field that a step cannot be without. Its absence is told in words of its own, so it has a default.
+    // The one required field of a step. It has a default because its absence has an error message of its own.
     let request = &mut all["StepRequest"];
     request["required"] = json!(["command"]);
     request["properties"]["command"]["minItems"] = json!(1);
@@ -85,9 +85,9 @@ pub(super) fn all() -> Map<String, Value> {
     all
 }
 
-struct Derived(schemars::SchemaGenerator);
+struct DerivedSchemas(schemars::SchemaGenerator);
 
-impl Derived {
+impl DerivedSchemas {
     fn new(contract: fn(SchemaSettings) -> SchemaSettings) -> Self {
         let mut settings = contract(SchemaSettings::draft2020_12());
         settings.definitions_path = "/components/schemas".into();
@@ -95,7 +95,7 @@ impl Derived {
     }
 
     fn add<T: JsonSchema>(&mut self) {
-        // Only the definitions that it leaves behind are wanted.
+        // Only the definitions that it adds are needed.
         let _reference = self.0.subschema_for::<T>();
     }
 
@@ -104,14 +104,14 @@ impl Derived {
     }
 }
 
-/// Tidies a schema and all below it.
+/// Reshapes a schema and everything below it.
 fn tidy(schema: &mut Value) {
     match schema {
         Value::Array(all) => all.iter_mut().for_each(tidy),
         Value::Object(map) => {
             for (key, value) in &mut *map {
                 match value {
-                    // The keys below it are names of fields, such as `default`, and no words of a schema.
+                    // The keys below are field names, such as `default`, not schema keywords.
                     Value::Object(fields) if key == "properties" => {
                         fields.values_mut().for_each(tidy)
                     }
@@ -121,7 +121,7 @@ fn tidy(schema: &mut Value) {
             if let Some(Value::String(text)) = map.get_mut("description") {
                 *text = in_json_s_words(text);
             }
-            // A default of an answer says what an older coordinator left out: no business of a caller.
+            // The default of an answer is what an older coordinator left out; callers do not need it.
             map.remove("default");
             list_words(map);
         }
@@ -129,7 +129,7 @@ fn tidy(schema: &mut Value) {
     }
 }
 
-/// A comment of the code as a reader of JSON understands it: lines are paragraphs, links are names.
+/// Converts a doc comment for readers of JSON: joins lines, and turns links into names.
 fn in_json_s_words(comment: &str) -> String {
     let paragraphs = comment.split("\n\n").map(|text| text.replace('\n', " "));
     let text = paragraphs.collect::<Vec<_>>().join("\n\n");
@@ -138,7 +138,7 @@ fn in_json_s_words(comment: &str) -> String {
         .replace("`None`", "`null`")
 }
 
-/// Makes one `enum` of alternatives that are a word each, and says in its description what each means.
+/// Makes one `enum` of single-word alternatives, and describes each in its description.
 fn list_words(map: &mut Map<String, Value>) {
     let Some(Value::Array(alternatives)) = map.get("oneOf") else {
         return;
@@ -164,7 +164,7 @@ fn meaning(schema: &Value) -> String {
     text.unwrap_or_default().to_owned()
 }
 
-/// Gives each kind of `whole` a schema of its own, which its property `tag` tells.
+/// Gives each kind of `whole`, distinguished by the property `tag`, a schema of its own.
 fn split(all: &mut Map<String, Value>, whole: &str, tag: &str) {
     let union = all[whole].take();
     let kinds = union["oneOf"].as_array().into_iter().flatten();
@@ -192,8 +192,8 @@ fn split(all: &mut Map<String, Value>, whole: &str, tag: &str) {
     all.extend(kinds.into_iter().map(|(name, _, schema)| (name, schema)));
 }
 
-/// Gives each alternative of `whole` that is an object of one property a schema of its own, and that property too:
-/// generators of clients stumble over what has no name.
+/// Names the schema of each alternative of `whole` that is an object with one property, and of that property: client
+/// generators need names.
 fn name_alternatives(all: &mut Map<String, Value>, whole: &str) {
     let mut union = all[whole].take();
     let alternatives = union["oneOf"].as_array_mut().into_iter().flatten();
@@ -214,7 +214,7 @@ fn name_alternatives(all: &mut Map<String, Value>, whole: &str) {
     all[whole] = union;
 }
 
-/// Gives a schema another name, wherever it is named.
+/// Renames a schema everywhere.
 fn rename(all: &mut Map<String, Value>, from: &str, to: &str) {
     let named = |name: &str| format!("\"#/components/schemas/{name}\"");
     let text = Value::Object(std::mem::take(all)).to_string();
@@ -225,7 +225,7 @@ fn rename(all: &mut Map<String, Value>, from: &str, to: &str) {
     }
 }
 
-/// Gives the platforms that pools list a schema of their own.
+/// Names the schema of the platforms in a pool.
 fn name_platforms(all: &mut Map<String, Value>) {
     const NAME: &str = "NamedPlatform";
     for (whole, field) in [
@@ -245,7 +245,8 @@ fn name_platforms(all: &mut Map<String, Value>) {
     forbid_others(all, NAME);
 }
 
-/// Says that whatever begins with `whole` has no fields but those that are described, as its reader has it.
+/// Adds `additionalProperties: false` to every schema whose name begins with `whole`, because the parser rejects
+/// unknown fields.
 fn forbid_others(all: &mut Map<String, Value>, whole: &str) {
     let its = all.iter_mut().filter(|(name, _)| name.starts_with(whole));
     for (_, schema) in its.filter(|(_, schema)| schema["properties"].is_object()) {
@@ -253,7 +254,7 @@ fn forbid_others(all: &mut Map<String, Value>, whole: &str) {
     }
 }
 
-/// Makes one object of alternatives that nothing tells apart: it has the fields of one of them.
+/// Makes one object of alternatives without a distinguishing property.
 fn join_alternatives(all: &mut Map<String, Value>, whole: &str) {
     let union = all[whole].take();
     let mut fields = Map::new();
@@ -276,7 +277,7 @@ fn join_alternatives(all: &mut Map<String, Value>, whole: &str) {
     });
 }
 
-/// `step_queued` as `StepQueued`.
+/// Converts `step_queued` to `StepQueued`.
 fn camel(word: &str) -> String {
     let parts = word.split('_').map(|part| {
         let (first, rest) = part.split_at(1);
@@ -285,7 +286,7 @@ fn camel(word: &str) -> String {
     parts.collect()
 }
 
-/// The schema of a kind, with what all kinds have.
+/// Adds the common properties of all kinds to the schema of a kind.
 fn with_common(union: &Value, kind: &Value) -> Value {
     let mut schema = kind.clone();
     for place in ["properties", "required"] {

@@ -1,4 +1,4 @@
-//! The document against the router and the lists of words, both ways.
+//! Compares the document with the router and with the lists of codes, in both directions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,9 +7,9 @@ use sluice_common::state::StepState;
 
 use super::super::verbs::{NODES, STEPS};
 use super::*;
-use crate::fixture::{Rig, answer};
+use crate::fixture::{Harness, answer};
 
-/// The routes, as the router's own source has them.
+/// Returns the routes from the router's source.
 fn routes() -> BTreeSet<String> {
     let source = include_str!("../../http.rs");
     let routes = source.split(".route(").skip(1);
@@ -24,7 +24,7 @@ fn routes() -> BTreeSet<String> {
     routes
 }
 
-/// The route that takes a path: the path itself, unless a verb stands behind its last parameter.
+/// Returns the route of a path, without a verb after its last parameter.
 fn route_of(path: &str) -> String {
     match path.rsplit_once("}:") {
         Some((before, _)) => format!("{before}}}"),
@@ -38,7 +38,7 @@ fn methods(item: &Value) -> BTreeSet<String> {
     methods.map(|key| key.to_uppercase()).collect()
 }
 
-/// A path with something in the place of each parameter.
+/// Fills in every parameter of a path.
 fn filled(path: &str) -> String {
     let mut parts = path.split(['{', '}']);
     let first = parts.next().unwrap().to_owned();
@@ -65,9 +65,9 @@ fn every_verb_is_described_and_nothing_else() {
 
 #[test]
 fn every_path_takes_the_methods_that_are_described() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     for (path, item) in &paths() {
-        let refused = rig.call("OPTIONS", &filled(path), &[]);
+        let refused = harness.call("OPTIONS", &filled(path), &[]);
         assert_eq!(refused.status(), 405, "{path}");
         let allow = refused.headers()["allow"].to_str().unwrap();
         let taken = allow.split(',').map(str::trim).map(str::to_owned);
@@ -76,7 +76,7 @@ fn every_path_takes_the_methods_that_are_described() {
     }
 }
 
-/// The query parameters of the calls of each route.
+/// Returns the query parameters of the calls of each route.
 fn described_parameters() -> BTreeMap<String, BTreeSet<String>> {
     let document = document();
     let mut described: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -97,7 +97,7 @@ fn described_parameters() -> BTreeMap<String, BTreeSet<String>> {
 
 #[test]
 fn every_call_takes_the_parameters_that_are_described() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     let paths = paths();
     for (route, described) in described_parameters() {
         if !paths
@@ -107,9 +107,9 @@ fn every_call_takes_the_parameters_that_are_described() {
             assert!(described.is_empty(), "{route}");
             continue;
         }
-        let (_, answer) = rig.get(&format!("{}?qqqqqqqqq=1", filled(&route)));
+        let (_, answer) = harness.get(&format!("{}?qqqqqqqqq=1", filled(&route)));
         let error = &answer["error"];
-        // It says which parameters there are, each between backticks.
+        // The message lists the known parameters between backticks.
         let words = match error["code"] == "unknown_parameter" {
             true => error["message"].as_str().unwrap(),
             false => "",
@@ -136,7 +136,7 @@ fn every_reference_leads_somewhere_and_every_error_is_referred_to() {
     let document = document();
     let mut found = BTreeSet::new();
     references(&document["paths"], &mut found);
-    // Any call can be one with a wrong method or a path that leads nowhere; neither belongs to a call that there is.
+    // Wrong methods and unknown paths belong to no described call.
     let errors = document["components"]["responses"].as_object().unwrap();
     for name in errors.keys().filter(|name| **name != self::name(405)) {
         let wanted = format!("#/components/responses/{name}");
@@ -186,8 +186,8 @@ fn each_kind_of_event_is_told_by_its_type() {
 
 #[test]
 fn it_is_served_as_json_and_is_this_document() {
-    let rig = Rig::start();
-    let response = rig.call("GET", "/openapi.json", &[]);
+    let harness = Harness::start();
+    let response = harness.call("GET", "/openapi.json", &[]);
     assert_eq!(response.headers()["content-type"], "application/json");
     assert_eq!(answer(response), (200, document()));
 }

@@ -1,4 +1,4 @@
-//! Lists of steps: pages in the order of submission, found in looks at the core that are short each.
+//! Lists of steps: pages in the order of submission, collected by short scans of the core.
 
 use axum::Json;
 use axum::extract::State;
@@ -14,12 +14,11 @@ use sluice_common::step::WorkKind;
 use super::super::Api;
 use super::super::access::Caller;
 use super::super::error::ApiError;
-use super::super::page::{Filling, MAX_PAGE_BYTES};
+use super::super::page::{MAX_PAGE_BYTES, PageBuilder};
 use super::super::params::{self, Params};
 use crate::view;
 
-/// Steps that one look at the core walks over. A list that matches little is found in several looks, so that it does
-/// not hold up the loop.
+/// Steps that one scan reads. A list with few matches takes several scans, so that it does not block the engine.
 const SCAN: usize = 1000;
 
 #[derive(Deserialize)]
@@ -35,9 +34,9 @@ pub(in super::super) struct ListParams {
     labels: Option<String>,
 }
 
-/// Which steps are wanted; what is `None` asks for nothing.
+/// Selects steps; a `None` field selects all.
 #[derive(Clone, Debug, Default)]
-struct Filter {
+struct StepFilter {
     states: Option<Vec<StepState>>,
     subject: Option<Subject>,
     pool: Option<PoolName>,
@@ -46,7 +45,7 @@ struct Filter {
     labels: Option<Selector>,
 }
 
-impl Filter {
+impl StepFilter {
     fn read(params: &ListParams) -> Result<Self, ApiError> {
         Ok(Self {
             states: params::states("state", params.state.as_deref())?,
@@ -87,18 +86,18 @@ fn label<'a>(step: &'a Step, key: &str) -> Option<&'a str> {
     Some(value.as_str())
 }
 
-/// `GET /v1/steps`: oldest first. The cursor is a step's place, which nobody else ever has, so a list goes on where it
-/// was although the step may be forgotten meanwhile.
+/// Handles `GET /v1/steps`, oldest first. The cursor is a step's unique position, so a list continues there even if the
+/// step was forgotten meanwhile.
 pub(in super::super) async fn list(
     State(api): State<Api>,
     caller: Caller,
     Params(params): Params<ListParams>,
 ) -> Result<Json<Page<Box<RawValue>>>, ApiError> {
-    let mut filling = Filling::new(params::limit(params.limit.as_deref())?);
-    let filter = Filter::read(&params)?;
+    let mut filling = PageBuilder::new(params::limit(params.limit.as_deref())?);
+    let filter = StepFilter::read(&params)?;
     let mut after = Some(place(params.cursor.as_deref())?);
     while let Some(from) = after.filter(|_| !filling.is_full()) {
-        // One more than fits tells whether anything follows.
+        // One more than fits shows whether anything follows.
         let (filter, want) = (filter.clone(), filling.room() + 1);
         let who = caller.clone();
         let takes =
@@ -125,16 +124,16 @@ fn place(cursor: Option<&str>) -> Result<u64, ApiError> {
     })
 }
 
-/// What one look found.
-struct Found {
-    /// With their places.
+/// Result of one scan.
+struct FoundSteps {
+    /// Steps with their positions.
     steps: Vec<(u64, StepView)>,
-    /// Where to look next; `None` at the end.
+    /// Position of the next scan; `None` at the end.
     next: Option<u64>,
 }
 
-/// At most `want` of the next [`SCAN`] steps, and no more than make a page by their bytes.
-fn scan(core: &Core, after: u64, want: usize, takes: impl Fn(&Step) -> bool) -> Found {
+/// Returns at most `want` of the next [`SCAN`] steps, and at most a page's bytes.
+fn scan(core: &Core, after: u64, want: usize, takes: impl Fn(&Step) -> bool) -> FoundSteps {
     let mut steps = Vec::new();
     let mut bytes = 0;
     for (seen, step) in (1..).zip(core.state().steps_after(after)) {
@@ -144,13 +143,13 @@ fn scan(core: &Core, after: u64, want: usize, takes: impl Fn(&Step) -> bool) -> 
         }
         if steps.len() == want || seen == SCAN || bytes > MAX_PAGE_BYTES {
             let next = Some(step.place);
-            return Found { steps, next };
+            return FoundSteps { steps, next };
         }
     }
-    Found { steps, next: None }
+    FoundSteps { steps, next: None }
 }
 
-/// About what a step takes as JSON, and no more than it does: its own texts, which alone can be long.
+/// Estimates the size of a step's JSON from below, by its own texts, because only those can be long.
 fn text_bytes(step: &Step) -> usize {
     let spec = &step.spec;
     let command: usize = spec.command.iter().map(String::len).sum();

@@ -1,4 +1,4 @@
-//! How long the templates of a document may be.
+//! Bounds the length of templates in documents.
 
 use coordinator_core::written::invalid;
 use sluice_common::api::PutDocument;
@@ -8,7 +8,7 @@ use sluice_common::request::FieldError;
 use sluice_common::template::Template;
 use sluice_common::template::check::MAX_TEMPLATE_BYTES;
 
-/// Whether the templates of a document are short enough to be kept: each step that stands on one keeps what it was.
+/// Checks that the templates of a document are short enough: each step that uses one keeps a copy.
 pub(in crate::http) fn can_be_kept(document: &PutDocument) -> Result<(), FieldError> {
     match document {
         PutDocument::Template { template, .. } => is_short("name", template),
@@ -18,7 +18,7 @@ pub(in crate::http) fn can_be_kept(document: &PutDocument) -> Result<(), FieldEr
     }
 }
 
-/// The same of what the platforms of a pool lay over its templates.
+/// Checks the overrides in a pool's platforms.
 pub(in crate::http) fn of_platforms_can_be_kept(pool: &PoolSpec) -> Result<(), FieldError> {
     let mut list = pool.platforms.iter().flatten().enumerate();
     list.try_for_each(|(at, it)| {
@@ -26,7 +26,7 @@ pub(in crate::http) fn of_platforms_can_be_kept(pool: &PoolSpec) -> Result<(), F
     })
 }
 
-/// The same of what a platform lays over the templates of its pool.
+/// Checks the override of one platform.
 pub(in crate::http) fn override_is_short(
     field: &str,
     overrides: &Option<Box<Template>>,

@@ -1,4 +1,4 @@
-//! What came of changes of terms, in the words of the API: each with what was there before and is after.
+//! Results of changes of documents in the API's form: each with the thing before and after.
 
 use std::mem::take;
 
@@ -114,7 +114,7 @@ fn terms(terms: Terms) -> SpecView {
     }
 }
 
-/// The name of the document that a change is about.
+/// Returns the name of the changed document.
 fn name_of(wanted: &Wanted) -> Option<String> {
     match wanted {
         Wanted::Validation { validation, .. } | Wanted::NoValidation { validation } => {

@@ -1,4 +1,4 @@
-//! Roles and bindings as documents, and the right that each change of terms needs.
+//! Rights for changes of documents, roles and bindings among them.
 
 use coordinator_core::written::access_name;
 use coordinator_core::{AccessChange, Change, Wanted};
@@ -22,7 +22,7 @@ pub(super) fn no_binding(name: String) -> Result<Wanted, FieldError> {
     Ok(Wanted::Access { change })
 }
 
-/// The name, where it is a role or a binding.
+/// Returns the name of a role or a binding.
 pub(super) fn name(wanted: &Wanted) -> Option<String> {
     match wanted {
         Wanted::Access { change } => name_of(change),
@@ -49,7 +49,7 @@ fn name_of(change: &AccessChange) -> Option<String> {
     }
 }
 
-/// Which right a change needs.
+/// Returns the right that a change needs.
 fn ask_of(wanted: &Wanted) -> AccessQuery<'_> {
     let (verb, resource, pool, subject) = match wanted {
         Wanted::Pool { pool, .. } => (Verb::Update, Resource::Pools, Some(pool), None),
@@ -83,8 +83,8 @@ fn ask_of(wanted: &Wanted) -> AccessQuery<'_> {
     }
 }
 
-/// Refuses all of them where the caller may not make one; else notes each. Who may write roles could make himself an
-/// admin, so only an admin may.
+/// Fails if the caller may not make one of the changes; otherwise records each. Only an admin may write roles, because
+/// a role's writer could make himself an admin.
 pub(super) async fn permit(
     api: &Api,
     caller: &Caller,

@@ -1,14 +1,14 @@
-//! What works.
+//! Calls that succeed.
 
 use super::*;
 
 #[test]
 fn a_submit_is_answered_with_the_whole_step_and_a_repeat_with_the_same() {
-    let rig = Rig::start();
-    rig.bind("prod");
+    let harness = Harness::start();
+    harness.bind("prod");
     let body = r#"{"id":"train","command":["python","t.py"],"env":{"A":"b"},"nodes":1,"timeout":"2h",
         "resources":{"gpu_count":1,"cpu_count":0.1,"memory":"2GiB"},"subject":"prod"}"#;
-    let (status, step) = rig.post("/v1/steps", body);
+    let (status, step) = harness.post("/v1/steps", body);
     assert_eq!((status, &step["state"]), (201, &json!("queued")), "{step}");
     assert_eq!(step["name"], "python");
     assert_eq!(step["reason"]["code"], "pool_empty");
@@ -23,36 +23,36 @@ fn a_submit_is_answered_with_the_whole_step_and_a_repeat_with_the_same() {
         (&step["timeout"], &step["grace_period"]),
         (&json!("2h"), &json!("30s"))
     );
-    let (status, again) = rig.post("/v1/steps", body);
+    let (status, again) = harness.post("/v1/steps", body);
     assert_eq!((status, &again), (200, &step));
-    assert_eq!(rig.get("/v1/steps/train"), (200, step));
+    assert_eq!(harness.get("/v1/steps/train"), (200, step));
 }
 
 #[test]
 fn ids_are_drawn_or_derived_from_the_idempotency_key() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     let body = r#"{"command":["true"]}"#;
-    let (_, first) = rig.post("/v1/steps", body);
-    let (_, second) = rig.post("/v1/steps", body);
+    let (_, first) = harness.post("/v1/steps", body);
+    let (_, second) = harness.post("/v1/steps", body);
     assert_ne!(first["id"], second["id"]);
     let key = [("Idempotency-Key", "run 7")];
-    let (created, first) = rig.post_with("/v1/steps", body, &key);
-    let (repeated, second) = rig.post_with("/v1/steps", body, &key);
+    let (created, first) = harness.post_with("/v1/steps", body, &key);
+    let (repeated, second) = harness.post_with("/v1/steps", body, &key);
     assert_eq!((created, repeated), (201, 200));
     assert_eq!(first["id"], second["id"]);
-    let other = rig.post_with("/v1/steps", r#"{"command":["false"]}"#, &key);
+    let other = harness.post_with("/v1/steps", r#"{"command":["false"]}"#, &key);
     assert_eq!(code(other, 409), "id_in_use");
 }
 
 #[test]
 fn what_a_batch_has_as_defaults_holds_where_a_step_says_nothing() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     let body = r#"{"defaults":{"work":"training","timeout":"1h","env":{"A":"1"}},"steps":[
         {"id":"a","command":["true"]},
         {"id":"b","command":["true"],"retries":0,"defaults":{"timeout":"2h","env":{"B":"2"}}},
         {"id":"c","command":["true"],"defaults":{"id":"d"}},
         {"id":"e","command":["true"],"priority_class":"low","resources":{"preemptible":false}}]}"#;
-    let (status, answer) = rig.post("/v1/steps:batch", body);
+    let (status, answer) = harness.post("/v1/steps:batch", body);
     assert_eq!(status, 200, "{answer}");
     let [a, b, c, e] = &answer["results"].as_array().unwrap()[..] else {
         panic!("{answer}");
@@ -66,15 +66,15 @@ fn what_a_batch_has_as_defaults_holds_where_a_step_says_nothing() {
     assert_eq!(b["env"], json!({"A": "1", "B": "2"}));
     assert_eq!(c["error"]["code"], "unsupported_field", "{c}");
     assert_eq!(e["error"]["code"], "contradiction", "{e}");
-    let (_, listed) = rig.get("/v1/steps?work=training");
+    let (_, listed) = harness.get("/v1/steps?work=training");
     assert_eq!(listed["items"].as_array().unwrap().len(), 2, "{listed}");
-    let refused = rig.get("/v1/steps?work=play");
+    let refused = harness.get("/v1/steps?work=play");
     assert_eq!(code(refused, 400), "invalid_parameter");
 }
 
 #[test]
 fn a_list_of_steps_is_filtered_by_their_labels() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     for (id, labels) in [
         ("a", json!({ "team": "vision" })),
         ("b", json!({ "team": "vision", "nightly": "" })),
@@ -82,7 +82,7 @@ fn a_list_of_steps_is_filtered_by_their_labels() {
         ("d", json!({})),
     ] {
         let body = json!({ "id": id, "command": ["true"], "labels": labels });
-        assert_eq!(rig.post("/v1/steps", &body.to_string()).0, 201);
+        assert_eq!(harness.post("/v1/steps", &body.to_string()).0, 201);
     }
     for (selector, expected) in [
         ("team%3Dvision", vec!["a", "b"]),
@@ -91,24 +91,24 @@ fn a_list_of_steps_is_filtered_by_their_labels() {
         ("team!%3Dvision", vec!["c", "d"]),
         ("nightly", vec!["b"]),
     ] {
-        let (status, page) = rig.get(&format!("/v1/steps?labels={selector}"));
+        let (status, page) = harness.get(&format!("/v1/steps?labels={selector}"));
         assert_eq!(status, 200, "{page}");
         let items = page["items"].as_array().unwrap().iter();
         let ids: Vec<&str> = items.filter_map(|step| step["id"].as_str()).collect();
         assert_eq!(ids, expected, "{selector}");
     }
-    let refused = rig.get("/v1/steps?labels=team%20in");
+    let refused = harness.get("/v1/steps?labels=team%20in");
     assert_eq!(code(refused, 400), "invalid_parameter");
 }
 
 #[test]
 fn a_batch_is_one_commit_with_a_result_for_each_step() {
-    let rig = Rig::start();
-    let meter = rig.running.as_ref().unwrap().engine.clone();
+    let harness = Harness::start();
+    let meter = harness.running.as_ref().unwrap().engine.clone();
     let before = meter.meter().commits().count();
     let body = r#"{"steps":[{"id":"a","command":["true"]},{"command":["true"],"colour":1},
         {"id":"a","command":["false"]},{"command":[]},{"id":"b","command":["true"]}]}"#;
-    let (status, answer) = rig.post("/v1/steps:batch", body);
+    let (status, answer) = harness.post("/v1/steps:batch", body);
     assert_eq!(status, 200, "{answer}");
     let results = answer["results"].as_array().unwrap();
     let told: Vec<&str> = results
@@ -128,41 +128,41 @@ fn a_batch_is_one_commit_with_a_result_for_each_step() {
     assert_eq!(meter.meter().commits().count() - before, 1);
     let key = [("Idempotency-Key", "k")];
     let body = r#"{"steps":[{"command":["true"]},{"command":["true"]}]}"#;
-    let first = rig.post_with("/v1/steps:batch", body, &key).1;
+    let first = harness.post_with("/v1/steps:batch", body, &key).1;
     assert_ne!(first["results"][0]["id"], first["results"][1]["id"]);
-    assert_eq!(rig.post_with("/v1/steps:batch", body, &key).1, first);
+    assert_eq!(harness.post_with("/v1/steps:batch", body, &key).1, first);
 }
 
 #[test]
 fn a_list_is_in_the_order_of_submission_whatever_the_ids() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     for id in ["m", "z", "a", "k"] {
-        rig.submit(id);
+        harness.submit(id);
     }
-    let (_, page) = rig.get("/v1/steps?limit=2");
+    let (_, page) = harness.get("/v1/steps?limit=2");
     assert_eq!(ids(&page), ["m", "z"]);
-    rig.submit("b");
-    // What ends or starts meanwhile moves nothing.
-    rig.post("/v1/steps/m:cancel", "");
-    let (_, page) = rig.get(&format!("/v1/steps?cursor={}", cursor(&page)));
+    harness.submit("b");
+    // Steps that end or start meanwhile do not shift the pages.
+    harness.post("/v1/steps/m:cancel", "");
+    let (_, page) = harness.get(&format!("/v1/steps?cursor={}", cursor(&page)));
     assert_eq!(ids(&page), ["a", "k", "b"]);
     assert_eq!(page.get("next_cursor"), None);
 }
 
 #[test]
 fn a_page_of_large_steps_is_cut_and_goes_on() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     for n in 0..9 {
         let large = "x".repeat(900 << 10);
         let body = json!({"id": format!("s{n}"), "command": ["true", large]});
-        assert_eq!(rig.post("/v1/steps", &body.to_string()).0, 201);
+        assert_eq!(harness.post("/v1/steps", &body.to_string()).0, 201);
     }
     for list in ["/v1/steps?", "/v1/events?"] {
         let mut pages = 0;
         let mut seen = Vec::new();
         let mut next = String::new();
         loop {
-            let (_, page) = rig.get(&format!("{list}{next}"));
+            let (_, page) = harness.get(&format!("{list}{next}"));
             assert!(page.to_string().len() < 5 << 20, "{list}");
             pages += 1;
             let items = page["items"].as_array().unwrap();
@@ -187,44 +187,44 @@ fn cursor(page: &Value) -> &str {
 
 #[test]
 fn lists_page_by_cursor_and_filter() {
-    let rig = Rig::start();
-    rig.bind("rare");
-    rig.bind("common");
+    let harness = Harness::start();
+    harness.bind("rare");
+    harness.bind("common");
     let steps: Vec<Value> = (0..2500)
         .map(|n| {
             let subject = if n % 1000 == 999 { "rare" } else { "common" };
             json!({"id": format!("s{n:04}"), "command": ["true"], "subject": subject})
         })
         .collect();
-    let (status, _) = rig.post("/v1/steps:batch", &json!({ "steps": steps }).to_string());
+    let (status, _) = harness.post("/v1/steps:batch", &json!({ "steps": steps }).to_string());
     assert_eq!(status, 200);
-    let (_, page) = rig.get("/v1/steps?limit=2");
+    let (_, page) = harness.get("/v1/steps?limit=2");
     assert_eq!(ids(&page), ["s0000", "s0001"]);
-    let (_, page) = rig.get(&format!("/v1/steps?limit=2&cursor={}", cursor(&page)));
+    let (_, page) = harness.get(&format!("/v1/steps?limit=2&cursor={}", cursor(&page)));
     assert_eq!(ids(&page), ["s0002", "s0003"]);
-    // Found over more steps than one look at the core takes in.
-    let (_, page) = rig.get("/v1/steps?subject=rare");
+    // Matches are found beyond the steps of one scan.
+    let (_, page) = harness.get("/v1/steps?subject=rare");
     assert_eq!(ids(&page), ["s0999", "s1999"]);
     assert_eq!(page.get("next_cursor"), None);
-    let (_, page) = rig.get("/v1/steps?subject=rare&limit=1&state=queued,running&pool=default");
+    let (_, page) = harness.get("/v1/steps?subject=rare&limit=1&state=queued,running&pool=default");
     assert_eq!(ids(&page), ["s0999"]);
     let rest = format!("/v1/steps?subject=rare&limit=1&cursor={}", cursor(&page));
-    let (_, page) = rig.get(&rest);
+    let (_, page) = harness.get(&rest);
     assert_eq!(ids(&page), ["s1999"]);
     assert_eq!(page.get("next_cursor"), None);
     for nothing in ["state=running", "pool=other", "node=n1", "subject=x"] {
-        let (_, page) = rig.get(&format!("/v1/steps?{nothing}"));
+        let (_, page) = harness.get(&format!("/v1/steps?{nothing}"));
         assert!(ids(&page).is_empty(), "{nothing}");
     }
 }
 
 #[test]
 fn a_step_is_seen_from_its_grant_to_its_exit() {
-    let rig = Rig::start();
-    let mut agent = rig.agent("n1", 2);
-    rig.submit("a");
-    rig.runtime.block_on(agent.order());
-    let (_, step) = rig.get("/v1/steps/a");
+    let harness = Harness::start();
+    let mut agent = harness.agent("n1", 2);
+    harness.submit("a");
+    harness.runtime.block_on(agent.order());
+    let (_, step) = harness.get("/v1/steps/a");
     assert_eq!(
         (&step["state"], &step["attempt"]),
         (&json!("allocated"), &json!(1))
@@ -233,25 +233,28 @@ fn a_step_is_seen_from_its_grant_to_its_exit() {
         step["placements"],
         json!([{"node":"n1","gpus":[],"rank":0}])
     );
-    rig.runtime.block_on(agent.ran("a.1", None));
-    let (_, step) = rig.get("/v1/steps/a:wait?for=running&timeout=20s");
+    harness.runtime.block_on(agent.ran("a.1", None));
+    let (_, step) = harness.get("/v1/steps/a:wait?for=running&timeout=20s");
     assert_eq!(step["state"], "running");
-    assert_eq!(ids(&rig.get("/v1/steps?node=n1&state=running").1), ["a"]);
-    let (_, node) = rig.get("/v1/nodes/n1");
+    assert_eq!(
+        ids(&harness.get("/v1/steps?node=n1&state=running").1),
+        ["a"]
+    );
+    let (_, node) = harness.get("/v1/nodes/n1");
     assert_eq!(
         (&node["state"], &node["steps"]),
         (&json!("ready"), &json!(["a"]))
     );
     assert!(node["heard_at"].is_string());
-    let (_, pool) = rig.get("/v1/pools/default");
+    let (_, pool) = harness.get("/v1/pools/default");
     assert_eq!(
         (&pool["nodes_ready"], &pool["running"]),
         (&json!(1), &json!(1))
     );
     assert_eq!(pool["capacity"]["mcpu"], 2000);
 
-    rig.runtime.block_on(agent.ran("a.1", Some(7)));
-    let (_, step) = rig.get("/v1/steps/a:wait?timeout=20s");
+    harness.runtime.block_on(agent.ran("a.1", Some(7)));
+    let (_, step) = harness.get("/v1/steps/a:wait?timeout=20s");
     assert_eq!(
         (&step["state"], &step["exit"]["code"]),
         (&json!("failed"), &json!(7))
@@ -260,38 +263,41 @@ fn a_step_is_seen_from_its_grant_to_its_exit() {
     for time in ["submitted_at", "allocated_at", "started_at", "finished_at"] {
         assert!(step[time].is_string(), "{time}: {step}");
     }
-    assert_eq!(rig.get("/v1/nodes/n1").1["steps"], json!([]));
+    assert_eq!(harness.get("/v1/nodes/n1").1["steps"], json!([]));
     assert_eq!(
-        rig.get("/v1/nodes?state=ready&pool=default").1["items"][0]["name"],
+        harness.get("/v1/nodes?state=ready&pool=default").1["items"][0]["name"],
         "n1"
     );
-    assert_eq!(rig.get("/v1/nodes?state=lost").1["items"], json!([]));
-    assert_eq!(rig.get("/v1/pools").1["items"][0]["name"], "default");
+    assert_eq!(harness.get("/v1/nodes?state=lost").1["items"], json!([]));
+    assert_eq!(harness.get("/v1/pools").1["items"][0]["name"], "default");
 }
 
 #[test]
 fn a_wait_ends_with_the_step_or_with_its_time() {
-    let rig = Rig::start();
-    rig.submit("a");
-    let (status, step) = rig.get("/v1/steps/a:wait?timeout=10ms");
+    let harness = Harness::start();
+    harness.submit("a");
+    let (status, step) = harness.get("/v1/steps/a:wait?timeout=10ms");
     assert_eq!((status, &step["state"]), (200, &json!("queued")));
-    assert_eq!(rig.get("/v1/steps/a:wait?for=queued").1["state"], "queued");
+    assert_eq!(
+        harness.get("/v1/steps/a:wait?for=queued").1["state"],
+        "queued"
+    );
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| rig.get("/v1/steps/a:wait?for=running&timeout=25s"));
-        let (status, step) = rig.post("/v1/steps/a:cancel", "");
+        let waiting = scope.spawn(|| harness.get("/v1/steps/a:wait?for=running&timeout=25s"));
+        let (status, step) = harness.post("/v1/steps/a:cancel", "");
         assert_eq!((status, &step["state"]), (200, &json!("cancelled")));
         assert_eq!(waiting.join().unwrap().1["state"], "cancelled");
     });
-    let (status, again) = rig.post("/v1/steps/a:cancel", "");
+    let (status, again) = harness.post("/v1/steps/a:cancel", "");
     assert_eq!((status, &again["state"]), (200, &json!("cancelled")));
-    let (status, again) = rig.post("/v1/steps/a:cancel?grace_period=0s", "");
+    let (status, again) = harness.post("/v1/steps/a:cancel?grace_period=0s", "");
     assert_eq!((status, &again["state"]), (200, &json!("cancelled")));
 }
 
 #[test]
 fn a_grace_is_for_cancels_and_as_long_as_any_may_be() {
-    let rig = Rig::start();
-    rig.submit("a");
+    let harness = Harness::start();
+    harness.submit("a");
     for (call, said) in [
         ("a:cancel?grace_period=9d", "9d is longer than"),
         ("a:cancel?grace_period=soon", "soon"),
@@ -301,29 +307,29 @@ fn a_grace_is_for_cancels_and_as_long_as_any_may_be() {
         ),
         ("a:cancel?grace=1s", "grace_period"),
     ] {
-        let (status, answer) = rig.post(&format!("/v1/steps/{call}"), "");
+        let (status, answer) = harness.post(&format!("/v1/steps/{call}"), "");
         let message = answer["error"]["message"].as_str().unwrap();
         assert!(status == 400 && message.contains(said), "{call}: {answer}");
     }
-    assert_eq!(rig.get("/v1/steps/a").1["state"], "queued");
+    assert_eq!(harness.get("/v1/steps/a").1["state"], "queued");
 }
 
 #[test]
 fn what_was_answered_is_there_after_a_restart() {
-    let mut rig = Rig::start();
-    let step = rig.submit("a");
-    rig.restart();
-    assert_eq!(rig.get("/v1/steps/a"), (200, step));
-    rig.stop();
+    let mut harness = Harness::start();
+    let step = harness.submit("a");
+    harness.restart();
+    assert_eq!(harness.get("/v1/steps/a"), (200, step));
+    harness.stop();
 }
 
 #[test]
 fn health_and_metrics_are_plain_and_right() {
-    let rig = Rig::start();
-    rig.submit("a");
-    assert_eq!(rig.get("/healthz"), (200, json!("ok\n")));
-    assert_eq!(rig.get("/readyz"), (200, json!("ok\n")));
-    let (status, text) = rig.get("/metrics");
+    let harness = Harness::start();
+    harness.submit("a");
+    assert_eq!(harness.get("/healthz"), (200, json!("ok\n")));
+    assert_eq!(harness.get("/readyz"), (200, json!("ok\n")));
+    let (status, text) = harness.get("/metrics");
     let text = text.as_str().unwrap();
     assert_eq!(status, 200);
     for line in [
@@ -333,7 +339,7 @@ fn health_and_metrics_are_plain_and_right() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }
-    let (_, events) = rig.get("/v1/events");
+    let (_, events) = harness.get("/v1/events");
     let last = events["items"].as_array().unwrap().len();
     assert!(
         text.contains(&format!("\nsluice_last_record {last}\n")),

@@ -4,19 +4,21 @@ use super::*;
 
 #[test]
 fn a_step_that_waits_and_one_that_is_rejected_are_explained() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     for (subject, priority) in [("low", 1), ("high", 2)] {
         let path = format!("/v1/pools/default/policies/{subject}");
         assert_eq!(
-            rig.put(&path, &format!(r#"{{"priority":{priority}}}"#)).0,
+            harness
+                .put(&path, &format!(r#"{{"priority":{priority}}}"#))
+                .0,
             200
         );
     }
     for (id, subject) in [("a", "low"), ("b", "high"), ("c", "nobody")] {
         let body = format!(r#"{{"id":"{id}","command":["true"],"subject":"{subject}"}}"#);
-        assert_eq!(rig.post("/v1/steps", &body).0, 201);
+        assert_eq!(harness.post("/v1/steps", &body).0, 201);
     }
-    let (status, waits) = rig.get("/v1/steps/a/explain");
+    let (status, waits) = harness.get("/v1/steps/a/explain");
     assert_eq!((status, &waits["state"]), (200, &json!("queued")));
     let [pool] = &waits["pools"].as_array().unwrap()[..] else {
         panic!("{waits}")
@@ -33,16 +35,22 @@ fn a_step_that_waits_and_one_that_is_rejected_are_explained() {
             .as_str()
             .is_some_and(|text| !text.is_empty())
     );
-    let (_, rejected) = rig.get("/v1/steps/c/explain");
+    let (_, rejected) = harness.get("/v1/steps/c/explain");
     assert_eq!(rejected["reason"]["code"], "no_policy");
     assert_eq!(
         (&rejected["pools"], &rejected["holding"]),
         (&json!([]), &Value::Null)
     );
-    assert_eq!(code(rig.get("/v1/steps/x/explain"), 404), "unknown_step");
-    assert_eq!(code(rig.get("/v1/steps/a%20b/explain"), 400), "invalid_id");
     assert_eq!(
-        code(rig.post("/v1/steps/a/explain", "{}"), 405),
+        code(harness.get("/v1/steps/x/explain"), 404),
+        "unknown_step"
+    );
+    assert_eq!(
+        code(harness.get("/v1/steps/a%20b/explain"), 400),
+        "invalid_id"
+    );
+    assert_eq!(
+        code(harness.post("/v1/steps/a/explain", "{}"), 405),
         "method_not_allowed"
     );
 }

@@ -6,10 +6,10 @@ use super::*;
 use crate::config::Overrides;
 
 /// One event of a stream: its number, its type, its record.
-type Said = (u64, String, Value);
+type SentEvent = (u64, String, Value);
 
-/// The next events of a stream, as many as `count`.
-fn said(lines: &mut impl Iterator<Item = String>, count: usize) -> Vec<Said> {
+/// Reads the next `count` events of a stream.
+fn said(lines: &mut impl Iterator<Item = String>, count: usize) -> Vec<SentEvent> {
     let mut events = Vec::new();
     let (mut id, mut kind) = (0, String::new());
     while events.len() < count {
@@ -27,11 +27,11 @@ fn said(lines: &mut impl Iterator<Item = String>, count: usize) -> Vec<Said> {
 
 #[test]
 fn pages_and_streams_say_the_same_in_the_same_order() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     for id in ["a", "b", "c"] {
-        rig.submit(id);
+        harness.submit(id);
     }
-    let (_, all) = rig.get("/v1/events");
+    let (_, all) = harness.get("/v1/events");
     let items = all["items"].as_array().unwrap();
     assert_eq!(
         (items[0]["seq"].as_u64(), &items[0]["type"]),
@@ -41,7 +41,7 @@ fn pages_and_streams_say_the_same_in_the_same_order() {
     let mut paged = Vec::new();
     let mut path = "/v1/events?limit=2".to_owned();
     loop {
-        let (_, page) = rig.get(&path);
+        let (_, page) = harness.get(&path);
         paged.extend(page["items"].as_array().unwrap().clone());
         let Some(cursor) = page["next_cursor"].as_str() else {
             break;
@@ -49,29 +49,29 @@ fn pages_and_streams_say_the_same_in_the_same_order() {
         path = format!("/v1/events?limit=2&cursor={cursor}");
     }
     assert_eq!(&paged, items);
-    let events = said(&mut rig.lines("/v1/events?follow=true"), items.len());
+    let events = said(&mut harness.lines("/v1/events?follow=true"), items.len());
     for ((id, kind, record), item) in events.iter().zip(items) {
         assert_eq!((record, item["seq"].as_u64()), (item, Some(*id)));
         assert_eq!(item["type"], kind.as_str());
     }
-    let (_, of_b) = rig.get("/v1/events?step=b");
+    let (_, of_b) = harness.get("/v1/events?step=b");
     assert_eq!(of_b["items"].as_array().unwrap().len(), 1);
     assert_eq!(of_b["items"][0]["step"], "b");
 }
 
 #[test]
 fn a_follower_that_resumes_again_and_again_misses_nothing_and_hears_nothing_twice() {
-    let rig = Rig::start();
-    // The writers are ahead of the reader by a little, always: who reads slowly must not be buried.
+    let harness = Harness::start();
+    // The writers stay a little ahead of the reader, so that a slow one is not overrun.
     let (ahead, may_write) = mpsc::channel();
     let may_write = Mutex::new(may_write);
     let seen = std::thread::scope(|scope| {
         for writer in 0..3 {
-            let (rig, may_write) = (&rig, &may_write);
+            let (harness, may_write) = (&harness, &may_write);
             let next = move || may_write.lock().unwrap().recv().is_ok();
             scope.spawn(move || {
                 for number in (0..).take_while(|_| next()) {
-                    rig.submit(&format!("s{writer}-{number}"));
+                    harness.submit(&format!("s{writer}-{number}"));
                 }
             });
         }
@@ -81,7 +81,7 @@ fn a_follower_that_resumes_again_and_again_misses_nothing_and_hears_nothing_twic
             let wanted = 1 + round % 7;
             (0..wanted).for_each(|_| ahead.send(()).unwrap());
             let since = seen.last().copied().unwrap_or(0);
-            let mut lines = rig.lines(&format!("/v1/events?since={since}&follow=true"));
+            let mut lines = harness.lines(&format!("/v1/events?since={since}&follow=true"));
             let events = said(&mut lines, wanted);
             seen.extend(events.iter().map(|(id, ..)| *id));
         }
@@ -93,33 +93,33 @@ fn a_follower_that_resumes_again_and_again_misses_nothing_and_hears_nothing_twic
 
 #[test]
 fn a_follower_hears_of_one_step_and_of_what_happens_later() {
-    let rig = Rig::start();
-    rig.submit("a");
-    let mut lines = rig.lines("/v1/events?follow=true&step=b");
-    rig.submit("b");
-    rig.post("/v1/steps/b:cancel", "");
+    let harness = Harness::start();
+    harness.submit("a");
+    let mut lines = harness.lines("/v1/events?follow=true&step=b");
+    harness.submit("b");
+    harness.post("/v1/steps/b:cancel", "");
     let events = said(&mut lines, 2);
     let kinds: Vec<&str> = events.iter().map(|(_, kind, _)| kind.as_str()).collect();
     assert_eq!(kinds, ["step_queued", "step_ended"]);
-    // The log keeps no sentence; whoever hears of it is told the one that the step shows.
+    // The log has no message; events have the one that the step shows.
     let reason = json!({"code": "cancelled", "message": "it was cancelled"});
     assert_eq!(events[1].2["reason"], reason);
-    assert_eq!(rig.get("/v1/steps/b").1["reason"], reason);
+    assert_eq!(harness.get("/v1/steps/b").1["reason"], reason);
 }
 
 #[test]
 fn a_follower_from_now_on_hears_nothing_of_the_past() {
-    let rig = Rig::start();
-    rig.submit("before");
-    let (_, none) = rig.get("/v1/events?since=now");
+    let harness = Harness::start();
+    harness.submit("before");
+    let (_, none) = harness.get("/v1/events?since=now");
     assert_eq!(none["items"], json!([]));
-    let mut lines = rig.lines("/v1/events?since=now&follow=true");
-    rig.submit("after");
-    // Who submitted it comes before it.
+    let mut lines = harness.lines("/v1/events?since=now&follow=true");
+    harness.submit("after");
+    // The submitter's record comes first.
     let said = said(&mut lines, 2);
     assert_eq!(said[0].1, "audited");
     assert_eq!(said[1].2["step"], "after");
-    let (status, refused) = rig.get("/v1/events?cursor=now");
+    let (status, refused) = harness.get("/v1/events?cursor=now");
     assert_eq!(
         (status, &refused["error"]["code"]),
         (400, &json!("invalid_parameter"))
@@ -128,11 +128,14 @@ fn a_follower_from_now_on_hears_nothing_of_the_past() {
 
 #[test]
 fn a_stream_resumes_by_the_browser_s_header_and_ends_when_the_coordinator_stops() {
-    let mut rig = Rig::start();
-    rig.submit("a");
-    let last = rig.get("/v1/events").1["items"].as_array().unwrap().len();
+    let mut harness = Harness::start();
+    harness.submit("a");
+    let last = harness.get("/v1/events").1["items"]
+        .as_array()
+        .unwrap()
+        .len();
     let header = (last - 1).to_string();
-    let response = rig.call(
+    let response = harness.call(
         "GET",
         "/v1/events?since=0&follow=true",
         &[("last-event-id", &header)],
@@ -141,32 +144,32 @@ fn a_stream_resumes_by_the_browser_s_header_and_ends_when_the_coordinator_stops(
     let reader = std::io::BufReader::new(response.into_body().into_reader());
     let mut lines = reader.lines().map_while(Result::ok);
     assert_eq!(said(&mut lines, 1)[0].0, last as u64);
-    rig.stop();
+    harness.stop();
     assert_eq!(lines.find(|line| !line.is_empty()), None);
 }
 
 #[test]
 fn events_that_are_no_longer_kept_are_gone_with_the_first_that_is() {
-    let mut rig = Rig::start_with(Overrides {
+    let mut harness = Harness::start_with(Overrides {
         retention: Some(10),
         ..Overrides::default()
     });
-    // Two snapshots, so that the log is cut.
+    // After two snapshots the log is cut.
     for round in 0..3 {
         let steps: Vec<Value> = (0..8000)
             .map(|n| json!({"id": format!("s{round}-{n}"), "command": ["true"]}))
             .collect();
-        rig.post("/v1/steps:batch", &json!({ "steps": steps }).to_string());
+        harness.post("/v1/steps:batch", &json!({ "steps": steps }).to_string());
     }
-    let (status, error) = rig.get("/v1/events?since=0");
+    let (status, error) = harness.get("/v1/events?since=0");
     let first = error["error"]["detail"]["first"].as_u64().unwrap();
     assert!(first > 1, "{error}");
     assert_eq!(code((status, error), 410), "events_gone");
     assert_eq!(
-        code(rig.get("/v1/events?since=0&follow=true"), 410),
+        code(harness.get("/v1/events?since=0&follow=true"), 410),
         "events_gone"
     );
-    let (_, page) = rig.get("/v1/events?limit=1");
+    let (_, page) = harness.get("/v1/events?limit=1");
     assert_eq!(page["items"][0]["seq"], first);
-    rig.stop();
+    harness.stop();
 }

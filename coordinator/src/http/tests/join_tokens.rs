@@ -1,17 +1,17 @@
-//! Tokens by which hosts join, as admins see them, and the end of a node's access.
+//! Join tokens as admins see them, and the revocation of a node's access.
 
 use super::*;
 
-fn items(rig: &Rig) -> Vec<Value> {
-    let page = rig.get("/v1/join-tokens").1;
+fn items(harness: &Harness) -> Vec<Value> {
+    let page = harness.get("/v1/join-tokens").1;
     page["items"].as_array().unwrap().clone()
 }
 
 #[test]
 fn a_token_is_made_listed_without_its_secret_and_taken_back() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     let body = r#"{"uses":3,"ttl":"10m","labels":{"rack":"7"},"addresses":["coord-1:7443"]}"#;
-    let (status, made) = rig.post("/v1/join-tokens", body);
+    let (status, made) = harness.post("/v1/join-tokens", body);
     assert_eq!(status, 201, "{made}");
     let line = made["line"].as_str().unwrap();
     let read: sluice_transport::JoinLine = line.parse().unwrap();
@@ -26,22 +26,22 @@ fn a_token_is_made_listed_without_its_secret_and_taken_back() {
         (&Value::Null, &Value::Null),
         "each host's config names its own pool"
     );
-    assert_eq!(items(&rig), std::slice::from_ref(token));
+    assert_eq!(items(&harness), std::slice::from_ref(token));
     let path = format!("/v1/join-tokens/{}", token["id"].as_str().unwrap());
     for _ in 0..2 {
-        assert_eq!(rig.delete(&path).0, 204);
+        assert_eq!(harness.delete(&path).0, 204);
     }
-    assert_eq!(items(&rig)[0]["state"], "revoked");
-    // The secret is nowhere: not in events, and not in the store.
-    let events = rig.get("/v1/events").1.to_string();
+    assert_eq!(items(&harness)[0]["state"], "revoked");
+    // The secret is in no event and not in the store.
+    let events = harness.get("/v1/events").1.to_string();
     assert!(events.contains("join_token_revoked"), "{events}");
     let secret = &line[line.len() - 60..line.len() - 30];
-    assert!(!events.contains(secret) && !items(&rig)[0].to_string().contains(secret));
+    assert!(!events.contains(secret) && !items(&harness)[0].to_string().contains(secret));
 }
 
 #[test]
 fn what_no_token_can_be_is_refused_by_field() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     for (body, status, wanted) in [
         (r#"{"pool":"nowhere"}"#, 404, "unknown_pool"),
         (r#"{"pool":"a b"}"#, 400, "invalid_pool"),
@@ -57,39 +57,42 @@ fn what_no_token_can_be_is_refused_by_field() {
         (r#"{"use":1}"#, 400, "unknown_field"),
     ] {
         assert_eq!(
-            code(rig.post("/v1/join-tokens", body), status),
+            code(harness.post("/v1/join-tokens", body), status),
             wanted,
             "{body}"
         );
     }
-    assert!(items(&rig).is_empty());
+    assert!(items(&harness).is_empty());
     assert_eq!(
-        code(rig.delete("/v1/join-tokens/none"), 404),
+        code(harness.delete("/v1/join-tokens/none"), 404),
         "unknown_join_token"
     );
 }
 
 #[test]
 fn a_coordinator_without_the_authority_s_key_lets_nobody_join_and_says_so() {
-    let mut rig = Rig::start();
-    rig.stop();
-    std::fs::remove_file(rig.data.join("tls/ca.key")).unwrap();
-    rig.start_again();
-    assert_eq!(code(rig.post("/v1/join-tokens", "{}"), 409), "cannot_issue");
+    let mut harness = Harness::start();
+    harness.stop();
+    std::fs::remove_file(harness.data.join("tls/ca.key")).unwrap();
+    harness.start_again();
+    assert_eq!(
+        code(harness.post("/v1/join-tokens", "{}"), 409),
+        "cannot_issue"
+    );
 }
 
 #[test]
 fn a_node_whose_access_was_ended_is_shown_and_stays_out() {
-    let rig = Rig::start();
-    let agent = rig.agent("n", 4);
-    let (status, view) = rig.post("/v1/nodes/n:revoke", "");
+    let harness = Harness::start();
+    let agent = harness.agent("n", 4);
+    let (status, view) = harness.post("/v1/nodes/n:revoke", "");
     assert_eq!((status, &view["state"]), (200, &json!("unreachable")));
-    let why = rig.runtime.block_on(agent.connection.closed());
+    let why = harness.runtime.block_on(agent.connection.closed());
     assert!(why.contains("the access of this node was ended"), "{why}");
-    let refused = rig.runtime.block_on(async {
-        let address = rig.quic();
+    let refused = harness.runtime.block_on(async {
+        let address = harness.quic();
         let hello = crate::fixture::words("n", 4);
-        let mut again = crate::fixture::Agent::link(&rig.data, "n", &address, &hello).await;
+        let mut again = crate::fixture::Agent::link(&harness.data, "n", &address, &hello).await;
         again.told::<sluice_common::wire::HelloReply>().await
     });
     let sluice_common::wire::HelloReply::Refused { message } = refused else {
@@ -100,11 +103,11 @@ fn a_node_whose_access_was_ended_is_shown_and_stays_out() {
         "{message}"
     );
     assert_eq!(
-        code(rig.post("/v1/nodes/x:revoke", ""), 404),
+        code(harness.post("/v1/nodes/x:revoke", ""), 404),
         "unknown_node"
     );
     assert_eq!(
-        code(rig.post("/v1/nodes/n:revoke", r#"{"a":1}"#), 400),
+        code(harness.post("/v1/nodes/n:revoke", r#"{"a":1}"#), 400),
         "unknown_field"
     );
 }

@@ -1,4 +1,4 @@
-//! Output, passed through from an agent that a test plays.
+//! Output of steps, passed through from an agent that the test plays.
 
 use std::io::Read;
 
@@ -8,13 +8,14 @@ use super::*;
 
 #[test]
 fn output_comes_from_the_node_with_its_offset() {
-    let rig = Rig::start();
-    let mut agent = rig.agent("n1", 2);
-    rig.submit("a");
-    rig.runtime.block_on(agent.order());
+    let harness = Harness::start();
+    let mut agent = harness.agent("n1", 2);
+    harness.submit("a");
+    harness.runtime.block_on(agent.order());
     std::thread::scope(|scope| {
-        let call = scope.spawn(|| rig.call("GET", "/v1/steps/a/logs?stream=stderr&offset=5", &[]));
-        rig.runtime.block_on(async {
+        let call =
+            scope.spawn(|| harness.call("GET", "/v1/steps/a/logs?stream=stderr&offset=5", &[]));
+        harness.runtime.block_on(async {
             let (request, mut writer) = agent.asked_for_output().await;
             assert_eq!(request.attempt.to_string(), "a.1");
             assert_eq!((request.stream, request.offset), (LogStream::Stderr, 5));
@@ -37,23 +38,23 @@ fn output_comes_from_the_node_with_its_offset() {
 
 #[test]
 fn a_follower_waits_for_the_step_to_run_and_sees_a_broken_link_as_broken() {
-    let rig = Rig::start();
-    rig.submit("a");
+    let harness = Harness::start();
+    harness.submit("a");
     std::thread::scope(|scope| {
         let call = scope.spawn(|| {
-            let response = rig.call("GET", "/v1/steps/a/logs?follow=true", &[]);
+            let response = harness.call("GET", "/v1/steps/a/logs?follow=true", &[]);
             assert_eq!(response.status(), 200);
             let mut text = Vec::new();
             let end = response.into_body().into_reader().read_to_end(&mut text);
             (text, end)
         });
-        let agent = rig.agent("n1", 2);
-        rig.runtime.block_on(async {
+        let agent = harness.agent("n1", 2);
+        harness.runtime.block_on(async {
             let (request, mut writer) = agent.asked_for_output().await;
             assert!(request.follow);
             writer.send(&LogReply::From { offset: 0 }).await.unwrap();
             writer.send_bytes(b"half").await.unwrap();
-            // Only once it has arrived is the link broken.
+            // The link breaks only after the data has arrived.
             tokio::time::timeout(std::time::Duration::from_millis(300), writer.reader_gone())
                 .await
                 .ok();
@@ -67,16 +68,16 @@ fn a_follower_waits_for_the_step_to_run_and_sees_a_broken_link_as_broken() {
 
 #[test]
 fn a_step_that_never_ran_has_no_output_and_its_followers_are_told_at_once() {
-    let rig = Rig::start();
-    rig.submit("a");
-    let mut response = rig.call("GET", "/v1/steps/a/logs", &[]);
+    let harness = Harness::start();
+    harness.submit("a");
+    let mut response = harness.call("GET", "/v1/steps/a/logs", &[]);
     assert_eq!(response.headers()["sluice-attempt"], "0");
     assert_eq!(response.body_mut().read_to_string().unwrap(), "");
-    let beyond = rig.get("/v1/steps/a/logs?offset=1");
+    let beyond = harness.get("/v1/steps/a/logs?offset=1");
     assert_eq!(code(beyond, 416), "offset_beyond_end");
     std::thread::scope(|scope| {
-        let call = scope.spawn(|| rig.call("GET", "/v1/steps/a/logs?follow=true", &[]));
-        rig.post("/v1/steps/a:cancel", "");
+        let call = scope.spawn(|| harness.call("GET", "/v1/steps/a/logs?follow=true", &[]));
+        harness.post("/v1/steps/a:cancel", "");
         let mut response = call.join().unwrap();
         assert_eq!(response.status(), 200);
         assert_eq!(response.body_mut().read_to_string().unwrap(), "");
@@ -85,13 +86,13 @@ fn a_step_that_never_ran_has_no_output_and_its_followers_are_told_at_once() {
 
 #[test]
 fn a_node_that_is_away_or_does_not_have_what_is_asked_for_says_so() {
-    let rig = Rig::start();
-    let mut agent = rig.agent("n1", 2);
-    rig.submit("a");
-    rig.runtime.block_on(agent.order());
+    let harness = Harness::start();
+    let mut agent = harness.agent("n1", 2);
+    harness.submit("a");
+    harness.runtime.block_on(agent.order());
     std::thread::scope(|scope| {
-        let call = scope.spawn(|| rig.call("GET", "/v1/steps/a/logs", &[]));
-        rig.runtime.block_on(async {
+        let call = scope.spawn(|| harness.call("GET", "/v1/steps/a/logs", &[]));
+        harness.runtime.block_on(async {
             let (_, mut writer) = agent.asked_for_output().await;
             let message = "it never was".to_owned();
             writer.send(&LogReply::Refused { message }).await.unwrap();
@@ -102,23 +103,23 @@ fn a_node_that_is_away_or_does_not_have_what_is_asked_for_says_so() {
         assert_eq!(response.status(), 200, "what never ran has no output");
         assert_eq!(response.body_mut().read_to_string().unwrap(), "");
     });
-    rig.runtime.block_on(agent.ran("a.1", None));
-    rig.get("/v1/steps/a:wait?for=running&timeout=20s");
+    harness.runtime.block_on(agent.ran("a.1", None));
+    harness.get("/v1/steps/a:wait?for=running&timeout=20s");
     std::thread::scope(|scope| {
-        let call = scope.spawn(|| rig.get("/v1/steps/a/logs"));
-        rig.runtime.block_on(async {
+        let call = scope.spawn(|| harness.get("/v1/steps/a/logs"));
+        harness.runtime.block_on(async {
             let (_, mut writer) = agent.asked_for_output().await;
             let message = "it was removed".to_owned();
             writer.send(&LogReply::Refused { message }).await.unwrap();
             writer.finish();
-            // The link stays until the coordinator has let go of the stream, at its end or as soon as it was refused.
+            // The link stays until the coordinator has dropped the stream, at its end or after a refusal.
             writer.delivered().await.ok();
         });
         assert_eq!(code(call.join().unwrap(), 404), "output_unavailable");
     });
     std::thread::scope(|scope| {
-        let call = scope.spawn(|| rig.get("/v1/steps/a/logs?offset=9"));
-        rig.runtime.block_on(async {
+        let call = scope.spawn(|| harness.get("/v1/steps/a/logs?offset=9"));
+        harness.runtime.block_on(async {
             let (_, mut writer) = agent.asked_for_output().await;
             writer.send(&LogReply::From { offset: 4 }).await.unwrap();
             writer.finish();
@@ -130,7 +131,7 @@ fn a_node_that_is_away_or_does_not_have_what_is_asked_for_says_so() {
         assert_eq!(code((status, error), 416), "offset_beyond_end");
     });
     drop(agent);
-    let (status, error) = rig.get("/v1/steps/a/logs");
+    let (status, error) = harness.get("/v1/steps/a/logs");
     assert_eq!(error["error"]["detail"]["node"], "n1");
     assert_eq!(code((status, error), 503), "node_unreachable");
 }

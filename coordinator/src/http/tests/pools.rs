@@ -1,35 +1,35 @@
-//! Pools and policies.
+//! Pools and policies over HTTP.
 
 use super::*;
 
 #[test]
 fn a_policy_is_put_shown_replaced_and_deleted() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     let path = "/v1/pools/training/policies/prod";
     let body = r#"{"priority":10,"reserved":{"gpu":4},"limit":{"gpu":6}}"#;
-    assert_eq!(code(rig.put(path, body), 404), "unknown_pool");
+    assert_eq!(code(harness.put(path, body), 404), "unknown_pool");
     let pool = r#"{"description":"shared","capacity":{"gpu":16,"lic":2},"min_runtime":"10m"}"#;
-    assert_eq!(rig.put("/v1/pools/training", pool).0, 200);
-    let (status, view) = rig.put(path, body);
+    assert_eq!(harness.put("/v1/pools/training", pool).0, 200);
+    let (status, view) = harness.put(path, body);
     assert_eq!(status, 200, "{view}");
     assert_eq!(view["reserved"], json!({"gpu": 4}));
-    assert_eq!(rig.get(path), (200, view.clone()));
-    let (_, all) = rig.get("/v1/pools/training/policies");
+    assert_eq!(harness.get(path), (200, view.clone()));
+    let (_, all) = harness.get("/v1/pools/training/policies");
     assert_eq!(all["items"], json!([view]));
-    // What is left out is gone.
-    let (_, view) = rig.put(path, "{}");
+    // Fields that are left out are removed.
+    let (_, view) = harness.put(path, "{}");
     assert_eq!((&view["priority"], &view["limit"]), (&json!(0), &json!({})));
-    assert_eq!(rig.delete(path).0, 204);
-    assert_eq!(code(rig.get(path), 404), "unknown_policy");
-    assert_eq!(code(rig.delete(path), 404), "unknown_policy");
+    assert_eq!(harness.delete(path).0, 204);
+    assert_eq!(code(harness.get(path), 404), "unknown_policy");
+    assert_eq!(code(harness.delete(path), 404), "unknown_policy");
 }
 
 #[test]
 fn what_a_pool_cannot_keep_is_refused_whole() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     let pool = "/v1/pools/p";
-    rig.put(pool, r#"{"capacity":{"gpu":8}}"#);
-    let put = |subject: &str, body: &str| rig.put(&format!("{pool}/policies/{subject}"), body);
+    harness.put(pool, r#"{"capacity":{"gpu":8}}"#);
+    let put = |subject: &str, body: &str| harness.put(&format!("{pool}/policies/{subject}"), body);
     assert_eq!(put("a", r#"{"reserved":{"gpu":6}}"#).0, 200);
     for (body, words) in [
         (
@@ -54,18 +54,18 @@ fn what_a_pool_cannot_keep_is_refused_whole() {
         assert_eq!(code(answer, 409), "invalid_policy");
     }
     assert_eq!(
-        code(rig.get(&format!("{pool}/policies/b")), 404),
+        code(harness.get(&format!("{pool}/policies/b")), 404),
         "unknown_policy"
     );
     let most = 1_u64 << 53;
-    rig.put(
+    harness.put(
         "/v1/pools/q",
         &format!(r#"{{"capacity":{{"gpu":{most}}}}}"#),
     );
     let all = format!(r#"{{"reserved":{{"gpu":{most}}}}}"#);
-    assert_eq!(rig.put("/v1/pools/q/policies/a", &all).0, 200);
+    assert_eq!(harness.put("/v1/pools/q/policies/a", &all).0, 200);
     assert_eq!(
-        code(rig.put("/v1/pools/q/policies/b", &all), 409),
+        code(harness.put("/v1/pools/q/policies/b", &all), 409),
         "invalid_policy"
     );
     assert_eq!(code(put("a%20b", "{}"), 400), "invalid_subject");
@@ -74,38 +74,38 @@ fn what_a_pool_cannot_keep_is_refused_whole() {
 
 #[test]
 fn a_policy_lets_its_subject_in() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     let submit = |id: &str| {
         let body = format!(r#"{{"id":"{id}","command":["true"],"subject":"new"}}"#);
-        rig.post("/v1/steps", &body).1
+        harness.post("/v1/steps", &body).1
     };
     let step = submit("a");
     assert_eq!(
         (&step["state"], &step["reason"]["code"]),
         (&json!("rejected"), &json!("no_policy"))
     );
-    rig.bind("new");
+    harness.bind("new");
     assert_eq!(submit("b")["state"], "queued");
 }
 
 #[test]
 fn a_queue_is_told_in_the_order_in_which_it_goes() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     for (subject, priority) in [("low", 1), ("high", 2)] {
         let path = format!("/v1/pools/default/policies/{subject}");
         let body = format!(r#"{{"priority":{priority}}}"#);
-        assert_eq!(rig.put(&path, &body).0, 200);
+        assert_eq!(harness.put(&path, &body).0, 200);
     }
     for (id, subject) in [("a", "low"), ("b", "high"), ("c", "low"), ("d", "high")] {
         let body = format!(r#"{{"id":"{id}","command":["true"],"subject":"{subject}"}}"#);
-        assert_eq!(rig.post("/v1/steps", &body).1["state"], "queued");
+        assert_eq!(harness.post("/v1/steps", &body).1["state"], "queued");
     }
-    let (status, queue) = rig.get("/v1/pools/default/queue");
+    let (status, queue) = harness.get("/v1/pools/default/queue");
     assert_eq!((status, ids(&queue)), (200, vec!["b", "d", "a", "c"]));
     assert_eq!(queue["items"][0]["reason"]["code"], "pool_empty");
-    let (_, head) = rig.get("/v1/pools/default/queue?limit=1");
+    let (_, head) = harness.get("/v1/pools/default/queue?limit=1");
     assert_eq!(ids(&head), ["b"]);
-    assert_eq!(code(rig.get("/v1/pools/x/queue"), 404), "unknown_pool");
-    let bad = rig.get("/v1/pools/default/queue?cursor=b");
+    assert_eq!(code(harness.get("/v1/pools/x/queue"), 404), "unknown_pool");
+    let bad = harness.get("/v1/pools/default/queue?cursor=b");
     assert_eq!(code(bad, 400), "unknown_parameter");
 }

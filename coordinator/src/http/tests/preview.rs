@@ -1,12 +1,12 @@
-//! What a submit would come to, over HTTP: with nothing stored, whatever comes of it.
+//! Dry runs of submits over HTTP, which store nothing.
 
 use super::*;
 
-fn preview(rig: &Rig, body: &str) -> Value {
-    let before = rig.get("/v1/steps").1;
-    let (status, preview) = rig.post("/v1/steps?dry_run=true", body);
+fn preview(harness: &Harness, body: &str) -> Value {
+    let before = harness.get("/v1/steps").1;
+    let (status, preview) = harness.post("/v1/steps?dry_run=true", body);
     assert_eq!(status, 200, "{preview}");
-    assert_eq!(rig.get("/v1/steps").1, before, "nothing is stored");
+    assert_eq!(harness.get("/v1/steps").1, before, "nothing is stored");
     preview
 }
 
@@ -17,9 +17,9 @@ fn outcomes(preview: &Value) -> Vec<&str> {
 
 #[test]
 fn every_stage_is_told() {
-    let rig = Rig::start();
-    rig.put("/v1/pools/default", r#"{"defaults":{"timeout":"10m"}}"#);
-    let waits = preview(&rig, r#"{"id":"a","command":["true"]}"#);
+    let harness = Harness::start();
+    harness.put("/v1/pools/default", r#"{"defaults":{"timeout":"10m"}}"#);
+    let waits = preview(&harness, r#"{"id":"a","command":["true"]}"#);
     assert_eq!(waits["outcome"], "waits", "{waits}");
     assert_eq!(outcomes(&waits), ["passed"; 5]);
     let merge = &waits["stages"][1]["checks"][0];
@@ -40,8 +40,8 @@ fn every_stage_is_told() {
 
 #[test]
 fn what_would_be_rejected_or_refused_is_told_and_what_is_malformed_is_an_error() {
-    let rig = Rig::start();
-    let rejected = preview(&rig, r#"{"command":["true"],"pool":"nowhere"}"#);
+    let harness = Harness::start();
+    let rejected = preview(&harness, r#"{"command":["true"],"pool":"nowhere"}"#);
     assert_eq!(rejected["outcome"], "rejected");
     assert_eq!(rejected["step"]["reason"]["code"], "unknown_pool");
     let reached = [
@@ -52,7 +52,8 @@ fn what_would_be_rejected_or_refused_is_told_and_what_is_malformed_is_an_error()
         "not_reached",
     ];
     assert_eq!(outcomes(&rejected), reached);
-    let call = |query: &str, body: &str| code(rig.post(&format!("/v1/steps?{query}"), body), 400);
+    let call =
+        |query: &str, body: &str| code(harness.post(&format!("/v1/steps?{query}"), body), 400);
     assert_eq!(call("dry_run=true", r#"{"command":[]}"#), "invalid_command");
     assert_eq!(
         call("dry_run=maybe", r#"{"command":["a"]}"#),

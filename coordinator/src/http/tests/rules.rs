@@ -1,4 +1,4 @@
-//! Rules of pools over HTTP: written, refused where they contradict themselves, shown, and felt by submits.
+//! Rules of pools over HTTP: written, rejected if contradictory, read, and enforced at submits.
 
 use super::*;
 
@@ -10,8 +10,8 @@ const RULES: &str = r#"{
 
 #[test]
 fn rules_are_put_shown_and_unchanged_when_they_are_put_again() {
-    let rig = Rig::start();
-    let (status, pool) = rig.put("/v1/pools/default", RULES);
+    let harness = Harness::start();
+    let (status, pool) = harness.put("/v1/pools/default", RULES);
     assert_eq!(status, 200, "{pool}");
     assert_eq!(pool["defaults"], json!({"timeout": "10m", "retries": 1}));
     assert_eq!(pool["max"], json!({"timeout": "1h", "queue_timeout": "5m"}));
@@ -21,20 +21,20 @@ fn rules_are_put_shown_and_unchanged_when_they_are_put_again() {
         r#"{{"put":[{{"kind":"pool","name":"default",{}]}}"#,
         RULES.trim_start_matches('{')
     );
-    let (status, again) = rig.post("/v1/apply?dry_run=true", &document);
+    let (status, again) = harness.post("/v1/apply?dry_run=true", &document);
     assert_eq!(
         (status, &again["changes"][0]["outcome"]),
         (200, &json!("unchanged")),
         "{again}"
     );
-    let (_, gone) = rig.post("/v1/apply", r#"{"put":[{"kind":"pool","name":"default"}]}"#);
+    let (_, gone) = harness.post("/v1/apply", r#"{"put":[{"kind":"pool","name":"default"}]}"#);
     assert_eq!(gone["changes"][0]["before"]["max"]["timeout"], "1h");
     assert_eq!(gone["changes"][0]["after"].get("max"), None);
 }
 
 #[test]
 fn rules_that_mean_nothing_are_refused_by_field() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     for (body, expected, words) in [
         (
             r#"{"max":{"timeout":"soon"}}"#,
@@ -78,7 +78,7 @@ fn rules_that_mean_nothing_are_refused_by_field() {
         ),
         (r#"{"max":{"timeuot":"1h"}}"#, "unknown_field", "timeuot"),
     ] {
-        let answer = rig.put("/v1/pools/default", body);
+        let answer = harness.put("/v1/pools/default", body);
         let message = answer.1["error"]["message"].as_str().unwrap().to_owned();
         assert!(message.contains(words), "{body}: {message}");
         assert_eq!(code(answer, 400), expected, "{body}");
@@ -87,16 +87,16 @@ fn rules_that_mean_nothing_are_refused_by_field() {
 
 #[test]
 fn a_step_shows_what_the_pool_filled_in_and_one_that_asks_for_too_much_is_rejected() {
-    let rig = Rig::start();
-    rig.put("/v1/pools/default", RULES);
-    let (status, step) = rig.post("/v1/steps", r#"{"command":["true"]}"#);
+    let harness = Harness::start();
+    harness.put("/v1/pools/default", RULES);
+    let (status, step) = harness.post("/v1/steps", r#"{"command":["true"]}"#);
     assert_eq!(status, 201, "{step}");
     assert_eq!(
         (&step["timeout"], &step["queue_timeout"], &step["retries"]),
         (&json!("10m"), &json!("5m"), &json!(1)),
         "the maximum holds where nobody says anything"
     );
-    let (status, step) = rig.post("/v1/steps", r#"{"command":["true"],"timeout":"2h"}"#);
+    let (status, step) = harness.post("/v1/steps", r#"{"command":["true"],"timeout":"2h"}"#);
     assert_eq!(
         (status, &step["state"]),
         (201, &json!("rejected")),

@@ -1,5 +1,5 @@
-//! Changes of terms over HTTP: several at once, looked at first, guarded by a version, and refused where they take from
-//! somebody.
+//! Changes of documents over HTTP: several at once, previewed, guarded by a version, and refused if steps use what they
+//! take away.
 
 use super::*;
 use crate::fixture::answer;
@@ -11,12 +11,12 @@ const TRAINING: &str = r#"{"put":[
 
 #[test]
 fn several_changes_are_made_at_once_and_told_in_order() {
-    let rig = Rig::start();
-    let (status, trial) = rig.post("/v1/apply?dry_run=true", TRAINING);
+    let harness = Harness::start();
+    let (status, trial) = harness.post("/v1/apply?dry_run=true", TRAINING);
     assert_eq!(status, 200, "{trial}");
     assert_eq!(trial["dry_run"], true);
-    assert_eq!(code(rig.get("/v1/pools/training"), 404), "unknown_pool");
-    let (status, made) = rig.post("/v1/apply", TRAINING);
+    assert_eq!(code(harness.get("/v1/pools/training"), 404), "unknown_pool");
+    let (status, made) = harness.post("/v1/apply", TRAINING);
     assert_eq!(status, 200, "{made}");
     assert_eq!(
         made["changes"], trial["changes"],
@@ -33,24 +33,24 @@ fn several_changes_are_made_at_once_and_told_in_order() {
         json!({"priority": 10, "reserved": {"gpu": 4}, "limit": {}})
     );
     assert_eq!(made["changes"][1]["after"]["min_runtime"], "10m");
-    let (_, again) = rig.post("/v1/apply", TRAINING);
+    let (_, again) = harness.post("/v1/apply", TRAINING);
     assert_eq!(again["changes"][0]["outcome"], "unchanged");
     let delete = r#"{"delete":[{"kind":"pool","name":"training"}]}"#;
-    let (status, gone) = rig.post("/v1/apply", delete);
+    let (status, gone) = harness.post("/v1/apply", delete);
     assert_eq!(
         (status, &gone["changes"][0]["outcome"]),
         (200, &json!("deleted")),
         "{gone}"
     );
     assert_eq!(
-        code(rig.get("/v1/pools/training/policies"), 404),
+        code(harness.get("/v1/pools/training/policies"), 404),
         "unknown_pool"
     );
 }
 
 #[test]
 fn the_change_that_is_to_blame_is_named_and_none_is_made() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     for (body, status, expected, words) in [
         (
             r#"{"put":[{"kind":"pool","name":"p"},{"kind":"policy","pool":"p","subject":"a","limit":{"tpu":1}}]}"#,
@@ -113,33 +113,37 @@ fn the_change_that_is_to_blame_is_named_and_none_is_made() {
             "always there",
         ),
     ] {
-        let answer = rig.post("/v1/apply", body);
+        let answer = harness.post("/v1/apply", body);
         let message = answer.1["error"]["message"].as_str().unwrap().to_owned();
         assert!(message.contains(words), "{body}: {message}");
         assert_eq!(code(answer.clone(), status), expected, "{body}: {message}");
-        assert_eq!(code(rig.get("/v1/pools/p"), 404), "unknown_pool", "{body}");
+        assert_eq!(
+            code(harness.get("/v1/pools/p"), 404),
+            "unknown_pool",
+            "{body}"
+        );
     }
     let twice = r#"{"put":[{"kind":"pool","name":"p"},{"kind":"pool","name":"p"}]}"#;
     assert_eq!(
-        rig.post("/v1/apply", twice).1["error"]["detail"]["change"],
+        harness.post("/v1/apply", twice).1["error"]["detail"]["change"],
         1
     );
     let name = r#"{"put":[{"kind":"pool","name":"p"},{"kind":"pool","name":"no good"}]}"#;
     assert_eq!(
-        rig.post("/v1/apply", name).1["error"]["detail"]["field"],
+        harness.post("/v1/apply", name).1["error"]["detail"]["field"],
         "put[1].name"
     );
 }
 
 #[test]
 fn a_version_guards_against_changes_that_were_not_seen() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     let path = "/v1/pools/p";
-    let put = |header: (&str, &str), body: &str| rig.call_with("PUT", path, &[header], body);
+    let put = |header: (&str, &str), body: &str| harness.call_with("PUT", path, &[header], body);
     let made = put(("If-None-Match", "*"), r#"{"capacity":{"gpu":8}}"#);
     assert_eq!(made.status(), 200);
     let tag = made.headers()["etag"].to_str().unwrap().to_owned();
-    let shown = rig.call("GET", path, &[]);
+    let shown = harness.call("GET", path, &[]);
     assert_eq!(shown.headers()["etag"], tag.as_str());
     let version = answer(shown).1["version"].to_string();
     assert_eq!(tag, format!("\"{version}\""));
@@ -159,22 +163,26 @@ fn a_version_guards_against_changes_that_were_not_seen() {
 
 #[test]
 fn what_somebody_uses_is_not_taken_away_but_by_force() {
-    let rig = Rig::start();
-    let mut agent = rig.agent("n1", 2);
-    rig.submit("a");
-    rig.runtime.block_on(agent.order());
+    let harness = Harness::start();
+    let mut agent = harness.agent("n1", 2);
+    harness.submit("a");
+    harness.runtime.block_on(agent.order());
     let path = "/v1/pools/default/policies/default";
-    let refused = rig.delete(path);
+    let refused = harness.delete(path);
     assert_eq!(refused.1["error"]["detail"]["steps"], "a", "{}", refused.1);
     assert_eq!(code(refused, 409), "in_use");
-    let (status, trial) = rig.delete(&format!("{path}?dry_run=true"));
+    let (status, trial) = harness.delete(&format!("{path}?dry_run=true"));
     assert_eq!(
         (status, &trial["in_use"][0]["steps"]),
         (200, &json!(["a"])),
         "{trial}"
     );
-    assert_eq!(rig.delete(&format!("{path}?force=true")).0, 204);
-    assert_eq!(rig.get("/v1/steps/a").1["state"], "allocated", "it goes on");
-    let pool = rig.delete("/v1/pools/default?force=true");
+    assert_eq!(harness.delete(&format!("{path}?force=true")).0, 204);
+    assert_eq!(
+        harness.get("/v1/steps/a").1["state"],
+        "allocated",
+        "it goes on"
+    );
+    let pool = harness.delete("/v1/pools/default?force=true");
     assert_eq!(code(pool, 409), "pool_is_default");
 }

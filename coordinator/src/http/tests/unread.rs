@@ -1,4 +1,4 @@
-//! Bodies that a call was answered without: the connection goes on behind them, or the answer says that it does not.
+//! Calls answered before their body was read: the connection continues after it, or the answer announces its end.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,8 +11,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Connection(TcpStream);
 
 impl Connection {
-    fn to(rig: &Rig) -> Self {
-        let url = rig.url("");
+    fn to(harness: &Harness) -> Self {
+        let url = harness.url("");
         let stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -23,7 +23,7 @@ impl Connection {
         self.0.write_all(text.as_bytes()).unwrap();
     }
 
-    /// The head of the next answer, in lower case; its body is read as well.
+    /// Reads the next answer; returns its head in lower case.
     fn answer(&mut self) -> String {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -49,8 +49,8 @@ const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 #[test]
 fn a_connection_goes_on_behind_a_small_body_that_nobody_wanted() {
-    let rig = Rig::start();
-    let mut connection = Connection::to(&rig);
+    let harness = Harness::start();
+    let mut connection = Connection::to(&harness);
     for line in [
         "POST /v1/nodes",
         "POST /v1/nothing",
@@ -78,16 +78,16 @@ fn a_connection_goes_on_behind_a_small_body_that_nobody_wanted() {
 
 #[test]
 fn where_it_does_not_go_on_the_answer_says_so() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     for headers in [
-        // It does not come.
+        // The body never comes.
         "Content-Length: 2",
-        // It is too long to wait for.
+        // The body is too long to wait for.
         "Content-Length: 1000000",
-        // It comes only where it is asked for.
+        // The body comes only if it is asked for.
         "Content-Length: 2\r\nExpect: 100-continue",
     ] {
-        let mut connection = Connection::to(&rig);
+        let mut connection = Connection::to(&harness);
         connection.say(&format!(
             "POST /v1/nothing HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n\r\n"
         ));
@@ -100,8 +100,8 @@ fn where_it_does_not_go_on_the_answer_says_so() {
 
 #[test]
 fn a_body_that_is_too_large_is_not_asked_for() {
-    let rig = Rig::start();
-    let mut connection = Connection::to(&rig);
+    let harness = Harness::start();
+    let mut connection = Connection::to(&harness);
     let headers = "Content-Length: 1000000000\r\nExpect: 100-continue";
     connection.say(&format!(
         "POST /v1/steps HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n\r\n"

@@ -32,7 +32,6 @@ struct World {
     folded: State,
     now: Time,
     timers: BTreeMap<TimerKey, Time>,
-    /// By node.
     sessions: BTreeMap<NodeName, SessionId>,
     last_session: u64,
 }

@@ -17,8 +17,8 @@ use crate::identity::rollover;
 type Frames = (FrameWriter, FrameReader);
 
 /// A token's line, for the address at which the coordinator listens.
-fn line(rig: &Rig, body: &str) -> JoinLine {
-    let (status, made) = rig.post("/v1/join-tokens", body);
+fn line(harness: &Harness, body: &str) -> JoinLine {
+    let (status, made) = harness.post("/v1/join-tokens", body);
     assert_eq!(status, 201, "{made}");
     made["line"].as_str().unwrap().parse().unwrap()
 }
@@ -30,13 +30,13 @@ async fn stranger(line: &JoinLine) -> (JoinDialer, JoiningPeer) {
 }
 
 /// A key and a request for it.
-struct Host {
+struct JoiningHost {
     name: &'static str,
     key: String,
     request: Vec<u8>,
 }
 
-impl Host {
+impl JoiningHost {
     fn new(name: &'static str) -> Self {
         let (key, request) = SigningRequest::make().unwrap();
         Self { name, key, request }
@@ -74,21 +74,21 @@ async fn told<T: serde::de::DeserializeOwned>(reader: &mut FrameReader) -> T {
 }
 
 /// What a hello needs to stay said.
-struct Held {
+struct OpenSession {
     connection: Connection,
     _dialer: Dialer,
     _streams: [Frames; 2],
 }
 
 /// Says hello with this identity.
-async fn hello(rig: &Rig, identity: &Identity, name: &str) -> (HelloReply, Held) {
+async fn hello(harness: &Harness, identity: &Identity, name: &str) -> (HelloReply, OpenSession) {
     let dialer = Dialer::new(identity).unwrap();
-    let connection = dialer.dial(&address(rig)).await.unwrap();
+    let connection = dialer.dial(&address(harness)).await.unwrap();
     let heartbeat = open(&connection, StreamKind::Heartbeat).await;
     let mut control = open(&connection, StreamKind::Control).await;
     control.0.send(&words(name, 1)).await.unwrap();
     let greeting = told(&mut control.1).await;
-    let held = Held {
+    let held = OpenSession {
         connection,
         _dialer: dialer,
         _streams: [heartbeat, control],
@@ -96,21 +96,21 @@ async fn hello(rig: &Rig, identity: &Identity, name: &str) -> (HelloReply, Held)
     (greeting, held)
 }
 
-async fn let_in(rig: &Rig, identity: &Identity, name: &str) -> Held {
-    let (greeting, held) = hello(rig, identity, name).await;
+async fn let_in(harness: &Harness, identity: &Identity, name: &str) -> OpenSession {
+    let (greeting, held) = hello(harness, identity, name).await;
     assert!(matches!(greeting, HelloReply::Welcome(_)), "{greeting:?}");
     held
 }
 
-async fn turned_away(rig: &Rig, identity: &Identity, name: &str) -> String {
-    match hello(rig, identity, name).await.0 {
+async fn turned_away(harness: &Harness, identity: &Identity, name: &str) -> String {
+    match hello(harness, identity, name).await.0 {
         HelloReply::Refused { message } => message,
         HelloReply::Welcome(welcome) => panic!("{welcome:?}"),
     }
 }
 
 /// The stream for certificates, and what is said on it first.
-async fn certificates(held: &Held) -> (Frames, CertificateMessage) {
+async fn certificates(held: &OpenSession) -> (Frames, CertificateMessage) {
     let mut stream = open(&held.connection, StreamKind::Certificates).await;
     let word = told(&mut stream.1).await;
     (stream, word)
@@ -132,31 +132,31 @@ async fn renew(stream: &mut Frames, request: &[u8]) -> Result<Credentials, Strin
 
 #[test]
 fn a_host_joins_with_its_own_key_and_is_let_in_by_what_it_was_given() {
-    let rig = Rig::start();
-    let line = line(&rig, r#"{"labels":{"rack":"7"}}"#);
+    let harness = Harness::start();
+    let line = line(&harness, r#"{"labels":{"rack":"7"}}"#);
     let dir = tempfile::tempdir().unwrap();
-    rig.runtime.block_on(async {
-        let host = Host::new("fresh");
+    harness.runtime.block_on(async {
+        let host = JoiningHost::new("fresh");
         let identity = host.identity(&host.join(&line).await.unwrap(), dir.path());
         let pool = identity.peer_identity().claim.pool.clone().unwrap();
         assert_eq!(pool.as_str(), "default");
         let life = identity.validity();
         let days = life.until.duration_since(life.from).unwrap().as_secs() / 86_400;
         assert_eq!(days, 7);
-        let _held = let_in(&rig, &identity, "fresh").await;
+        let _held = let_in(&harness, &identity, "fresh").await;
         // Once more with the same key is harmless; another host finds the token used up.
         host.join(&line).await.unwrap();
-        let refused = Host::new("late").join(&line).await.unwrap_err();
+        let refused = JoiningHost::new("late").join(&line).await.unwrap_err();
         assert!(refused.contains("is used up"), "{refused}");
         // Another's name is not its own, whatever it says.
-        let message = turned_away(&rig, &identity, "other").await;
+        let message = turned_away(&harness, &identity, "other").await;
         assert!(
             message.contains("certificate is of node `fresh`"),
             "{message}"
         );
     });
-    assert_eq!(rig.get("/v1/nodes/fresh").1["labels"]["rack"], "7");
-    let events = rig.get("/v1/events").1.to_string();
+    assert_eq!(harness.get("/v1/nodes/fresh").1["labels"]["rack"], "7");
+    let events = harness.get("/v1/events").1.to_string();
     for wanted in ["join_token_used", "join_refused"] {
         assert!(events.contains(wanted), "{events}");
     }
@@ -164,20 +164,20 @@ fn a_host_joins_with_its_own_key_and_is_let_in_by_what_it_was_given() {
 
 #[test]
 fn whoever_means_no_good_is_sent_away_and_nobody_else_notices() {
-    let rig = Rig::start();
-    let line = line(&rig, r#"{"uses":5}"#);
-    rig.runtime.block_on(async {
+    let harness = Harness::start();
+    let line = line(&harness, r#"{"uses":5}"#);
+    harness.runtime.block_on(async {
         let wrong = JoinLine {
             secret: JoinSecret([1; 32]),
             ..line.clone()
         };
-        let refused = Host::new("a").join(&wrong).await.unwrap_err();
+        let refused = JoiningHost::new("a").join(&wrong).await.unwrap_err();
         assert!(
             refused.contains("no join token has this secret"),
             "{refused}"
         );
 
-        let mut forged = Host::new("a");
+        let mut forged = JoiningHost::new("a");
         let last = forged.request.len() - 1;
         forged.request[last] ^= 1;
         let refused = forged.join(&line).await.unwrap_err();
@@ -193,22 +193,22 @@ fn whoever_means_no_good_is_sent_away_and_nobody_else_notices() {
             let expected = ["no request to join", "said nothing within"];
             assert!(expected.iter().any(|said| why.contains(said)), "{why}");
         }
-        Host::new("good").join(&line).await.unwrap();
+        JoiningHost::new("good").join(&line).await.unwrap();
     });
-    let nodes = &rig.get("/v1/join-tokens").1["items"][0]["nodes"];
+    let nodes = &harness.get("/v1/join-tokens").1["items"][0]["nodes"];
     assert_eq!(*nodes, serde_json::json!(["good"]));
 }
 
 #[test]
 fn a_linked_node_is_given_its_next_certificate_without_a_break() {
-    let rig = Rig::start();
-    let line = line(&rig, "{}");
+    let harness = Harness::start();
+    let line = line(&harness, "{}");
     let dir = tempfile::tempdir().unwrap();
-    rig.runtime.block_on(async {
-        let host = Host::new("n1");
+    harness.runtime.block_on(async {
+        let host = JoiningHost::new("n1");
         let credentials = host.join(&line).await.unwrap();
         let identity = host.identity(&credentials, dir.path());
-        let held = let_in(&rig, &identity, "n1").await;
+        let held = let_in(&harness, &identity, "n1").await;
         let (mut stream, word) = certificates(&held).await;
         let CertificateMessage::Authorities { pem, issuing } = word else {
             panic!("{word:?}");
@@ -223,27 +223,27 @@ fn a_linked_node_is_given_its_next_certificate_without_a_break() {
         let refused = renew(&mut stream, &host.request).await.unwrap_err();
         assert!(refused.contains("asked again within a second"), "{refused}");
         stream.0.finish();
-        let next = Host::new("n1");
+        let next = JoiningHost::new("n1");
         let (mut stream, _) = certificates(&held).await;
         let renewed = renew(&mut stream, &next.request).await.unwrap();
         let renewed = next.identity(&renewed, dir.path());
         assert_eq!(renewed.peer_identity(), identity.peer_identity());
-        let_in(&rig, &renewed, "n1").await;
+        let_in(&harness, &renewed, "n1").await;
     });
 }
 
 #[test]
 fn a_new_authority_reaches_linked_nodes_and_the_old_one_is_retired_behind_them() {
-    let rig = Rig::start();
-    let line = line(&rig, "{}");
+    let harness = Harness::start();
+    let line = line(&harness, "{}");
     let dir = tempfile::tempdir().unwrap();
-    rig.runtime.block_on(async {
-        let host = Host::new("n1");
+    harness.runtime.block_on(async {
+        let host = JoiningHost::new("n1");
         let identity = host.identity(&host.join(&line).await.unwrap(), dir.path());
-        let held = let_in(&rig, &identity, "n1").await;
+        let held = let_in(&harness, &identity, "n1").await;
         let (mut stream, _before) = certificates(&held).await;
 
-        let new = rollover::rotate(&rig.data).unwrap();
+        let new = rollover::rotate(&harness.data).unwrap();
         let word: CertificateMessage = told(&mut stream.1).await;
         let CertificateMessage::Authorities { pem, issuing } = word else {
             panic!("{word:?}");
@@ -256,16 +256,16 @@ fn a_new_authority_reaches_linked_nodes_and_the_old_one_is_retired_behind_them()
         let renewed = host.identity(&renewed, dir.path());
         assert_eq!(renewed.authority(), new);
 
-        let retired = rollover::retire(&rig.data, None, true).unwrap();
+        let retired = rollover::retire(&harness.data, None, true).unwrap();
         assert_eq!(retired, line.authority);
         let word: CertificateMessage = told(&mut stream.1).await;
         let CertificateMessage::Authorities { pem, .. } = word else {
             panic!("{word:?}");
         };
         assert_eq!(parse_certificates(&pem).unwrap().len(), 1);
-        let _held = let_in(&rig, &renewed, "n1").await;
+        let _held = let_in(&harness, &renewed, "n1").await;
         // The old certificate is of an authority that nobody trusts any more.
         let old = Dialer::new(&identity).unwrap();
-        assert!(old.dial(&address(&rig)).await.is_err());
+        assert!(old.dial(&address(&harness)).await.is_err());
     });
 }

@@ -2,22 +2,22 @@
 //! store that is open.
 
 use super::*;
-use crate::fixture::Disk;
+use crate::fixture::FakeDisk;
 
 /// Writes until the disk dies. Returns what was acknowledged last.
-fn write_until_death(disk: &Disk) -> u64 {
+fn write_until_death(disk: &FakeDisk) -> u64 {
     let Ok((mut store, recovered)) = Store::on_backend(disk.clone()) else {
         return 0;
     };
-    let (mut scribe, records) = Scribe::on(recovered.state, recovered.cluster);
+    let (mut maker, records) = RecordMaker::on(recovered.state, recovered.cluster);
     if store.append(&records).is_err() {
         return 0;
     }
     for id in 0.. {
-        if id % 7 == 6 && store.snapshot(scribe.state()).is_err() {
+        if id % 7 == 6 && store.snapshot(maker.state()).is_err() {
             break;
         }
-        if store.append(&scribe.submit(&format!("s{id}"))).is_err() {
+        if store.append(&maker.submit(&format!("s{id}"))).is_err() {
             break;
         }
     }
@@ -28,13 +28,13 @@ fn write_until_death(disk: &Disk) -> u64 {
 fn nothing_acknowledged_is_lost_whenever_the_disk_dies() {
     for syncs in 0..60 {
         for luck in 0..3 {
-            let disk = Disk::dying_after(syncs, Vec::new());
+            let disk = FakeDisk::dying_after(syncs, Vec::new());
             let acknowledged = write_until_death(&disk);
             let remains = disk.remains(|turn| luck != 0 && turn % luck == 0);
             if acknowledged == 0 {
                 continue;
             }
-            let disk = Disk::dying_after(usize::MAX, remains);
+            let disk = FakeDisk::dying_after(usize::MAX, remains);
             let (mut store, recovered) = Store::on_backend(disk).unwrap();
             let last = recovered.last_seq;
             assert!(
@@ -43,7 +43,7 @@ fn nothing_acknowledged_is_lost_whenever_the_disk_dies() {
             );
             assert_eq!(recovered.state.seq(), last);
             // It goes on from there.
-            let (_, records) = Scribe::on(recovered.state, recovered.cluster);
+            let (_, records) = RecordMaker::on(recovered.state, recovered.cluster);
             store.append(&records).unwrap();
         }
     }
@@ -52,17 +52,17 @@ fn nothing_acknowledged_is_lost_whenever_the_disk_dies() {
 #[test]
 fn what_was_appended_outlives_the_process_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut store, mut scribe) = begin(dir.path());
+    let (mut store, mut maker) = begin(dir.path());
     for id in 0..10 {
-        write(&mut store, &mut scribe, id..id + 1);
+        write(&mut store, &mut maker, id..id + 1);
         if id == 5 {
-            store.snapshot(scribe.state()).unwrap();
+            store.snapshot(maker.state()).unwrap();
         }
         // The files as the kernel has them: what a SIGKILL leaves.
         let copy = tempfile::tempdir().unwrap();
         for name in ["store.redb", "tip"] {
             std::fs::copy(dir.path().join(name), copy.path().join(name)).unwrap();
         }
-        assert_eq!(reopen(copy.path()).state, *scribe.state());
+        assert_eq!(reopen(copy.path()).state, *maker.state());
     }
 }

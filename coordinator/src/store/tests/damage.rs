@@ -21,11 +21,11 @@ fn closed() -> (tempfile::TempDir, State) {
 
 fn filled() -> (tempfile::TempDir, Store, State) {
     let dir = tempfile::tempdir().unwrap();
-    let (mut store, mut scribe) = begin(dir.path());
-    write(&mut store, &mut scribe, 0..40);
-    store.snapshot(scribe.state()).unwrap();
-    write(&mut store, &mut scribe, 40..60);
-    let state = scribe.state().clone();
+    let (mut store, mut maker) = begin(dir.path());
+    write(&mut store, &mut maker, 0..40);
+    store.snapshot(maker.state()).unwrap();
+    write(&mut store, &mut maker, 40..60);
+    let state = maker.state().clone();
     (dir, store, state)
 }
 
@@ -43,8 +43,8 @@ fn stored(log: &redb::Table<'_, u64, &'static [u8]>, seq: u64) -> Vec<u8> {
 
 #[test]
 fn a_damaged_record_is_named_whether_or_not_a_snapshot_covers_it() {
-    type Spoil = fn(&mut Vec<u8>);
-    let spoils: [(&str, Spoil); 4] = [
+    type Corrupt = fn(&mut Vec<u8>);
+    let spoils: [(&str, Corrupt); 4] = [
         ("the checksum says", |line| *line.last_mut().unwrap() ^= 4),
         ("the checksum says", |line| line.truncate(line.len() / 2)),
         ("the checksum says", |line| line.fill(0xa5)),
@@ -82,9 +82,9 @@ fn records_that_are_missing_misplaced_or_cannot_have_happened_are_named() {
 
     let (dir, _) = left();
     tamper(dir.path(), |log| {
-        let other: Stamped = line::parse(&stored(log, 50)).unwrap();
+        let other: Stamped = encoding::parse(&stored(log, 50)).unwrap();
         let twice = Stamped { seq: 51, ..other };
-        log.insert(51, line::seal(&twice).as_slice()).unwrap();
+        log.insert(51, encoding::seal(&twice).as_slice()).unwrap();
     });
     let message = refusal(dir.path());
     assert!(
@@ -94,7 +94,8 @@ fn records_that_are_missing_misplaced_or_cannot_have_happened_are_named() {
 
     let (dir, _) = left();
     tamper(dir.path(), |log| {
-        log.insert(51, line::seal(&"colour").as_slice()).unwrap();
+        log.insert(51, encoding::seal(&"colour").as_slice())
+            .unwrap();
     });
     let message = refusal(dir.path());
     assert!(
@@ -144,7 +145,7 @@ fn a_damaged_snapshot_or_cluster_is_named() {
     let txn = db.begin_write().unwrap();
     txn.open_table(META)
         .unwrap()
-        .insert("format", line::seal(&7).as_slice())
+        .insert("format", encoding::seal(&7).as_slice())
         .unwrap();
     txn.commit().unwrap();
     drop(db);
@@ -157,8 +158,8 @@ fn a_damaged_snapshot_or_cluster_is_named() {
 
 #[test]
 fn a_file_that_is_cut_emptied_replaced_or_gone_is_refused() {
-    type Spoil = fn(&Path);
-    let spoils: [(&str, Spoil); 5] = [
+    type Corrupt = fn(&Path);
+    let spoils: [(&str, Corrupt); 5] = [
         ("damaged", |file| truncate(file, |len| len / 2)),
         ("damaged", |file| truncate(file, |_| 100)),
         ("empty", |file| truncate(file, |_| 0)),
@@ -189,13 +190,13 @@ fn truncate(file: &Path, length: impl Fn(u64) -> u64) {
 #[test]
 fn an_older_copy_of_the_store_is_refused_until_the_admin_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut store, mut scribe) = begin(dir.path());
-    write(&mut store, &mut scribe, 0..3);
+    let (mut store, mut maker) = begin(dir.path());
+    write(&mut store, &mut maker, 0..3);
     drop(store);
     let file = dir.path().join("store.redb");
     let old = fs::read(&file).unwrap();
     let (mut store, _) = Store::open(dir.path(), DEFAULT_RETENTION).unwrap();
-    write(&mut store, &mut scribe, 3..5);
+    write(&mut store, &mut maker, 3..5);
     drop(store);
     fs::write(&file, old).unwrap();
     let message = refusal(dir.path());
@@ -227,9 +228,9 @@ fn copy(dir: &Path) -> tempfile::TempDir {
 }
 
 /// Numbers that look random and are the same in every run.
-struct Dice(u64);
+struct Xorshift(u64);
 
-impl Dice {
+impl Xorshift {
     fn below(&mut self, bound: usize) -> usize {
         self.0 = self
             .0
@@ -268,7 +269,7 @@ fn every_flipped_bit_is_seen_after_a_clean_end() {
     let (dir, state) = closed();
     let file = dir.path().join("store.redb");
     let bits = fs::metadata(&file).unwrap().len() as usize * 8;
-    let mut dice = Dice(3);
+    let mut dice = Xorshift(3);
     let anywhere = (0..60).map(|_| dice.below(bits));
     assert_eq!(flip(dir.path(), &state, anywhere), 60);
     assert_eq!(reopen(dir.path()).state, state);
@@ -300,7 +301,7 @@ fn every_flipped_bit_is_seen_after_a_clean_end() {
 fn any_flipped_bit_is_refused_or_harmless_after_a_death() {
     let (dir, state) = left();
     let bits = fs::metadata(dir.path().join("store.redb")).unwrap().len() as usize * 8;
-    let mut dice = Dice(1);
+    let mut dice = Xorshift(1);
     let anywhere = (0..40).map(|_| dice.below(bits));
     flip(dir.path(), &state, anywhere);
     // The first bytes say where everything is; no checksum covers some of them.
@@ -309,13 +310,13 @@ fn any_flipped_bit_is_refused_or_harmless_after_a_death() {
 
     let (store, recovered) = Store::open(dir.path(), DEFAULT_RETENTION).unwrap();
     let mut store = store;
-    let (mut scribe, records) = Scribe::on(recovered.state, recovered.cluster);
+    let (mut maker, records) = RecordMaker::on(recovered.state, recovered.cluster);
     store.append(&records).unwrap();
-    write(&mut store, &mut scribe, 60..70);
+    write(&mut store, &mut maker, 60..70);
     let dead = copy(dir.path());
-    let mut dice = Dice(2);
+    let mut dice = Xorshift(2);
     let anywhere = (0..40).map(|_| dice.below(bits));
-    flip(dead.path(), scribe.state(), anywhere);
-    assert!(flip(dead.path(), scribe.state(), (0..320 * 8).step_by(31)) > 5);
+    flip(dead.path(), maker.state(), anywhere);
+    assert!(flip(dead.path(), maker.state(), (0..320 * 8).step_by(31)) > 5);
     drop(store);
 }

@@ -4,7 +4,7 @@
 use coordinator_core::{Stamped, State};
 use sluice_fuzz::{Fuzz, place_for_files};
 
-use super::super::{Snapshot, Time, line, open, tip::Tip};
+use super::super::{Snapshot, Time, encoding, open, tip::TipFile};
 
 fn sealed(json: &[u8]) -> Vec<u8> {
     let sum = format!("{:08x} ", crc32fast::hash(json));
@@ -46,10 +46,10 @@ fn records() {
         .run(|input| {
             let mut state = State::default();
             for json in input.split(|byte| *byte == b'\n').take(50) {
-                let Ok(mut record) = line::parse::<Stamped>(&sealed(json)) else {
+                let Ok(mut record) = encoding::parse::<Stamped>(&sealed(json)) else {
                     continue;
                 };
-                let again = line::seal(&record);
+                let again = encoding::seal(&record);
                 assert_eq!(open::record_in(&again, record.seq).unwrap(), record);
                 record.seq = state.seq() + 1;
                 if state.apply(&record).is_err() {
@@ -66,8 +66,8 @@ fn is_kept(state: State) {
         at: Time::from_unix_millis(1),
         state,
     };
-    let json = line::seal(&snapshot);
-    let read: Snapshot<State> = line::parse(&json).unwrap();
+    let json = encoding::seal(&snapshot);
+    let read: Snapshot<State> = encoding::parse(&json).unwrap();
     assert_eq!(read.state, snapshot.state);
 }
 
@@ -94,7 +94,7 @@ fn marks_of_the_last_record() {
     Fuzz::new("tip").words(&words).run(|input| {
         for bytes in [input.to_vec(), sealed(input)] {
             std::fs::write(&path, bytes).unwrap();
-            if let Err(error) = Tip::read(&path) {
+            if let Err(error) = TipFile::read(&path) {
                 let said = error.to_string();
                 assert!(said.contains("tip"), "{said}");
                 assert!(!said.chars().any(char::is_control), "{said:?}");

@@ -1,14 +1,14 @@
-//! Whom maintenance of a pool keeps out: users, and not those who could end it.
+//! Maintenance of a pool rejects submits of users, but not of those who could end it.
 
 use serde_json::{Value, json};
 
-use super::{Guarded, code};
+use super::{SecuredHarness, code};
 
 const WORDS: &str = "racks until noon";
 
-/// The pool `train` is in maintenance; a token of a user, one of an admin of that pool.
-fn closed() -> (Guarded, String, String) {
-    let guarded = Guarded::furnished();
+/// Puts the pool `train` in maintenance; returns a user's token and one of an admin of that pool.
+fn closed() -> (SecuredHarness, String, String) {
+    let guarded = SecuredHarness::furnished();
     let pool = guarded.done("PUT", "/v1/pools/train", &json!({ "maintenance": WORDS }));
     assert_eq!(
         (&pool["status"], &pool["maintenance"]),
@@ -49,7 +49,7 @@ fn users_are_refused_with_the_admin_s_words() {
     let (status, batch) = guarded.call(&user, "POST", "/v1/steps:batch", &batch.to_string());
     assert_eq!(status, 200);
     assert_eq!(batch["results"][0]["error"]["code"], "pool_in_maintenance");
-    // Without a pool of its own it goes where it may.
+    // A step that names no pool goes to another one.
     let (status, step) = guarded.call(&user, "POST", "/v1/steps", &body("b", None));
     assert_eq!((status, &step["pool"]), (201, &json!("serve")), "{step}");
     let seen = guarded.done("PUT", "/v1/pools/serve", &json!({ "maintenance": "too" }));
@@ -80,7 +80,7 @@ fn whoever_could_end_it_submits_as_if_there_were_none() {
     let about: Vec<&Value> = checks.iter().map(|it| &it["message"]).collect();
     let expected = json!("it takes new steps of its admins alone: racks until noon");
     assert!(about.contains(&&expected), "{about:?}");
-    // It is another's as much as anybody's to an admin of one pool alone.
+    // An admin of one pool has no rights in another.
     guarded.done("PUT", "/v1/pools/serve", &json!({ "maintenance": "too" }));
     let refused = guarded.call(&admin, "POST", "/v1/steps", &body("c", Some("serve")));
     assert_eq!(code(&refused), "forbidden");

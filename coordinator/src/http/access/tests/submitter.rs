@@ -1,9 +1,9 @@
-//! Who a step was submitted by: the user whom the coordinator has authenticated, and nobody whom a caller names.
+//! The submitter of a step is the authenticated user, never one that a caller names.
 
 use super::*;
 
-/// A token by which `user` submits; its secret.
-fn token_of(guarded: &Guarded, name: &str, user: Option<&str>) -> String {
+/// Creates a token by which `user` submits; returns its secret.
+fn token_of(guarded: &SecuredHarness, name: &str, user: Option<&str>) -> String {
     let body = json!({ "name": name, "roles": ["submitter"], "subjects": ["ours"], "user": user });
     let made = guarded.done("POST", "/v1/api-tokens", &body);
     assert_eq!(made["token"]["user"], json!(user), "{made}");
@@ -14,13 +14,13 @@ fn step(id: &str) -> Value {
     json!({ "id": id, "subject": "ours", "pool": "train", "command": ["true"] })
 }
 
-fn submitted(guarded: &Guarded, token: &str, body: &Value) -> Answer {
+fn submitted(guarded: &SecuredHarness, token: &str, body: &Value) -> Answer {
     guarded.call(token, "POST", "/v1/steps", &body.to_string())
 }
 
 #[test]
 fn a_step_keeps_the_user_who_submitted_it_and_who_is_none_has_no_name() {
-    let guarded = Guarded::furnished();
+    let guarded = SecuredHarness::furnished();
     let alice = token_of(&guarded, "laptop", Some("alice"));
     let program = token_of(&guarded, "alice", None);
     for (token, id, user) in [
@@ -51,7 +51,7 @@ fn a_step_keeps_the_user_who_submitted_it_and_who_is_none_has_no_name() {
 
 #[test]
 fn no_caller_says_by_whom_a_step_was_submitted() {
-    let guarded = Guarded::furnished();
+    let guarded = SecuredHarness::furnished();
     let bob = token_of(&guarded, "bob", Some("bob"));
     for field in ["submitted_by", "submitter", "user"] {
         let mut body = step("a");
@@ -61,7 +61,7 @@ fn no_caller_says_by_whom_a_step_was_submitted() {
             assert_eq!(code(&answer), "unknown_field", "{field}: {}", answer.1);
         }
     }
-    // A step that is there stays its submitter's, and is nobody else's to submit again.
+    // An existing step keeps its submitter, and nobody else can submit it again.
     let alice = token_of(&guarded, "alice", Some("alice"));
     assert_eq!(submitted(&guarded, &alice, &step("a")).0, 201);
     assert_eq!(submitted(&guarded, &alice, &step("a")).0, 200);
@@ -72,7 +72,7 @@ fn no_caller_says_by_whom_a_step_was_submitted() {
 
 #[test]
 fn nobody_makes_a_token_in_the_name_of_another_user() {
-    let guarded = Guarded::furnished();
+    let guarded = SecuredHarness::furnished();
     let role = json!({ "put": [
         { "kind": "role", "name": "giver", "rules": [
             { "effect": "allow", "verbs": ["create"], "resources": ["api-tokens"] },
@@ -123,12 +123,12 @@ fn nobody_makes_a_token_in_the_name_of_another_user() {
 #[test]
 fn a_name_that_no_user_can_have_is_no_user_s_and_never_cut_to_one() {
     let named = |name: &str| {
-        let found = Identified {
+        let found = TokenIdentity {
             name: name.to_owned(),
             claims: Default::default(),
             expires_at: Time::from_unix_millis(0),
         };
-        Who::Claims(found).user().map(String::from)
+        Identity::Claims(found).user().map(String::from)
     };
     for name in ["alice", "alice@example.org", "auth0|5f7c8ec7", "_a.b-c+d"] {
         assert_eq!(named(name).as_deref(), Some(name));

@@ -1,5 +1,5 @@
-//! Hostile tokens, and hostile lists of keys. Claims are signed by the issuer's own key: chance would not find a signature,
-//! and an issuer is not trusted further than its word.
+//! Fuzz tests of tokens and key lists. Claims are signed with the issuer's key, because random bytes never have a valid
+//! signature and an issuer must not be trusted beyond its claims.
 
 use sluice_fuzz::Fuzz;
 use tokio::runtime::{Builder, Runtime};
@@ -14,16 +14,15 @@ fn is_harmless(said: &str) {
     assert!(!said.chars().any(char::is_control), "{said:?}");
 }
 
-/// These bytes as claims, in a token of the issuer.
-fn signed_around(issuer: &Issuer, claims: &[u8]) -> String {
+/// Signs these bytes as claims.
+fn signed_around(issuer: &TestIssuer, claims: &[u8]) -> String {
     let header = base64url(br#"{"typ":"JWT","alg":"EdDSA","kid":"one"}"#);
     let message = format!("{header}.{}", base64url(claims));
     let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &issuer.key, Algorithm::EdDSA);
     format!("{message}.{}", signature.unwrap())
 }
 
-/// Nobody is somebody by a token that the issuer has not signed; by one that it has, he has a name, and no right that
-/// lasts longer than the token.
+/// Checks that only a token signed by the issuer identifies a user, whose rights end with the token.
 #[test]
 fn tokens() {
     let issuer = issuer();
@@ -62,7 +61,8 @@ fn tokens() {
         });
 }
 
-/// A list of keys lets in nobody whose token none of them has signed, and says where it is when it is none.
+/// Checks that a key list admits only tokens that one of its keys signed, and that a malformed list is named in the
+/// error.
 #[test]
 fn lists_of_keys() {
     let issuer = issuer();

@@ -1,5 +1,5 @@
-//! The edge by hostile and by honest peers: TLS, certificates of users, heads that are too large or say two things, too
-//! many connections, too many wrong tokens.
+//! Hostile and honest peers: TLS, certificates of users, oversized and ambiguous heads, too many connections, too many
+//! wrong tokens.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,13 +17,16 @@ use crate::identity::{self, rollover};
 
 const OWN: &str = "correct-horse-battery";
 
-/// A coordinator that asks for a token, on TLS where `secret`.
-fn guarded(secret: bool) -> (Rig, tempfile::TempDir) {
+/// Starts a coordinator that requires a token, with TLS if `secret`.
+fn guarded(secret: bool) -> (Harness, tempfile::TempDir) {
     let text = if secret { "[http_tls]\n" } else { "" };
-    (Rig::start_guarded(text, OWN), tempfile::tempdir().unwrap())
+    (
+        Harness::start_guarded(text, OWN),
+        tempfile::tempdir().unwrap(),
+    )
 }
 
-/// Whoever trusts the authority below `trusted`, and shows the certificate of `shown`.
+/// Makes a client that trusts the authority in `trusted`, and shows the certificate in `shown`.
 fn caller(trusted: &Path, shown: Option<(&Path, &str)>) -> ureq::Agent {
     let read = |path: &Path| std::fs::read(path).unwrap();
     let ca = Certificate::from_pem(&read(&trusted.join("tls/ca.pem"))).unwrap();
@@ -46,12 +49,12 @@ fn caller(trusted: &Path, shown: Option<(&Path, &str)>) -> ureq::Agent {
         .into()
 }
 
-fn http(rig: &Rig) -> SocketAddr {
-    rig.running.as_ref().unwrap().http_addr
+fn http(harness: &Harness) -> SocketAddr {
+    harness.running.as_ref().unwrap().http_addr
 }
 
-fn get(agent: &ureq::Agent, rig: &Rig, path: &str, token: Option<&str>) -> Answer {
-    let request = agent.get(format!("https://{}{path}", http(rig)));
+fn get(agent: &ureq::Agent, harness: &Harness, path: &str, token: Option<&str>) -> Answer {
+    let request = agent.get(format!("https://{}{path}", http(harness)));
     let request = match token {
         Some(token) => request.header("authorization", format!("Bearer {token}")),
         None => request,
@@ -61,46 +64,46 @@ fn get(agent: &ureq::Agent, rig: &Rig, path: &str, token: Option<&str>) -> Answe
 
 #[test]
 fn the_api_is_known_by_the_cluster_s_authority_and_speaks_nothing_in_the_clear() {
-    let (rig, _dir) = guarded(true);
-    let honest = caller(&rig.data, None);
+    let (harness, _dir) = guarded(true);
+    let honest = caller(&harness.data, None);
     assert_eq!(
-        get(&honest, &rig, "/v1/whoami", Some(OWN)).1["who"],
+        get(&honest, &harness, "/v1/whoami", Some(OWN)).1["who"],
         "admin"
     );
-    assert_eq!(get(&honest, &rig, "/v1/whoami", None).0, 401);
-    let other = Rig::start();
+    assert_eq!(get(&honest, &harness, "/v1/whoami", None).0, 401);
+    let other = Harness::start();
     let deceived = caller(&other.data, None);
-    let url = format!("https://{}/v1/whoami", http(&rig));
+    let url = format!("https://{}/v1/whoami", http(&harness));
     let error = deceived.get(url).call().unwrap_err().to_string();
     assert!(error.contains("UnknownIssuer"), "{error}");
-    let mut plain = TcpStream::connect(http(&rig)).unwrap();
+    let mut plain = TcpStream::connect(http(&harness)).unwrap();
     plain.write_all(b"GET /v1/whoami HTTP/1.1\r\n\r\n").unwrap();
     let mut said = Vec::new();
-    // It may be reset after the alert.
+    // The connection may be reset after the alert.
     let _closed = plain.read_to_end(&mut said);
     assert!(!said.starts_with(b"HTTP"), "{said:?}");
 }
 
 #[test]
 fn a_user_is_known_by_certificate_and_may_do_what_bindings_say() {
-    let (rig, dir) = guarded(true);
+    let (harness, dir) = guarded(true);
     let alice = dir.path().join("alice");
     let day = Duration::from_secs(24 * 3600);
-    identity::issue_user(&rig.data, "alice", day, &alice).unwrap();
-    let admin = caller(&rig.data, None);
-    let alice = caller(&rig.data, Some((&alice, "user")));
-    let who = get(&alice, &rig, "/v1/whoami", None).1;
+    identity::issue_user(&harness.data, "alice", day, &alice).unwrap();
+    let admin = caller(&harness.data, None);
+    let alice = caller(&harness.data, Some((&alice, "user")));
+    let who = get(&alice, &harness, "/v1/whoami", None).1;
     assert_eq!(who["who"], "certificate/alice");
-    assert_eq!(get(&alice, &rig, "/v1/steps", None).0, 403);
-    let_alice_look(&admin, &rig);
-    assert_eq!(get(&alice, &rig, "/v1/steps", None).0, 200);
-    assert_eq!(get(&alice, &rig, "/v1/api-tokens", None).0, 403);
+    assert_eq!(get(&alice, &harness, "/v1/steps", None).0, 403);
+    let_alice_look(&admin, &harness);
+    assert_eq!(get(&alice, &harness, "/v1/steps", None).0, 200);
+    assert_eq!(get(&alice, &harness, "/v1/api-tokens", None).0, 403);
     for (origin, status) in [
         ("https://evil.example".to_owned(), 403),
         ("null".to_owned(), 403),
-        (format!("https://{}", http(&rig)), 200),
+        (format!("https://{}", http(&harness)), 200),
     ] {
-        let page = alice.get(format!("https://{}/v1/steps", http(&rig)));
+        let page = alice.get(format!("https://{}/v1/steps", http(&harness)));
         let answered = page.header("origin", &origin).call().unwrap();
         assert_eq!(answered.status(), status, "a browser's page of {origin}");
     }
@@ -110,28 +113,28 @@ fn a_user_is_known_by_certificate_and_may_do_what_bindings_say() {
         claim: Default::default(),
         ttl: Duration::from_secs(3600),
     };
-    identity::issue_node(&rig.data, &terms, &node).unwrap();
-    let node = caller(&rig.data, Some((&node, "node")));
+    identity::issue_node(&harness.data, &terms, &node).unwrap();
+    let node = caller(&harness.data, Some((&node, "node")));
     assert_eq!(
-        get(&node, &rig, "/v1/whoami", None).0,
+        get(&node, &harness, "/v1/whoami", None).0,
         401,
         "a node is no user"
     );
 }
 
 /// Gives `alice` the role of a viewer.
-fn let_alice_look(admin: &ureq::Agent, rig: &Rig) {
+fn let_alice_look(admin: &ureq::Agent, harness: &Harness) {
     let binding = json!({ "put": [{ "kind": "binding", "name": "b", "roles": ["viewer"], "members": [{ "certificate": "alice" }] }] });
     let applied = admin
-        .post(format!("https://{}/v1/apply", http(rig)))
+        .post(format!("https://{}/v1/apply", http(harness)))
         .header("authorization", format!("Bearer {OWN}"))
         .send(binding.to_string());
     assert_eq!(applied.unwrap().status(), 200);
 }
 
-/// What a follower of events by this certificate is told until its stream ends.
-fn followed(alice: &ureq::Agent, rig: &Rig) -> String {
-    let url = format!("https://{}/v1/events?follow=true", http(rig));
+/// Returns the events that a follower with this certificate gets until its stream ends.
+fn followed(alice: &ureq::Agent, harness: &Harness) -> String {
+    let url = format!("https://{}/v1/events?follow=true", http(harness));
     let mut stream = alice.get(url).call().unwrap();
     assert_eq!(stream.status(), 200);
     stream.body_mut().read_to_string().unwrap()
@@ -139,43 +142,43 @@ fn followed(alice: &ureq::Agent, rig: &Rig) -> String {
 
 #[test]
 fn what_a_certificate_has_opened_ends_with_it_and_with_its_authority() {
-    let (rig, dir) = guarded(true);
-    let admin = caller(&rig.data, None);
-    let_alice_look(&admin, &rig);
+    let (harness, dir) = guarded(true);
+    let admin = caller(&harness.data, None);
+    let_alice_look(&admin, &harness);
     let issued = |name: &str, ttl| {
         let out = dir.path().join(name);
-        identity::issue_user(&rig.data, "alice", ttl, &out).unwrap();
-        caller(&rig.data, Some((&out, "user")))
+        identity::issue_user(&harness.data, "alice", ttl, &out).unwrap();
+        caller(&harness.data, Some((&out, "user")))
     };
     let short = issued("short", Duration::from_secs(4));
-    let said = followed(&short, &rig);
+    let said = followed(&short, &harness);
     assert!(said.contains("event: error\ndata: {"), "{said}");
     assert!(
         said.ends_with("}\n\n") && said.contains("unauthorized"),
         "{said}"
     );
-    // On the connection that was made in time, or on none.
+    // Either on the connection that was made in time, or on none.
     let late = short
-        .get(format!("https://{}/v1/whoami", http(&rig)))
+        .get(format!("https://{}/v1/whoami", http(&harness)))
         .call();
     assert!(late.is_err() || late.is_ok_and(|answer| answer.status() == 401));
     let long = issued("long", Duration::from_secs(24 * 3600));
     std::thread::scope(|scope| {
-        let following = scope.spawn(|| followed(&long, &rig));
-        rollover::rotate(&rig.data).unwrap();
-        rollover::retire(&rig.data, None, true).unwrap();
+        let following = scope.spawn(|| followed(&long, &harness));
+        rollover::rotate(&harness.data).unwrap();
+        rollover::retire(&harness.data, None, true).unwrap();
         let said = following.join().unwrap();
         assert!(said.contains("unauthorized"), "{said}");
     });
 }
 
-/// What comes back for these bytes, until the other end closes or has nothing more to say.
-fn said_to(rig: &Rig, bytes: &[u8]) -> String {
-    let mut stream = TcpStream::connect(http(rig)).unwrap();
+/// Sends these bytes, and returns the answer until the other end closes or pauses.
+fn said_to(harness: &Harness, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(http(harness)).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(2)))
         .unwrap();
-    // It may be closed before all of it is taken.
+    // The connection may be closed before everything is taken.
     let _taken = stream.write_all(bytes);
     let mut said = Vec::new();
     let _until_closed_or_silent = stream.read_to_end(&mut said);
@@ -184,16 +187,16 @@ fn said_to(rig: &Rig, bytes: &[u8]) -> String {
 
 #[test]
 fn heads_that_are_too_large_or_say_two_things_are_refused() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     let large = format!(
         "GET /v1/steps HTTP/1.1\r\nHost: localhost\r\nx: {}\r\n\r\n",
         "y".repeat(64 * 1024)
     );
-    let said = said_to(&rig, large.as_bytes());
+    let said = said_to(&harness, large.as_bytes());
     assert!(said.starts_with("HTTP/1.1 431"), "{said}");
     let many = "a: b\r\n".repeat(200);
     let many = format!("GET /v1/steps HTTP/1.1\r\nHost: localhost\r\n{many}\r\n");
-    let said = said_to(&rig, many.as_bytes());
+    let said = said_to(&harness, many.as_bytes());
     assert!(said.starts_with("HTTP/1.1 431"), "{said}");
     let hidden = "GET /v1/hidden HTTP/1.1\r\nHost: localhost\r\n\r\n";
     for head in [
@@ -204,8 +207,8 @@ fn heads_that_are_too_large_or_say_two_things_are_refused() {
     ] {
         let text =
             format!("POST /v1/steps HTTP/1.1\r\nHost: localhost\r\n{head}\r\n0\r\n\r\n{hidden}");
-        let said = said_to(&rig, text.as_bytes());
-        // One answer, and the connection ends: whatever stands behind is no call.
+        let said = said_to(&harness, text.as_bytes());
+        // One answer, and the connection ends: the bytes after it are not a call.
         assert!(said.matches("HTTP/1.1 ").count() <= 1, "{head}: {said}");
         assert!(!said.contains("/v1/hidden"), "{head}: {said}");
     }
@@ -213,7 +216,7 @@ fn heads_that_are_too_large_or_say_two_things_are_refused() {
 
 #[test]
 fn thousands_of_half_calls_from_many_addresses_keep_no_caller_out() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     let call = "GET /v1/steps HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let answered = |stream: &mut TcpStream| {
         stream.write_all(call.as_bytes()).unwrap();
@@ -226,14 +229,14 @@ fn thousands_of_half_calls_from_many_addresses_keep_no_caller_out() {
         }
         assert!(said.starts_with(b"HTTP/1.1 200"));
     };
-    let mut before = TcpStream::connect(http(&rig)).unwrap();
+    let mut before = TcpStream::connect(http(&harness)).unwrap();
     answered(&mut before);
     let from = |host: u8, network: u8| {
-        rig.runtime.block_on(async {
+        harness.runtime.block_on(async {
             let socket = tokio::net::TcpSocket::new_v4().unwrap();
             let own = std::net::SocketAddr::from(([127, 0, network, host], 0));
             socket.bind(own).unwrap();
-            let stream = socket.connect(http(&rig)).await.unwrap();
+            let stream = socket.connect(http(&harness)).await.unwrap();
             stream.into_std().unwrap()
         })
     };
@@ -243,26 +246,26 @@ fn thousands_of_half_calls_from_many_addresses_keep_no_caller_out() {
         let _cut_already = stream.write(b"GET /v1/steps HTTP/1.1\r\n");
         open.push(stream);
     }
-    let mut newcomer = TcpStream::connect(http(&rig)).unwrap();
+    let mut newcomer = TcpStream::connect(http(&harness)).unwrap();
     answered(&mut newcomer);
-    // Whoever was known before has kept his connection.
+    // Known callers keep their connections.
     answered(&mut before);
 }
 
 #[test]
 fn one_peer_that_opens_thousands_keeps_nobody_else_out() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     let open = (0..1500).map_while(|_| {
-        let mut stream = TcpStream::connect(http(&rig)).ok()?;
+        let mut stream = TcpStream::connect(http(&harness)).ok()?;
         let _closed_already = stream.write_all(b"GET /v1/steps HTTP/1.1\r\n");
         Some(stream)
     });
     let open: Vec<TcpStream> = open.collect();
     assert_eq!(open.len(), 1500);
-    let mut other = rig.runtime.block_on(async {
+    let mut other = harness.runtime.block_on(async {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
-        let stream = socket.connect(http(&rig)).await.unwrap();
+        let stream = socket.connect(http(&harness)).await.unwrap();
         stream.into_std().unwrap()
     });
     other.set_nonblocking(false).unwrap();
@@ -275,10 +278,10 @@ fn one_peer_that_opens_thousands_keeps_nobody_else_out() {
 
 #[test]
 fn whoever_tries_tokens_is_slowed_and_whoever_has_one_is_not() {
-    let (rig, _dir) = guarded(false);
+    let (harness, _dir) = guarded(false);
     let wrong = [("authorization", "Bearer guessed-again-and-again")];
     let limited = (0..200).find_map(|_| {
-        let response = rig.call("GET", "/v1/steps", &wrong);
+        let response = harness.call("GET", "/v1/steps", &wrong);
         (response.status() == 429).then_some(response)
     });
     let limited = limited.expect("it goes on for ever");
@@ -290,22 +293,22 @@ fn whoever_tries_tokens_is_slowed_and_whoever_has_one_is_not() {
     assert!((1..=2).contains(&after), "{after}");
     assert_eq!(code(answer(limited), 429), "rate_limited");
     let right = format!("Bearer {OWN}");
-    let response = rig.call("GET", "/v1/steps", &[("authorization", &right)]);
+    let response = harness.call("GET", "/v1/steps", &[("authorization", &right)]);
     assert_eq!(response.status(), 200);
 }
 
 #[test]
 fn another_authority_s_certificate_is_shown_without_a_restart() {
-    let (rig, _dir) = guarded(true);
-    let [before, between] = [(); 2].map(|()| caller(&rig.data, None));
-    rollover::rotate(&rig.data).unwrap();
+    let (harness, _dir) = guarded(true);
+    let [before, between] = [(); 2].map(|()| caller(&harness.data, None));
+    rollover::rotate(&harness.data).unwrap();
     assert_eq!(
-        get(&between, &rig, "/v1/whoami", Some(OWN)).1["who"],
+        get(&between, &harness, "/v1/whoami", Some(OWN)).1["who"],
         "admin"
     );
-    rollover::retire(&rig.data, None, true).unwrap();
-    let after = caller(&rig.data, None);
-    let url = format!("https://{}/healthz", http(&rig));
+    rollover::retire(&harness.data, None, true).unwrap();
+    let after = caller(&harness.data, None);
+    let url = format!("https://{}/healthz", http(&harness));
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     while let Err(error) = after.get(&url).call() {
         assert!(error.to_string().contains("UnknownIssuer"), "{error}");
@@ -318,11 +321,11 @@ fn another_authority_s_certificate_is_shown_without_a_restart() {
 #[test]
 fn a_page_whose_name_was_made_to_point_here_reads_nothing() {
     let named = "http_names = [\"sluice.example.org\"]\n";
-    let rig = Rig::start_from(named, Overrides::default());
+    let harness = Harness::start_from(named, Overrides::default());
     let (guarded, _dir) = guarded(false);
     for path in ["/v1/steps", "/metrics", "/openapi.json", "/healthz", "/x"] {
-        for rig in [&rig, &guarded] {
-            let foreign = rig.call("GET", path, &[("host", "evil.example:7070")]);
+        for harness in [&harness, &guarded] {
+            let foreign = harness.call("GET", path, &[("host", "evil.example:7070")]);
             assert_eq!(code(answer(foreign), 403), "foreign_origin", "{path}");
         }
         for own in [
@@ -332,7 +335,7 @@ fn a_page_whose_name_was_made_to_point_here_reads_nothing() {
             "[::1]:7070",
             "sluice.example.org",
         ] {
-            let answered = rig.call("GET", path, &[("host", own)]);
+            let answered = harness.call("GET", path, &[("host", own)]);
             assert_ne!(answered.status(), 403, "{own} {path}");
         }
         let other = guarded.call("GET", path, &[("host", "sluice.example.org")]);
@@ -342,32 +345,33 @@ fn a_page_whose_name_was_made_to_point_here_reads_nothing() {
 
 #[test]
 fn metrics_are_for_those_who_may_see_the_cluster_where_the_config_says_so() {
-    let rig = Rig::start_guarded("metrics_need_token = true\n", OWN);
+    let harness = Harness::start_guarded("metrics_need_token = true\n", OWN);
     let own = format!("Bearer {OWN}");
     let own = [("authorization", own.as_str())];
     let made = |name: &str, role: &str| {
         let body = json!({ "name": name, "roles": [role], "subjects": ["s"] }).to_string();
-        let made = answer(rig.call_with("POST", "/v1/api-tokens", &own, &body)).1;
+        let made = answer(harness.call_with("POST", "/v1/api-tokens", &own, &body)).1;
         format!("Bearer {}", made["secret"].as_str().unwrap())
     };
     let status = |path: &str, token: &str| {
-        rig.call("GET", path, &[("authorization", token)])
+        harness
+            .call("GET", path, &[("authorization", token)])
             .status()
             .as_u16()
     };
-    assert_eq!(rig.call("GET", "/metrics", &[]).status(), 401);
+    assert_eq!(harness.call("GET", "/metrics", &[]).status(), 401);
     assert_eq!(status("/metrics", "Bearer guessed"), 401);
     assert_eq!(status("/metrics", &made("v", "viewer")), 200);
-    assert_eq!(rig.call("GET", "/metrics", &own).status(), 200);
-    assert_eq!(rig.call("GET", "/openapi.json", &[]).status(), 200);
+    assert_eq!(harness.call("GET", "/metrics", &own).status(), 200);
+    assert_eq!(harness.call("GET", "/openapi.json", &[]).status(), 200);
 }
 
 #[test]
 fn one_caller_follows_so_many_streams_and_no_more() {
-    let rig = Rig::start();
+    let harness = Harness::start();
     let mut open = Vec::new();
     let refused = (0..300).find_map(|_| {
-        let response = rig.call("GET", "/v1/events?follow=true&since=now", &[]);
+        let response = harness.call("GET", "/v1/events?follow=true&since=now", &[]);
         match response.status().as_u16() {
             200 => {
                 open.push(response);
@@ -380,5 +384,5 @@ fn one_caller_follows_so_many_streams_and_no_more() {
     let refused = refused.unwrap();
     assert!(refused.headers().contains_key("retry-after"));
     assert_eq!(code(answer(refused), 429), "rate_limited");
-    assert_eq!(rig.get("/v1/events?since=now").0, 200);
+    assert_eq!(harness.get("/v1/events?since=now").0, 200);
 }

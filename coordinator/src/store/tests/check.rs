@@ -6,7 +6,7 @@ use std::path::Path;
 use redb::{Database, TableDefinition};
 
 use crate::backup::control::check;
-use crate::fixture::Scribe;
+use crate::fixture::RecordMaker;
 use crate::identity;
 use crate::store::Store;
 
@@ -14,9 +14,9 @@ use crate::store::Store;
 const ROUNDS: u64 = 8;
 
 /// Numbers that look random and are the same in each run.
-struct Chance(u64);
+struct SeededRandom(u64);
 
-impl Chance {
+impl SeededRandom {
     fn below(&mut self, bound: usize) -> usize {
         self.0 = self
             .0
@@ -26,7 +26,7 @@ impl Chance {
     }
 }
 
-type Damage = fn(&Path, &Path, &mut Chance);
+type DamageFn = fn(&Path, &Path, &mut SeededRandom);
 
 fn change(file: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = fs::read(file).unwrap();
@@ -39,7 +39,7 @@ fn store(dir: &Path) -> std::path::PathBuf {
 }
 
 /// What is not nothing, so that most damages hit something.
-fn place(bytes: &[u8], chance: &mut Chance) -> usize {
+fn place(bytes: &[u8], chance: &mut SeededRandom) -> usize {
     let mut at = chance.below(bytes.len());
     for _ in 0..200 {
         if bytes[at] != 0 {
@@ -63,7 +63,7 @@ fn without_table(dir: &Path, name: &str) {
 }
 
 /// The second directory is an older state of the first.
-const DAMAGES: [(&str, Damage); 14] = [
+const DAMAGES: [(&str, DamageFn); 14] = [
     ("none", |_, _, _| {}),
     ("a byte flipped", |dir, _, chance| {
         change(&store(dir), |bytes| {
@@ -165,13 +165,13 @@ fn judged_alike(dir: &Path, scratch: &Path, what: &str) -> bool {
 /// The open store, to which steps were added, and a snapshot where it is wanted.
 fn written(data: &Path, steps: &[&str], snapshot: bool) -> Store {
     let (mut store, recovered) = Store::open(data, 1000).unwrap();
-    let (mut scribe, began) = Scribe::on(recovered.state, recovered.cluster);
+    let (mut maker, began) = RecordMaker::on(recovered.state, recovered.cluster);
     store.append(&began).unwrap();
     for step in steps {
-        store.append(&scribe.submit(step)).unwrap();
+        store.append(&maker.submit(step)).unwrap();
     }
     if snapshot {
-        store.snapshot(scribe.state()).unwrap();
+        store.snapshot(maker.state()).unwrap();
     }
     store
 }
@@ -192,7 +192,7 @@ fn check_refuses_what_the_start_refuses_and_nothing_else() {
     let (mut sound, mut refused) = (0, 0);
     for base in [&killed, &data] {
         for (number, (what, damage)) in DAMAGES.iter().enumerate() {
-            let mut chance = Chance(number as u64 + 1);
+            let mut chance = SeededRandom(number as u64 + 1);
             for _ in 0..ROUNDS {
                 let dir = scratch.path().join("damaged");
                 copy(base, &dir);

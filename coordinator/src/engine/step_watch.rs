@@ -1,4 +1,4 @@
-//! Who waits for news of which step. A commit wakes those whose steps it touched and nobody else.
+//! Wakes callers that wait for changes of a step, after the commit of a record about it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,27 +7,27 @@ use coordinator_core::Stamped;
 use sluice_common::id::StepId;
 use tokio::sync::watch;
 
-type Watched = BTreeMap<StepId, watch::Sender<u64>>;
+type WatchedSteps = BTreeMap<StepId, watch::Sender<u64>>;
 
-/// Every step that somebody waits for.
+/// All steps that callers wait for.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Interests(Arc<Mutex<Watched>>);
+pub(super) struct StepWatchers(Arc<Mutex<WatchedSteps>>);
 
-impl Interests {
-    pub(super) fn watch(&self, step: StepId) -> Interest {
+impl StepWatchers {
+    pub(super) fn watch(&self, step: StepId) -> StepWatcher {
         let mut watched = self.lock();
         let news = watched
             .entry(step.clone())
             .or_insert_with(|| watch::channel(0).0)
             .subscribe();
-        Interest {
+        StepWatcher {
             interests: self.clone(),
             step,
             news,
         }
     }
 
-    /// Wakes whoever waits for a step that one of `records` is about.
+    /// Wakes the callers that wait for a step of one of `records`.
     pub(super) fn touch(&self, records: &[Stamped]) {
         let watched = self.lock();
         if watched.is_empty() {
@@ -41,32 +41,32 @@ impl Interests {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Watched> {
-        // The map is whole between any two statements that could panic.
+    fn lock(&self) -> MutexGuard<'_, WatchedSteps> {
+        // No statement that could panic leaves the map half-changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// News of one step, for as long as it is held. Take it before looking at the step, so that nothing falls between.
+/// Watches one step for as long as it is held. Take it before reading the step, so that no change is missed.
 #[derive(Debug)]
-pub struct Interest {
-    interests: Interests,
+pub struct StepWatcher {
+    interests: StepWatchers,
     step: StepId,
     news: watch::Receiver<u64>,
 }
 
-impl Interest {
+impl StepWatcher {
     /// Waits until a record about the step was committed since the last call.
     pub async fn news(&mut self) {
-        // The sender stands in the map for as long as one receiver lives.
+        // The sender stays in the map for as long as one receiver lives.
         let _ = self.news.changed().await;
     }
 }
 
-impl Drop for Interest {
+impl Drop for StepWatcher {
     fn drop(&mut self) {
         let mut watched = self.interests.lock();
-        // Ours is still counted here.
+        // This receiver is still counted.
         if watched
             .get(&self.step)
             .is_some_and(|news| news.receiver_count() <= 1)

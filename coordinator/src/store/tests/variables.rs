@@ -14,13 +14,13 @@ fn values() -> Environment {
 }
 
 /// Two steps with variables, a snapshot between them.
-fn filled() -> (tempfile::TempDir, Store, Scribe) {
+fn filled() -> (tempfile::TempDir, Store, RecordMaker) {
     let dir = tempfile::tempdir().unwrap();
-    let (mut store, mut scribe) = begin(dir.path());
-    store.append(&scribe.submit_with("s", values())).unwrap();
-    store.snapshot(scribe.state()).unwrap();
-    store.append(&scribe.submit_with("t", values())).unwrap();
-    (dir, store, scribe)
+    let (mut store, mut maker) = begin(dir.path());
+    store.append(&maker.submit_with("s", values())).unwrap();
+    store.snapshot(maker.state()).unwrap();
+    store.append(&maker.submit_with("t", values())).unwrap();
+    (dir, store, maker)
 }
 
 /// Of which steps variables are kept.
@@ -34,14 +34,14 @@ fn kept(dir: &Path) -> Vec<String> {
 
 #[test]
 fn records_and_snapshots_name_variables_and_hold_no_values() {
-    let (dir, store, scribe) = filled();
+    let (dir, store, maker) = filled();
     let events = store.reader().read(0, 100).unwrap();
     assert!(events.iter().any(|event| event.json.contains("TOKEN")));
     assert!(events.iter().all(|event| !event.json.contains("planted")));
-    let snapshot = serde_json::to_string(scribe.state()).unwrap();
+    let snapshot = serde_json::to_string(maker.state()).unwrap();
     assert!(snapshot.contains("TOKEN") && !snapshot.contains("planted"));
     drop(store);
-    let past = Past::open(dir.path()).unwrap();
+    let past = StoreHistory::open(dir.path()).unwrap();
     let (state, _) = past.fold(past.last()).unwrap();
     for id in ["s", "t"] {
         let id: StepId = id.parse().unwrap();
@@ -64,10 +64,10 @@ fn the_file_is_its_users_alone_whoever_made_the_directory() {
 
 #[test]
 fn a_restart_has_them_again_and_they_go_with_their_step() {
-    let (dir, store, scribe) = filled();
+    let (dir, store, maker) = filled();
     drop(store);
     let (mut store, recovered) = Store::open(dir.path(), DEFAULT_RETENTION).unwrap();
-    assert_eq!(recovered.state, *scribe.state());
+    assert_eq!(recovered.state, *maker.state());
     let step = "s".parse().unwrap();
     assert_eq!(recovered.state.step(&step).unwrap().spec.env, values());
     let seq = recovered.last_seq + 1;
@@ -80,11 +80,11 @@ fn a_restart_has_them_again_and_they_go_with_their_step() {
 
 #[test]
 fn a_step_whose_variables_are_lost_or_others_stops_the_start() {
-    type Spoil = fn(&mut redb::Table<'_, &'static str, &'static [u8]>);
-    let spoils: [(&str, Spoil); 3] = [
+    type CorruptTable = fn(&mut redb::Table<'_, &'static str, &'static [u8]>);
+    let spoils: [(&str, CorruptTable); 3] = [
         ("it is missing", |table| drop(table.remove("t").unwrap())),
         ("it is missing", |table| {
-            let other = line::seal(&Variables {
+            let other = encoding::seal(&StepVariables {
                 step: "t".parse().unwrap(),
                 env: Environment::from([("OTHER".into(), "x".into())]),
             });

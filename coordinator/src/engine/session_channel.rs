@@ -1,4 +1,4 @@
-//! Links as the engine knows them: where the orders of each go, and when it lets go of one.
+//! Channels from the engine to sessions: where the orders of each link go, and when the engine drops a link.
 
 use std::fmt;
 
@@ -10,36 +10,36 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Engine;
 
-/// To a session, in order.
+/// A message to a session, in order.
 #[derive(Debug)]
 pub enum ToSession {
-    /// The answer to its hello.
+    /// The answer to the hello.
     HelloReply(HelloReply),
-    /// An order for its agent.
+    /// An order for the agent.
     Command(Command),
-    /// The end of the link at once, and why. It overtakes what is still unsaid, and never comes out of the queue.
+    /// Ends the link at once, with a reason. Overtakes queued messages, and is never in the queue itself.
     Cut(String),
 }
 
-/// Where orders for one connection go. The engine drops it when it overflows or the connection was replaced.
-pub struct Mouth {
+/// Sends orders to one connection. The engine drops it if its queue overflows or the connection was replaced.
+pub struct SessionSender {
     orders: mpsc::Sender<ToSession>,
-    /// Called when the node is let in, before anybody can see that it is.
+    /// Called when the node is accepted, before others can see that it is.
     on_welcome: Option<Box<dyn FnOnce(SessionId) + Send>>,
-    /// Tells the ear when it is dropped, at once, however many orders are still unsaid; or why it is.
+    /// Tells the receiver at once that the sender was dropped, however many orders are queued; or why it is.
     held: oneshot::Sender<String>,
 }
 
-/// The session's end of a [`Mouth`].
+/// The session's end of a [`SessionSender`].
 #[derive(Debug)]
-pub struct Ear {
-    /// What to say, in order.
+pub struct SessionReceiver {
+    /// Messages to send, in order.
     pub orders: mpsc::Receiver<ToSession>,
-    /// Comes to its end when the engine lets go of the connection, with a reason where somebody wanted that.
+    /// Resolves when the engine drops the connection, with a reason if there is one.
     pub let_go: oneshot::Receiver<String>,
 }
 
-impl fmt::Debug for Mouth {
+impl fmt::Debug for SessionSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mouth")
             .field("orders", &self.orders)
@@ -47,24 +47,24 @@ impl fmt::Debug for Mouth {
     }
 }
 
-impl Mouth {
-    /// A queue of at most `bound` orders.
-    pub fn new(bound: usize) -> (Mouth, Ear) {
+impl SessionSender {
+    /// Makes a queue of at most `bound` orders.
+    pub fn new(bound: usize) -> (SessionSender, SessionReceiver) {
         let (orders, queue) = mpsc::channel(bound);
         let (held, let_go) = oneshot::channel();
-        let mouth = Mouth {
+        let sender = SessionSender {
             orders,
             on_welcome: None,
             held,
         };
-        let ear = Ear {
+        let receiver = SessionReceiver {
             orders: queue,
             let_go,
         };
-        (mouth, ear)
+        (sender, receiver)
     }
 
-    /// Has `on_welcome` called when the node is let in, before anybody can see that it is; it should be quick.
+    /// Sets a callback for the moment when the node is accepted, before others can see that it is; it must be quick.
     pub fn with_welcome(self, on_welcome: impl FnOnce(SessionId) + Send + 'static) -> Self {
         Self {
             on_welcome: Some(Box::new(on_welcome)),
@@ -78,14 +78,14 @@ impl Engine {
         &mut self,
         hello: Box<Hello>,
         claim: NodeClaim,
-        mouth: Mouth,
+        sender: SessionSender,
         tell: oneshot::Sender<SessionId>,
     ) {
         let session = SessionId(self.draw());
         if tell.send(session).is_err() {
             return; // The connection is gone already; nobody would report its end.
         }
-        self.sessions.insert(session, (hello.node.clone(), mouth));
+        self.sessions.insert(session, (hello.node.clone(), sender));
         let shown = hello.highest_epoch.as_ref();
         let seal = self.store.seal();
         let epoch_is_proven = shown.is_some_and(|shown| seal.knows_epoch(&hello.node, shown));
@@ -97,10 +97,10 @@ impl Engine {
         });
     }
 
-    /// A session whose queue is full is cut off: the core says everything again after its next hello, while waiting
-    /// for it here would hold up every other node.
+    /// Sends a message. A session whose queue is full is disconnected: the core repeats everything after its next
+    /// hello, while waiting here would delay every other node.
     pub(super) fn send(&mut self, session: SessionId, message: ToSession) {
-        let Some((node, mouth)) = self.sessions.get_mut(&session) else {
+        let Some((node, sender)) = self.sessions.get_mut(&session) else {
             return;
         };
         if let ToSession::Cut(why) = message {
@@ -108,10 +108,10 @@ impl Engine {
         }
         let welcomed = matches!(message, ToSession::HelloReply(HelloReply::Welcome(_)));
         let node = node.clone();
-        if let Some(on_welcome) = mouth.on_welcome.take().filter(|_| welcomed) {
+        if let Some(on_welcome) = sender.on_welcome.take().filter(|_| welcomed) {
             on_welcome(session);
         }
-        if let Err(mpsc::error::TrySendError::Full(_)) = mouth.orders.try_send(message) {
+        if let Err(mpsc::error::TrySendError::Full(_)) = sender.orders.try_send(message) {
             tracing::warn!(%node, "the node does not take its orders fast enough: its connection is closed");
             self.let_go(session);
         }
@@ -120,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// A node has one connection, the one that was let in last; one that was refused takes nobody's place.
+    /// Replaces the node's earlier connection. A refused session replaces none.
     fn on_welcomed(&mut self, session: SessionId, node: NodeName) {
         let before = self.welcomed.insert(node, session);
         if let Some(before) = before.filter(|before| *before != session) {
@@ -133,8 +133,8 @@ impl Engine {
     }
 
     fn cut(&mut self, session: SessionId, why: String) {
-        if let Some((_, mouth)) = self.sessions.remove(&session) {
-            let _it_ended_by_itself = mouth.held.send(why);
+        if let Some((_, sender)) = self.sessions.remove(&session) {
+            let _it_ended_by_itself = sender.held.send(why);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A config as it would be used, for whoever checks one. Of secrets it says where they come from.
+//! Prints the effective config for `--check-config`. Of secrets it shows only the source.
 
 use std::fmt;
 

@@ -26,7 +26,7 @@ const MAX_REMEMBERED: usize = 1000;
 
 /// Why a node may not link now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NoSeat {
+pub(super) enum LinkDenied {
     #[error("this node has {MAX_LINKS_PER_NODE} links already, and may have no more")]
     TooMany,
     #[error("this node links again and again: it is let in once a second")]
@@ -35,55 +35,55 @@ pub(super) enum NoSeat {
 
 /// The links of every node that has one, or had some lately. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seats(Arc<Mutex<BTreeMap<NodeName, Links>>>);
+pub(super) struct LinkPermits(Arc<Mutex<BTreeMap<NodeName, NodeLinks>>>);
 
 #[derive(Debug)]
-struct Links {
+struct NodeLinks {
     open: usize,
     often: Bucket,
 }
 
 /// A link's place, as long as it lives.
 #[derive(Debug)]
-pub(super) struct Seat {
-    seats: Seats,
+pub(super) struct LinkPermit {
+    link_permits: LinkPermits,
     node: NodeName,
 }
 
-impl Seats {
+impl LinkPermits {
     /// A place for one more link of a node.
     ///
     /// # Errors
     /// If it has all that it may.
-    pub(super) fn take(&self, node: &NodeName) -> Result<Seat, NoSeat> {
+    pub(super) fn take(&self, node: &NodeName) -> Result<LinkPermit, LinkDenied> {
         let now = Instant::now();
         let mut taken = self.lock();
-        let links = taken.entry(node.clone()).or_insert_with(|| Links {
+        let links = taken.entry(node.clone()).or_insert_with(|| NodeLinks {
             open: 0,
             often: Bucket::full(LINKING, now),
         });
         if links.open >= MAX_LINKS_PER_NODE {
-            return Err(NoSeat::TooMany);
+            return Err(LinkDenied::TooMany);
         }
         links
             .often
             .take(LINKING, now)
-            .map_err(|_| NoSeat::TooOften)?;
+            .map_err(|_| LinkDenied::TooOften)?;
         links.open += 1;
-        Ok(Seat {
-            seats: self.clone(),
+        Ok(LinkPermit {
+            link_permits: self.clone(),
             node: node.clone(),
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeName, Links>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeName, NodeLinks>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Seat {
+impl Drop for LinkPermit {
     fn drop(&mut self) {
-        let mut taken = self.seats.lock();
+        let mut taken = self.link_permits.lock();
         if let Entry::Occupied(mut links) = taken.entry(self.node.clone()) {
             links.get_mut().open -= 1;
         }
@@ -105,43 +105,46 @@ mod tests {
 
     #[test]
     fn a_place_is_free_again_when_its_link_has_ended() {
-        let seats = Seats::default();
-        let mut taken: Vec<Seat> = (0..MAX_LINKS_PER_NODE)
-            .map(|_| seats.take(&node("n")).unwrap())
+        let link_permits = LinkPermits::default();
+        let mut taken: Vec<LinkPermit> = (0..MAX_LINKS_PER_NODE)
+            .map(|_| link_permits.take(&node("n")).unwrap())
             .collect();
-        assert_eq!(seats.take(&node("n")).err(), Some(NoSeat::TooMany));
-        assert!(seats.take(&node("m")).is_ok());
+        assert_eq!(
+            link_permits.take(&node("n")).err(),
+            Some(LinkDenied::TooMany)
+        );
+        assert!(link_permits.take(&node("m")).is_ok());
         taken.pop();
-        let again = seats.take(&node("n"));
+        let again = link_permits.take(&node("n"));
         assert!(again.is_ok());
-        assert!(seats.take(&node("n")).is_err());
+        assert!(link_permits.take(&node("n")).is_err());
     }
 
     #[test]
     fn who_links_again_and_again_is_let_in_at_a_steady_rate_and_others_as_before() {
-        let seats = Seats::default();
-        let links = (0..1000).map(|_| seats.take(&node("n")).err());
-        let refused = links.filter(|it| *it == Some(NoSeat::TooOften)).count();
+        let link_permits = LinkPermits::default();
+        let links = (0..1000).map(|_| link_permits.take(&node("n")).err());
+        let refused = links.filter(|it| *it == Some(LinkDenied::TooOften)).count();
         assert!((850..=900).contains(&refused), "{refused}");
-        assert!(seats.take(&node("m")).is_ok());
+        assert!(link_permits.take(&node("m")).is_ok());
     }
 
     #[test]
     fn who_is_gone_for_a_while_is_forgotten() {
-        let seats = Seats::default();
+        let link_permits = LinkPermits::default();
         for n in 0..MAX_REMEMBERED {
             let name = format!("n{n}");
-            drop(seats.take(&node(&name)).unwrap());
+            drop(link_permits.take(&node(&name)).unwrap());
             let long_ago = Bucket::full(LINKING, Instant::now());
-            seats.lock().insert(
+            link_permits.lock().insert(
                 node(&name),
-                Links {
+                NodeLinks {
                     open: 0,
                     often: long_ago,
                 },
             );
         }
-        drop(seats.take(&node("last")).unwrap());
-        assert_eq!(seats.lock().len(), 1);
+        drop(link_permits.take(&node("last")).unwrap());
+        assert_eq!(link_permits.lock().len(), 1);
     }
 }

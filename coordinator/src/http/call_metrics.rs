@@ -1,5 +1,5 @@
-//! How often which call was answered how, and how long that took: counted around every call, read by `/metrics`, and
-//! told one by one to whoever debugs. Of a call only its path is told: queries and headers may hold secrets.
+//! Counts calls by path, method and status, with their durations, for `/metrics`, and logs each at debug level. Only
+//! paths are logged: queries and headers may contain secrets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,16 +12,16 @@ use tracing::Instrument;
 
 use super::masked::masked;
 
-/// One kind of call.
+/// Labels of a call's counter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Call {
-    /// The path as it is routed, so that there are few; empty for paths that lead nowhere.
+pub(super) struct CallKey {
+    /// The path as routed, so that there are few; empty for unknown paths.
     route: String,
     method: String,
     status: String,
 }
 
-impl Call {
+impl CallKey {
     pub(super) fn labels(&self) -> [(&'static str, &str); 3] {
         [
             ("route", &self.route),
@@ -31,14 +31,14 @@ impl Call {
     }
 }
 
-type Counts = BTreeMap<Call, (u64, Duration)>;
+type Counts = BTreeMap<CallKey, (u64, Duration)>;
 
-/// The counts. Clones are the same.
+/// The counters. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Calls(Arc<Mutex<Counts>>);
+pub(super) struct CallMetrics(Arc<Mutex<Counts>>);
 
-impl Calls {
-    fn count(&self, call: Call, took: Duration) {
+impl CallMetrics {
+    fn count(&self, call: CallKey, took: Duration) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (count, time) = counts.entry(call).or_default();
         *count += 1;
@@ -54,11 +54,15 @@ impl Calls {
 }
 
 /// Counts one call.
-pub(super) async fn count(State(calls): State<Calls>, request: Request, next: Next) -> Response {
+pub(super) async fn count(
+    State(calls): State<CallMetrics>,
+    request: Request,
+    next: Next,
+) -> Response {
     let began = Instant::now();
     let route = request.extensions().get::<MatchedPath>();
     let route = route.map_or(String::new(), |path| path.as_str().to_owned());
-    // Methods that nobody has heard of are one kind, or a caller could make up as many as he likes.
+    // Unknown methods count as one, because a caller could invent any number.
     let method = match request.method().as_str() {
         known @ ("GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS") => {
             known.to_owned()
@@ -74,7 +78,7 @@ pub(super) async fn count(State(calls): State<Calls>, request: Request, next: Ne
         tracing::debug!(status, took_us, "call answered");
     });
     let status = response.status().as_str().to_owned();
-    let call = Call {
+    let call = CallKey {
         route,
         method,
         status,

@@ -1,24 +1,24 @@
-//! The room that is left on the file system of the store. New steps are refused while it is short, so that what has been
-//! accepted can still be recorded: a commit that fails ends the program, and with it the leases of all that runs. What
-//! somebody else takes of it meanwhile is made up for by blocks that the store's file was given before (`store/reserve`).
+//! Checks the free space on the file system of the store. New steps are rejected while it is low, so that accepted work
+//! can still be recorded: a failed commit ends the program, and with it the leases of all running steps. Space that
+//! other programs take meanwhile is covered by blocks allocated to the store's file in advance (`store/reserve`).
 
 use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
 use sluice_common::amount::format_memory;
 
-/// Kept free for the records of what was accepted: so much, or so small a part of the file system, whichever is less. The
-/// largest submit is 16 MiB, and a snapshot of a hundred thousand steps about 60.
+/// Bytes kept free for records of accepted work, or one `KEPT_PART`th of the file system if that is less. The largest submit is
+/// 16 MiB, and a snapshot of a hundred thousand steps about 60 MiB.
 const KEPT_BYTES: u64 = 256 << 20;
 const KEPT_PART: u64 = 20;
 
-/// The room of a directory's file system.
+/// The free space of the file system of a directory.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct DiskSpace {
     dir: PathBuf,
 }
 
-/// Less is free than is kept.
+/// Less space is free than is kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the coordinator's disk is nearly full: {} are free at {}, and {} are kept for the records of accepted steps: remove \
@@ -26,21 +26,20 @@ pub(crate) struct Room {
 )]
 pub struct DiskFull {
     dir: PathBuf,
-    /// In bytes.
     pub free: u64,
-    /// In bytes.
+    /// Bytes kept free.
     pub kept: u64,
 }
 
-impl Room {
-    /// Of this directory.
+impl DiskSpace {
+    /// Measures the file system of `dir`.
     pub(crate) fn of(dir: &Path) -> Self {
         Self {
             dir: dir.to_owned(),
         }
     }
 
-    /// Whether there is room for more, as it is now. A file system that does not say has.
+    /// Fails if less is free than is kept. A file system that reports nothing counts as having space.
     pub(crate) fn check(&self) -> Result<(), DiskFull> {
         match self.read() {
             Some((free, kept)) if free < kept => Err(DiskFull {
@@ -52,12 +51,12 @@ impl Room {
         }
     }
 
-    /// Bytes that are kept free; 0 if the file system does not say what it has.
+    /// Returns the bytes kept free; 0 if the file system reports no size.
     pub(crate) fn kept(&self) -> u64 {
         self.read().map_or(0, |(_, kept)| kept)
     }
 
-    /// Bytes that are free, and those that are kept.
+    /// Returns the free bytes and the bytes kept free.
     fn read(&self) -> Option<(u64, u64)> {
         let disk = statvfs(&self.dir).ok()?;
         let bytes = |blocks: u64| blocks.saturating_mul(disk.fragment_size());

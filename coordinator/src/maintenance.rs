@@ -1,4 +1,4 @@
-//! What an admin does to a data directory from the command line: backs it up, restores it, and looks at all of it.
+//! Commands on a data directory: back it up, restore it, repair its epoch, and check all of it.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use sluice_coordinator::{repair, run};
 use crate::DataArgs;
 
 #[derive(Subcommand)]
-pub(crate) enum Operate {
+pub(crate) enum MaintenanceCommand {
     /// Write all that the coordinator knows into one file, whether it runs or not: its store, and its keys.
     Backup(BackupArgs),
     /// Make a data directory of a backup. The coordinator that starts there recovers: it learns from its hosts what they run.
@@ -64,12 +64,12 @@ pub(crate) struct CheckArgs {
     data: DataArgs,
 }
 
-pub(crate) fn run(operate: Operate) -> anyhow::Result<()> {
+pub(crate) fn run(operate: MaintenanceCommand) -> anyhow::Result<()> {
     match operate {
-        Operate::Backup(args) => backup(&args),
-        Operate::Restore(args) => restored(&args),
-        Operate::RepairEpoch(args) => repaired(&args),
-        Operate::Check(args) => check(&args),
+        MaintenanceCommand::Backup(args) => backup(&args),
+        MaintenanceCommand::Restore(args) => restored(&args),
+        MaintenanceCommand::RepairEpoch(args) => repaired(&args),
+        MaintenanceCommand::Check(args) => check(&args),
     }
 }
 

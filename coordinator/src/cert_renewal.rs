@@ -1,6 +1,6 @@
-//! Keeps the coordinator's certificate, the API's and what is trusted up to date while it runs: looks at the files from
-//! time to time, renews its own certificate in time, and tells everybody what has changed. Links that are made are left
-//! alone.
+//! Keeps certificates up to date while the coordinator runs: checks the files periodically, renews the coordinator's
+//! own certificate and the API's before they expire, and publishes changed authorities. Existing connections keep the
+//! certificates that they began with.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -17,22 +17,22 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::engine::EngineHandle;
 use crate::identity::http::HttpCertificate;
 use crate::identity::{renew_own, write_seen};
-use crate::issuance::{Issuance, Terms, Trust};
+use crate::issuance::{CertificateIssuer, IssuanceConfig, Trust};
 
-/// Between two looks at the files. An admin who changes the authority waits for the next one.
+/// Time between two checks of the files. An admin who changes the authority waits for the next check.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// What was read last, to see that it has changed.
+/// Contents at the last check, compared to see changes.
 #[derive(Default, PartialEq, Eq)]
-struct Seen {
+struct CertificateFiles {
     authorities: String,
     certificate: String,
     has_key: bool,
 }
 
-impl Seen {
-    /// What cannot be read is as if it were empty: the last that could be read stays in force.
-    fn look(terms: &Terms) -> Self {
+impl CertificateFiles {
+    /// Reads the files. One that cannot be read counts as empty: the last version that could be read stays in force.
+    fn look(terms: &IssuanceConfig) -> Self {
         Self {
             authorities: read_public(&terms.files.ca).unwrap_or_default(),
             certificate: read_public(&terms.files.cert).unwrap_or_default(),
@@ -41,15 +41,15 @@ impl Seen {
     }
 }
 
-/// Looks until it is dropped.
+/// Checks the files until the task is dropped.
 pub(crate) async fn keep(
     listener: Arc<Listener>,
     mut http: Option<HttpCertificate>,
-    issuance: Issuance,
+    issuance: CertificateIssuer,
     engine: EngineHandle,
 ) -> Infallible {
     let terms = issuance.terms().clone();
-    let mut seen = Seen::look(&terms);
+    let mut seen = CertificateFiles::look(&terms);
     let mut written = BTreeMap::new();
     let mut told = String::new();
     let mut told_of_http = String::new();
@@ -63,7 +63,7 @@ pub(crate) async fn keep(
                 &format!("the coordinator's certificate is not renewed: {why}"),
             );
         }
-        let now = Seen::look(&terms);
+        let now = CertificateFiles::look(&terms);
         if now != seen {
             match take_over(&listener, &issuance) {
                 Ok(()) => told.clear(),
@@ -102,7 +102,7 @@ fn tell_once(told: &mut String, why: &str) {
     }
 }
 
-fn renew(terms: &Terms) -> Result<(), String> {
+fn renew(terms: &IssuanceConfig) -> Result<(), String> {
     match renew_own(&terms.files, &terms.cluster, terms.ttl) {
         Ok(true) => {
             tracing::info!("the coordinator's certificate was renewed");
@@ -113,7 +113,7 @@ fn renew(terms: &Terms) -> Result<(), String> {
     }
 }
 
-fn take_over(listener: &Listener, issuance: &Issuance) -> Result<(), String> {
+fn take_over(listener: &Listener, issuance: &CertificateIssuer) -> Result<(), String> {
     let terms = issuance.terms();
     let identity = Identity::load(&terms.files).map_err(|error| error_chain(&error))?;
     let trust = Trust::read(terms, &identity).map_err(|error| error_chain(&error))?;
@@ -125,9 +125,9 @@ fn take_over(listener: &Listener, issuance: &Issuance) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes down under which authority each node came last, for whoever wants to retire one.
+/// Writes to disk under which authority each node connected last, which an admin needs to know before retiring one.
 async fn write_register(
-    issuance: &Issuance,
+    issuance: &CertificateIssuer,
     engine: &EngineHandle,
     written: &mut BTreeMap<NodeName, Fingerprint>,
 ) {

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use super::*;
-use crate::store::{Past, PastError};
+use crate::store::{HistoryError, StoreHistory};
 
 /// A store of some records with a snapshot among them, and the state that each record left.
 fn lived(retention: u64) -> (tempfile::TempDir, Store, BTreeMap<u64, State>) {
     let dir = tempfile::tempdir().unwrap();
-    let (mut store, mut scribe) = begin_with(dir.path(), retention);
-    let mut states = BTreeMap::from([(store.last_seq(), scribe.state().clone())]);
+    let (mut store, mut maker) = begin_with(dir.path(), retention);
+    let mut states = BTreeMap::from([(store.last_seq(), maker.state().clone())]);
     for id in 0..40 {
-        write(&mut store, &mut scribe, id..id + 1);
-        states.insert(store.last_seq(), scribe.state().clone());
+        write(&mut store, &mut maker, id..id + 1);
+        states.insert(store.last_seq(), maker.state().clone());
         if id == 15 || id == 25 {
-            store.snapshot(scribe.state()).unwrap();
+            store.snapshot(maker.state()).unwrap();
         }
     }
     (dir, store, states)
@@ -32,7 +32,7 @@ fn files(dir: &Path) -> BTreeMap<std::path::PathBuf, Vec<u8>> {
 }
 
 fn past_refusal(dir: &Path) -> String {
-    Past::open(dir).unwrap_err().to_string()
+    StoreHistory::open(dir).unwrap_err().to_string()
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn every_state_that_is_kept_comes_back_and_the_directory_is_left_as_it_was() {
     let last = store.last_seq();
     store.close().unwrap();
     let before = files(dir.path());
-    let past = Past::open(dir.path()).unwrap();
+    let past = StoreHistory::open(dir.path()).unwrap();
     assert_eq!((past.first(), past.last()), (0, last));
     assert_eq!(past.fold(0).unwrap().0, State::default());
     for (seq, state) in &states {
@@ -62,7 +62,7 @@ fn what_a_snapshot_stands_for_is_too_old() {
     drop(store);
     // The process has died: what it left behind is mended in the copy alone.
     let before = files(dir.path());
-    let past = Past::open(dir.path()).unwrap();
+    let past = StoreHistory::open(dir.path()).unwrap();
     let first = past.first();
     assert!(first > 1);
     for (seq, state) in states.range(first..) {
@@ -86,15 +86,15 @@ fn a_directory_that_is_in_use_or_empty_is_refused() {
         assert!(running.contains(part), "{part}: {running}");
     }
     store.close().unwrap();
-    let one = Past::open(dir.path()).unwrap();
-    let other = Past::open(dir.path()).unwrap();
+    let one = StoreHistory::open(dir.path()).unwrap();
+    let other = StoreHistory::open(dir.path()).unwrap();
     assert_eq!(one.last(), other.last());
     // Whoever looks at a copy keeps no coordinator away.
     assert_eq!(reopen(dir.path()).last_seq, one.last());
     let empty = tempfile::tempdir().unwrap();
     assert!(matches!(
-        Past::open(empty.path()).unwrap_err(),
-        PastError::NoStore { .. }
+        StoreHistory::open(empty.path()).unwrap_err(),
+        HistoryError::NoStore { .. }
     ));
     assert_eq!(fs::read_dir(empty.path()).unwrap().count(), 0);
 }
@@ -108,7 +108,7 @@ fn a_part_of_a_directory_of_dev_is_found_and_a_store_without_its_lock_read() {
     let inside = copy.path().join("coordinator");
     fs::create_dir(&inside).unwrap();
     fs::copy(dir.path().join("store.redb"), inside.join("store.redb")).unwrap();
-    assert_eq!(Past::open(copy.path()).unwrap().last(), last);
+    assert_eq!(StoreHistory::open(copy.path()).unwrap().last(), last);
     assert_eq!(files(&inside).len(), 1, "no lock was made");
 }
 
@@ -128,7 +128,7 @@ fn damage_is_named_where_it_is_met_and_what_stands_before_it_is_told() {
     }
     txn.commit().unwrap();
     drop(db);
-    let past = Past::open(dir.path()).unwrap();
+    let past = StoreHistory::open(dir.path()).unwrap();
     assert_eq!(past.fold(34).unwrap().0, states[&34]);
     let damaged = past.fold(last).unwrap_err().to_string();
     for part in [

@@ -1,4 +1,4 @@
-//! The end of the log, read once for all who follow it.
+//! Caches the end of the log, so that it is read once for all followers.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use tokio::sync::Mutex;
 
 use crate::store::{Event, ReadError, StoreReader};
 
-/// Records that are read from the store at once.
+/// Records read from the store in one go.
 pub(super) const READ: usize = 256;
 
-/// By what a token is known again is for nobody. The values of variables are not in the log at all.
+/// Removes the hashes of tokens. The log contains no values of variables.
 fn hide_secrets(event: &mut Event) {
     let Record::AccessChanged {
         change: AccessChange::ApiTokenCreated { terms, .. },
@@ -25,7 +25,7 @@ fn hide_secrets(event: &mut Event) {
     write_again(event);
 }
 
-/// The log keeps a code with its parameters; whoever reads of it is told the sentence.
+/// Adds the message to a reason; the log has only the code and its parameters.
 fn say_why(event: &mut Event) {
     let (Record::StepRejected(StepRejected { reason, .. })
     | Record::StepEnded(StepEnded { reason, .. })
@@ -44,21 +44,22 @@ fn write_again(event: &mut Event) {
         serde_json::to_string(&event.record).expect("a record that was read can be written");
 }
 
-/// What was read last of the log: all who follow its end ask for the same at every change, and one of them reads it.
+/// The part of the log that was read last: all followers of the end ask for the same after every change, and one of
+/// them reads it.
 #[derive(Debug, Default)]
-pub(in crate::http) struct Tip(Mutex<Option<Slice>>);
+pub(in crate::http) struct TailCache(Mutex<Option<CachedTail>>);
 
-/// A part of the log, without what is for nobody.
+/// A part of the log, without secrets.
 #[derive(Clone, Debug)]
-struct Slice {
+struct CachedTail {
     since: u64,
     last: u64,
     limit: usize,
     events: Arc<[Arc<Event>]>,
 }
 
-impl Tip {
-    /// At most `limit` records behind `since`, up to `last`.
+impl TailCache {
+    /// Returns at most `limit` records after `since`, up to `last`.
     pub(super) async fn read(
         &self,
         log: &StoreReader,
@@ -70,16 +71,16 @@ impl Tip {
         if !is_end {
             return slice(log, since, last, limit).await;
         }
-        // Whoever comes while it is read waits for it.
-        let mut tip = self.0.lock().await;
-        let known = tip
+        // Other followers wait here while one reads.
+        let mut tail_cache = self.0.lock().await;
+        let known = tail_cache
             .as_ref()
             .filter(|it| (it.since, it.last, it.limit) == (since, last, limit));
         if let Some(known) = known {
             return Ok(Arc::clone(&known.events));
         }
         let events = slice(log, since, last, limit).await?;
-        *tip = Some(Slice {
+        *tail_cache = Some(CachedTail {
             since,
             last,
             limit,
@@ -105,7 +106,7 @@ async fn slice(
     Ok(hidden.collect())
 }
 
-/// Reads off the runtime's threads: the disk may be slow.
+/// Reads on a blocking thread, because the disk may be slow.
 pub(super) async fn read(
     log: &StoreReader,
     since: u64,

@@ -14,12 +14,12 @@ const CHUNK_BYTES: usize = 1024 * 1024;
 
 /// Length and checksum of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Whole {
+pub(super) struct FileChecksum {
     pub(super) bytes: u64,
     pub(super) crc32: u32,
 }
 
-impl Whole {
+impl FileChecksum {
     /// Measures the file as it is, once all of it is on the disk.
     pub(super) fn measure(path: &Path) -> Result<Self, StoreError> {
         let measured = File::open(path).and_then(|file| {

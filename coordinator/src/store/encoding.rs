@@ -12,10 +12,7 @@ const HEAD_BYTES: usize = 9;
 pub enum Damage {
     /// It has no room for a checksum.
     #[error("{bytes} bytes are too short for a record")]
-    TooShort {
-        /// How long it is.
-        bytes: usize,
-    },
+    TooShort { bytes: usize },
     /// Its checksum is another one.
     #[error("the checksum says {written} and the content {computed}")]
     Checksum {

@@ -1,5 +1,5 @@
-//! The certificate that a connection has shown. It is judged again while the connection lasts: it expires, and the
-//! authorities whose users are known are others after a while.
+//! The client certificate of a connection. It is verified again while the connection lasts, because it may expire and
+//! the trusted authorities may change.
 
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::clock::wall;
 
-/// A user's certificate, verified when the connection was made.
+/// A user's certificate, verified in the handshake.
 #[derive(Clone)]
 pub(in super::super) struct UserCertificate {
     pub(in super::super) user: String,
@@ -30,7 +30,7 @@ impl std::fmt::Debug for UserCertificate {
 }
 
 impl UserCertificate {
-    /// Of a chain that `verified_by` has verified; `None` where it names no user.
+    /// Reads the user of a chain that `verified_by` has verified; `None` if it names none.
     pub(super) fn new(
         chain: &[CertificateDer<'static>],
         verified_by: Arc<HttpsServer>,
@@ -48,14 +48,14 @@ impl UserCertificate {
         })
     }
 
-    /// Whether it would be taken if it were shown now.
+    /// Whether the certificate would still be accepted.
     pub(in super::super) fn is_good(&self) -> bool {
         let now = Arc::clone(&self.now.borrow());
         let same = Arc::ptr_eq(&now, &self.verified_by);
         self.expires_at > wall() && (same || now.accepts_user(&self.chain))
     }
 
-    /// By whom users' certificates are verified, as it changes from now on.
+    /// Returns the verifier of users' certificates, with its changes.
     pub(in super::super) fn changes(&self) -> watch::Receiver<Arc<HttpsServer>> {
         let mut now = self.now.clone();
         now.mark_unchanged();

@@ -1,17 +1,16 @@
-//! The edge of the API: connections are let in, made secret where that is configured, bounded in number, and cut where
-//! they are slow; what comes by them goes to the router.
+//! Connections of the API: accepts them, makes them TLS if configured, bounds their number, cuts slow ones, and passes
+//! calls to the router.
 //!
 //! ```text
-//! accept -> a seat, for which an older one may have to go -> TLS handshake -> HTTP/1.1, or HTTP/2 where TLS agreed on it -> router
+//! accept -> a permit, for which an older connection may be cut -> TLS handshake -> HTTP/1.1, or HTTP/2 if TLS agreed on it -> router
 //! ```
-//!
-//! What is slow is cut: a handshake, the first call, the head of a request (which is also how long a connection may be idle), and a
-//! reader that takes nothing. Bodies are `body.rs`'s.
+//! Slow handshakes, first calls, request heads (which includes idle connections) and readers are cut. `body.rs` bounds
+//! bodies.
 
 mod certificate;
-mod seats;
-mod steady;
-mod unread;
+mod permits;
+mod stall_guard;
+mod unread_body;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -38,82 +37,82 @@ use tower_service::Service;
 
 use super::Api;
 pub(super) use certificate::UserCertificate;
-pub(super) use seats::Seat;
-use seats::{Room, Seats};
-pub(super) use steady::Patience;
-use steady::Steady;
+pub(super) use permits::ConnectionPermit;
+use permits::{ConnectionLimits, ConnectionPermits};
+use stall_guard::StallGuard;
+pub(super) use stall_guard::StallPolicy;
 
-/// Connections: each costs some 10 kB, one with a half-sent head 40 kB, and a descriptor, of which a process has 20,000 at
-/// worst. An honest caller shows who he is within a few round trips, so that few wait at a time.
-const ROOM: Room = Room {
+/// Limits of connections: each costs some 10 kB, one with a half-sent head 40 kB, and a descriptor, of which a process
+/// has 20,000 at worst. An honest caller authenticates within a few round trips, so few wait at a time.
+const LIMITS: ConnectionLimits = ConnectionLimits {
     waiting: 1024,
     known: 8192,
-    known_of_each: 1024,
+    known_per_address: 1024,
 };
-/// How long the first call on a connection may take, its handshake included.
+/// Longest time to the first call on a connection, including the handshake.
 const FIRST_CALL_LIMIT: Duration = Duration::from_secs(15);
-/// How long a handshake of TLS may take.
+/// Longest TLS handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// How long the head of a request may take, and how long a connection may be idle: longer than clients keep theirs.
+/// Longest time for the head of a request, and so for an idle connection: longer than clients keep theirs.
 const HEAD_LIMIT: Duration = Duration::from_secs(30);
-/// How long a reader may take nothing at all.
+/// Longest time in which a reader takes nothing.
 const STALL_LIMIT: Duration = Duration::from_secs(60);
-/// The head of a request.
+/// Most bytes of a request's head.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
 const MAX_HEADERS: usize = 64;
-/// Calls at once on one connection of HTTP/2.
+/// Most calls at one time on an HTTP/2 connection.
 const MAX_STREAMS: u32 = 64;
-/// How often the other end of an HTTP/2 connection is asked whether it is there, and how long it may take to answer.
+/// Interval of pings on an HTTP/2 connection, and longest time to the answer.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
-/// After a failure to accept, which is one of the machine's: descriptors are used up.
+/// Pause after a failure to accept, which means that the machine is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Who is at the other end of a connection; a part of every request.
+/// The other end of a connection; a part of every request.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) address: SocketAddr,
     /// The user's certificate that it has shown.
     pub(super) user: Option<UserCertificate>,
-    pub(super) patience: Patience,
+    pub(super) stall_policy: StallPolicy,
     /// Whether the connection is TLS.
     pub(super) is_secret: bool,
-    /// The connection's place among others.
-    pub(super) seat: Arc<Seat>,
-    /// Told of each call.
+    /// The permit of the connection.
+    pub(super) permit: Arc<ConnectionPermit>,
+    /// Notified of each call.
     called: Arc<Notify>,
 }
 
 impl Peer {
-    fn new(address: SocketAddr, seat: Seat) -> Self {
+    fn new(address: SocketAddr, permit: ConnectionPermit) -> Self {
         Self {
             address,
             user: None,
-            patience: Patience::default(),
+            stall_policy: StallPolicy::default(),
             is_secret: false,
-            seat: Arc::new(seat),
+            permit: Arc::new(permit),
             called: Arc::default(),
         }
     }
 }
 
-/// How connections are made secret, as it is at the moment; in the clear where `None`.
+/// The current TLS configuration; plain HTTP if `None`.
 pub type Tls = Option<watch::Receiver<Arc<HttpsServer>>>;
 
-/// Answers on `listener` until `api`'s stop; then finishes what is under way.
+/// Serves `listener` until `api` is stopped; then finishes the calls that are under way.
 pub(super) async fn serve(listener: TcpListener, tls: Tls, api: Api, router: Router) {
-    let door = Door {
+    let acceptor = Acceptor {
         router,
         tls,
         api: api.clone(),
     };
-    let seats = Seats::new(ROOM);
+    let permits = ConnectionPermits::new(LIMITS);
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, address)) => {
-                    let peer = Peer::new(address, seats.take(address.ip()));
-                    connections.spawn(door.clone().hold(stream, peer));
+                    let peer = Peer::new(address, permits.take(address.ip()));
+                    connections.spawn(acceptor.clone().hold(stream, peer));
                 }
                 Err(error) => {
                     tracing::warn!("cannot accept a call: {error}");
@@ -129,16 +128,16 @@ pub(super) async fn serve(listener: TcpListener, tls: Tls, api: Api, router: Rou
 }
 
 #[derive(Clone)]
-struct Door {
+struct Acceptor {
     router: Router,
     tls: Tls,
     api: Api,
 }
 
-impl Door {
-    /// Serves a connection until it ends, is too slow with its first call, or loses its place.
+impl Acceptor {
+    /// Serves a connection until it ends, is too slow with its first call, or loses its permit.
     async fn hold(self, stream: TcpStream, peer: Peer) {
-        let (seat, called, address) = (peer.seat.clone(), peer.called.clone(), peer.address);
+        let (permit, called, address) = (peer.permit.clone(), peer.called.clone(), peer.address);
         let too_late = async {
             if timeout(FIRST_CALL_LIMIT, called.notified()).await.is_ok() {
                 std::future::pending().await
@@ -146,15 +145,15 @@ impl Door {
         };
         tokio::select! {
             () = self.admit(stream, peer) => {}
-            () = seat.is_taken_away() => tracing::debug!(%address, "more connections wait than may: this one is closed"),
+            () = permit.revoked() => tracing::debug!(%address, "more connections wait than may: this one is closed"),
             () = too_late => tracing::debug!(%address, "no call within the time for the first one"),
         }
     }
 
     async fn admit(self, stream: TcpStream, mut peer: Peer) {
-        // An answer is one small write: waiting to fill a packet would only make it late.
+        // An answer is one small write, which Nagle's algorithm would only delay.
         let _slower_without = stream.set_nodelay(true);
-        let steady = Steady::new(stream, STALL_LIMIT, peer.patience.clone());
+        let steady = StallGuard::new(stream, STALL_LIMIT, peer.stall_policy.clone());
         let address = peer.address;
         let Some(tls) = &self.tls else {
             return self.http1(steady, peer).await;
@@ -190,7 +189,7 @@ impl Door {
             .serve_connection(
                 TokioIo::new(stream),
                 service_fn(move |request| {
-                    let (request, unread) = unread::lend(request);
+                    let (request, unread) = unread_body::lend(request);
                     let answer = call(&router, &peer, request.map(Body::new));
                     async move {
                         let mut answer = answer.await?;

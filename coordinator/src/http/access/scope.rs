@@ -1,6 +1,6 @@
-//! Judges a call by its line of the table before its handler runs. What the path names is looked up, and what is not
-//! there is judged as if it were anywhere: so whoever may not see it all is told the same of what is another's and of
-//! what is not.
+//! Authorises a call by its rule in the table before its handler runs. The named thing is looked up; if it does not
+//! exist, the call is judged as if it were in any pool, so a caller without rights everywhere gets the same answer for
+//! hidden and for missing things.
 
 use axum::extract::{MatchedPath, RawPathParams, Request};
 use coordinator_core::Core;
@@ -10,26 +10,26 @@ use sluice_common::id::{JoinTokenId, StepId};
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::verbs::{NODES, STEPS};
-use super::table::{self, Place, Row};
+use super::table::{self, CallRule, Scope};
 use super::{Caller, pool_of_node};
 use crate::view;
 
-/// Where something is, as owned words.
-struct Found {
+/// Pool and subject of a thing.
+struct OwnedScope {
     pool: Option<String>,
     subject: Option<String>,
 }
 
-/// A call as it was routed.
-pub(in super::super) struct Call {
+/// A call as the router matched it.
+pub(in super::super) struct RoutedCall {
     method: String,
-    /// As the caller wrote it.
+    /// Path as the caller wrote it.
     said: String,
-    /// As the router has it; `None` where no route takes it.
+    /// Matched route; `None` if there is none.
     route: Option<MatchedPath>,
 }
 
-impl Call {
+impl RoutedCall {
     pub(in super::super) fn of(request: &Request) -> Self {
         Self {
             method: request.method().to_string(),
@@ -38,24 +38,24 @@ impl Call {
         }
     }
 
-    /// Its line of the table, if it has one.
-    pub(in super::super) fn row(&self, params: &RawPathParams) -> Option<&'static Row> {
+    /// Returns the call's rule, if it has one.
+    pub(in super::super) fn row(&self, params: &RawPathParams) -> Option<&'static CallRule> {
         let last = params.iter().last().map(|(_, value)| value);
         table::find(&self.method, self.route.as_ref()?.as_str(), last)
     }
 
-    /// What it is called on.
+    /// Returns the name of the thing that is called.
     pub(in super::super) fn name(params: &RawPathParams) -> Option<String> {
         let names: Vec<&str> = params.iter().map(|(_, value)| bare(value)).collect();
         (!names.is_empty()).then(|| names.join("/"))
     }
 }
 
-/// Judges a call; where no route takes it, its fallback says so. Whatever changes something is noted.
+/// Authorises a call; one without a route is left to the fallback handler. Calls that change something are recorded.
 pub(in super::super) async fn admit(
     api: &Api,
     caller: &Caller,
-    call: &Call,
+    call: &RoutedCall,
     params: &RawPathParams,
 ) -> Result<(), ApiError> {
     let Some(route) = &call.route else {
@@ -67,8 +67,8 @@ pub(in super::super) async fn admit(
         return Err(no_call(&call.method, &call.said, route.as_str(), last));
     };
     let judged = judge(api, caller, row, &names).await;
-    let name = Call::name(params);
-    let noted = row.place != Place::Body && row.place != Place::Known && changes(row);
+    let name = RoutedCall::name(params);
+    let noted = row.place != Scope::Body && row.place != Scope::Known && changes(row);
     match &judged {
         Ok(()) if noted => {
             let what = (row.verb, row.resource);
@@ -79,11 +79,11 @@ pub(in super::super) async fn admit(
     judged
 }
 
-fn changes(row: &Row) -> bool {
+fn changes(row: &CallRule) -> bool {
     row.method != "GET"
 }
 
-/// That a path is not called so.
+/// Returns the error for a wrong method or verb.
 fn no_call(method: &str, said: &str, path: &str, last: Option<&str>) -> ApiError {
     let verbs = [("/v1/steps/{step}", &STEPS), ("/v1/nodes/{node}", &NODES)];
     let of_thing = verbs.into_iter().find(|(thing, _)| *thing == path);
@@ -102,10 +102,10 @@ fn no_call(method: &str, said: &str, path: &str, last: Option<&str>) -> ApiError
 pub(super) async fn judge(
     api: &Api,
     caller: &Caller,
-    row: &Row,
+    row: &CallRule,
     names: &[&str],
 ) -> Result<(), ApiError> {
-    if caller.is_unbounded() || row.place == Place::Known {
+    if caller.is_unbounded() || row.place == Scope::Known {
         return Ok(());
     }
     let ask = |pool, subject| AccessQuery {
@@ -116,40 +116,40 @@ pub(super) async fn judge(
     };
     let first = names.first().copied().unwrap_or("");
     match (row.place, names) {
-        (Place::Known, _) => Ok(()),
-        (Place::Each | Place::Body, _) => caller.need(&ask(Scope::Any, Scope::Any), None),
-        (Place::Cluster, _) => caller.need(&ask(Scope::Unscoped, Scope::Unscoped), None),
-        (Place::Pool, _) => caller.need(&ask(Scope::One(first), Scope::Unscoped), Some(first)),
-        (Place::EachInPool, _) => caller.need(&ask(Scope::One(first), Scope::Any), None),
-        (Place::Policy, [pool, subject]) => {
+        (Scope::Known, _) => Ok(()),
+        (Scope::Each | Scope::Body, _) => caller.need(&ask(Scope::Any, Scope::Any), None),
+        (Scope::Cluster, _) => caller.need(&ask(Scope::Unscoped, Scope::Unscoped), None),
+        (Scope::Pool, _) => caller.need(&ask(Scope::One(first), Scope::Unscoped), Some(first)),
+        (Scope::EachInPool, _) => caller.need(&ask(Scope::One(first), Scope::Any), None),
+        (Scope::Policy, [pool, subject]) => {
             caller.need(&ask(Scope::One(pool), Scope::One(subject)), None)
         }
-        (Place::Policy, _) => caller.need(&ask(Scope::Every, Scope::Every), None),
-        (Place::Step, _) => {
+        (Scope::Policy, _) => caller.need(&ask(Scope::Every, Scope::Every), None),
+        (Scope::Step, _) => {
             let name = bare(first);
             named(caller, &ask, step(api, name).await?, Scope::Every, name)
         }
-        (Place::Node, _) => {
+        (Scope::Node, _) => {
             let name = bare(first);
             named(caller, &ask, node(api, name).await?, Scope::Unscoped, name)
         }
-        (Place::JoinToken, _) => {
+        (Scope::JoinToken, _) => {
             let found = join_token(api, first).await?;
             named(caller, &ask, found, Scope::Unscoped, first)
         }
     }
 }
 
-/// A name without the verb behind it.
+/// Removes the verb after a name.
 fn bare(name: &str) -> &str {
     name.rsplit_once(':').map_or(name, |(name, _)| name)
 }
 
-/// Judges what is there by where it is; the words are those for what could be anywhere.
+/// Judges an existing thing by its pool and subject; the error names only what could be anywhere.
 fn named<'a>(
     caller: &Caller,
     ask: &impl Fn(Scope<'a>, Scope<'a>) -> AccessQuery<'a>,
-    found: Option<Found>,
+    found: Option<OwnedScope>,
     without_subject: Scope<'a>,
     name: &str,
 ) -> Result<(), ApiError> {
@@ -167,20 +167,20 @@ fn named<'a>(
         return Ok(());
     }
     match caller.judge(&anywhere) {
-        // He may do so anywhere: that it is not there is for him to know. A rule that denies is never seen here, for it
-        // would deny anywhere too.
+        // A caller with rights everywhere may learn that the thing does not exist. A denying rule cannot matter here,
+        // because it would deny everywhere too.
         Decision::Allowed => Ok(()),
         verdict => Err(caller.refusal(&anywhere, Some(name), &verdict)),
     }
 }
 
-async fn step(api: &Api, name: &str) -> Result<Option<Found>, ApiError> {
+async fn step(api: &Api, name: &str) -> Result<Option<OwnedScope>, ApiError> {
     let Ok(id) = StepId::new(name) else {
         return Ok(None);
     };
     let look = move |core: &Core| {
         let step = core.state().step(&id)?;
-        Some(Found {
+        Some(OwnedScope {
             pool: view::pool_of(core, step).map(ToString::to_string),
             subject: Some(step.spec.subject.to_string()),
         })
@@ -188,11 +188,11 @@ async fn step(api: &Api, name: &str) -> Result<Option<Found>, ApiError> {
     Ok(api.engine().read(look).await?)
 }
 
-async fn node(api: &Api, name: &str) -> Result<Option<Found>, ApiError> {
+async fn node(api: &Api, name: &str) -> Result<Option<OwnedScope>, ApiError> {
     let name = name.to_owned();
     let look = move |core: &Core| {
         let pool = pool_of_node(core, &name)?;
-        Some(Found {
+        Some(OwnedScope {
             pool: Some(pool.to_string()),
             subject: None,
         })
@@ -200,13 +200,13 @@ async fn node(api: &Api, name: &str) -> Result<Option<Found>, ApiError> {
     Ok(api.engine().read(look).await?)
 }
 
-async fn join_token(api: &Api, name: &str) -> Result<Option<Found>, ApiError> {
+async fn join_token(api: &Api, name: &str) -> Result<Option<OwnedScope>, ApiError> {
     let Ok(id) = JoinTokenId::new(name) else {
         return Ok(None);
     };
     let look = move |core: &Core| {
         let token = core.state().admission().tokens().get(&id)?;
-        Some(Found {
+        Some(OwnedScope {
             pool: token.pool.as_ref().map(ToString::to_string),
             subject: None,
         })
@@ -214,8 +214,8 @@ async fn join_token(api: &Api, name: &str) -> Result<Option<Found>, ApiError> {
     Ok(api.engine().read(look).await?)
 }
 
-/// Whether a caller may let another host in as this node, which ends the access of the one that is there. Of a name that
-/// nobody has he needs the right in every pool, since somebody may have it when the host comes.
+/// Fails unless the caller may let another host join as this node, which ends the access of the present one. An unknown
+/// name needs the right in every pool, because somebody may have it when the host joins.
 pub(in super::super) async fn may_replace(
     api: &Api,
     caller: &Caller,

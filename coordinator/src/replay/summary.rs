@@ -14,7 +14,7 @@ use sluice_common::time::Span;
 
 /// Something that records change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Thing {
+pub(super) enum Entity {
     Coordinator,
     Cluster,
     Validation(ValidationName),
@@ -28,67 +28,67 @@ pub(super) enum Thing {
     Step(StepId),
 }
 
-impl Display for Thing {
+impl Display for Entity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Thing::Coordinator => f.write_str("coordinator"),
-            Thing::Cluster => f.write_str("cluster"),
-            Thing::Validation(validation) => write!(f, "validation/{validation}"),
-            Thing::Access => f.write_str("access"),
-            Thing::Pool(pool) => write!(f, "pool/{pool}"),
-            Thing::Policy(pool, subject) => write!(f, "policy/{pool}/{subject}"),
-            Thing::Template(template) => write!(f, "template/{template}"),
-            Thing::Node(node) => write!(f, "node/{node}"),
-            Thing::Host(node) => write!(f, "host/{node}"),
-            Thing::Step(step) => write!(f, "step/{step}"),
+            Entity::Coordinator => f.write_str("coordinator"),
+            Entity::Cluster => f.write_str("cluster"),
+            Entity::Validation(validation) => write!(f, "validation/{validation}"),
+            Entity::Access => f.write_str("access"),
+            Entity::Pool(pool) => write!(f, "pool/{pool}"),
+            Entity::Policy(pool, subject) => write!(f, "policy/{pool}/{subject}"),
+            Entity::Template(template) => write!(f, "template/{template}"),
+            Entity::Node(node) => write!(f, "node/{node}"),
+            Entity::Host(node) => write!(f, "host/{node}"),
+            Entity::Step(step) => write!(f, "step/{step}"),
         }
     }
 }
 
-impl Thing {
+impl Entity {
     /// Whether it is this step.
     pub(super) fn is_step(&self, wanted: &StepId) -> bool {
-        matches!(self, Thing::Step(step) if step == wanted)
+        matches!(self, Entity::Step(step) if step == wanted)
     }
 
     /// How it stands; `None` where it is not there.
     pub(super) fn stands(&self, state: &State) -> Option<String> {
         match self {
-            Thing::Coordinator => coordinator(state),
-            Thing::Cluster => Some(cluster(state)),
-            Thing::Validation(name) => state.validations().get(name).map(validation),
-            Thing::Access => Some(access(state)),
-            Thing::Pool(name) => state.pool(name).map(pool),
-            Thing::Policy(pool, subject) => {
+            Entity::Coordinator => coordinator(state),
+            Entity::Cluster => Some(cluster(state)),
+            Entity::Validation(name) => state.validations().get(name).map(validation),
+            Entity::Access => Some(access(state)),
+            Entity::Pool(name) => state.pool(name).map(pool),
+            Entity::Policy(pool, subject) => {
                 let policy = &state.pool(pool)?.policies.get(subject)?.policy;
                 let priority = format!("priority {}", policy.priority);
                 let reserved = listed("reserved", policy.reserved.iter());
                 let limit = listed("limit", policy.limit.iter());
                 Some(joined([Some(priority), reserved, limit]))
             }
-            Thing::Template(name) => {
+            Entity::Template(name) => {
                 let kept = state.templates().get(name)?;
                 Some(format!("says {}", kept.template.set_fields().join(", ")))
             }
-            Thing::Node(name) => state.node(name).map(node),
-            Thing::Host(name) => state.node(name).map(host),
-            Thing::Step(id) => state.step(id).map(|found| step(state, found)),
+            Entity::Node(name) => state.node(name).map(node),
+            Entity::Host(name) => state.node(name).map(host),
+            Entity::Step(id) => state.step(id).map(|found| step(state, found)),
         }
     }
 }
 
 /// What a record can change, asked of the state before it.
-pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
+pub(super) fn touched(state: &State, record: &Record) -> Vec<Entity> {
     match (record.about(), record) {
-        (_, Record::ClusterPut { .. }) => vec![Thing::Cluster],
+        (_, Record::ClusterPut { .. }) => vec![Entity::Cluster],
         (
             _,
             Record::ValidationPut { validation, .. } | Record::ValidationDeleted { validation },
         ) => {
-            vec![Thing::Validation(validation.clone())]
+            vec![Entity::Validation(validation.clone())]
         }
         (_, Record::TemplatePut { template, .. } | Record::TemplateDeleted { template }) => {
-            vec![Thing::Template(template.clone())]
+            vec![Entity::Template(template.clone())]
         }
         (_, Record::PoolDeleted { pool }) => touched_with(state, pool),
         // What a replay tells is how steps, nodes and pools stand, which these alone do not change.
@@ -96,15 +96,15 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
         | (About::Joining(_) | About::Audit | About::Validations | About::Templates, _) => {
             Vec::new()
         }
-        (About::Cluster, _) => vec![Thing::Coordinator],
-        (About::Access, _) => vec![Thing::Access],
-        (About::Pool(pool), _) => vec![Thing::Pool(pool.clone())],
-        (About::Policy(pool, subject), _) => vec![Thing::Policy(pool.clone(), subject.clone())],
+        (About::Cluster, _) => vec![Entity::Coordinator],
+        (About::Access, _) => vec![Entity::Access],
+        (About::Pool(pool), _) => vec![Entity::Pool(pool.clone())],
+        (About::Policy(pool, subject), _) => vec![Entity::Policy(pool.clone(), subject.clone())],
         (
             About::Node(node),
             Record::NodeReported(_) | Record::NodeLabelled(_) | Record::NodeDeleted { .. },
-        ) => vec![Thing::Node(node.clone()), Thing::Host(node.clone())],
-        (About::Node(node), _) => vec![Thing::Node(node.clone())],
+        ) => vec![Entity::Node(node.clone()), Entity::Host(node.clone())],
+        (About::Node(node), _) => vec![Entity::Node(node.clone())],
         (About::Submitted(..) | About::Step(_) | About::Attempt(..), _) => {
             let itself = record.step();
             // A pool keeps one promise to wait for others, which may pass on; and a promise awaits those that hold units.
@@ -116,18 +116,18 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
                 .promised()
                 .filter(|id| moves_promises && Some(*id) != itself);
             let steps = itself.into_iter().chain(others);
-            steps.cloned().map(Thing::Step).collect()
+            steps.cloned().map(Entity::Step).collect()
         }
     }
 }
 
 /// A pool that is deleted goes with its policies, and what its nodes were promised passes on.
-fn touched_with(state: &State, pool: &PoolName) -> Vec<Thing> {
+fn touched_with(state: &State, pool: &PoolName) -> Vec<Entity> {
     let known = state.pool(pool).into_iter();
     let subjects = known.flat_map(|it| it.policies.keys());
-    let policies = subjects.map(|subject| Thing::Policy(pool.clone(), subject.clone()));
-    let promised = state.promised().cloned().map(Thing::Step);
-    let itself = std::iter::once(Thing::Pool(pool.clone()));
+    let policies = subjects.map(|subject| Entity::Policy(pool.clone(), subject.clone()));
+    let promised = state.promised().cloned().map(Entity::Step);
+    let itself = std::iter::once(Entity::Pool(pool.clone()));
     itself.chain(policies).chain(promised).collect()
 }
 

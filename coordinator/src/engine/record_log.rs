@@ -1,7 +1,7 @@
-//! What an admin reads of the cluster: one line for each committed record that tells of an event, never before its
-//! commit. What a record means was decided by the core; the steps' environments and commands are not for the log.
+//! Logs committed records for admins: one line for each that is an event, never before its commit, without the
+//! environments and commands of steps.
 //!
-//! Steps come by the thousand a minute, so nothing here is formatted unless the line is written.
+//! Thousands of steps may come in a minute, so nothing is formatted unless the line is written.
 
 use coordinator_core::record::{
     Adopted, Allocated, Ended, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
@@ -24,16 +24,16 @@ use sluice_common::wire::{AttemptEnd, StopReason};
 use sluice_reasons::Why;
 use tracing::{Level, debug, enabled, info, warn};
 
-/// Tells what was committed. Remembers how each node stood, since a record says only how it stands now.
+/// Logs committed records. Remembers the last state of each node, because a record has only the new one.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct RecordLogger {
     nodes: BTreeMap<NodeName, NodeState>,
-    /// Nodes that change more often than is taken in.
+    /// Nodes whose changes are held back because they change too often.
     held_back: BTreeSet<NodeName>,
 }
 
-impl Report {
-    /// From the state that nothing was told of yet.
+impl RecordLogger {
+    /// Starts from a state of which nothing was logged.
     pub(super) fn new(state: &State) -> Self {
         let nodes = state.nodes().iter();
         Self {
@@ -42,7 +42,7 @@ impl Report {
         }
     }
 
-    /// One line for each event in `records`; `state` is the state after all of them.
+    /// Logs one line for each event in `records`; `state` is the state after all of them.
     pub(super) fn tell(&mut self, state: &State, records: &[Stamped]) {
         if enabled!(Level::WARN) {
             for stamped in records {
@@ -120,7 +120,7 @@ impl Report {
                 ..
             }) => {
                 let AttemptId { step, number } = attempt;
-                info!(%step, attempt = number, %pool, node = %Hosts(placements), gpus = gpus(placements), "step allocated");
+                info!(%step, attempt = number, %pool, node = %HostList(placements), gpus = gpus(placements), "step allocated");
             }
             Record::Nominated { step, .. } => debug!(%step, "step was promised a place"),
             Record::Withdrawn { step } => debug!(%step, "the promise of a place ended"),
@@ -215,7 +215,7 @@ impl Report {
             Record::JoinRefused(JoinRefused { token, node, why }) => {
                 debug!(%token, %node, "host may not join: {why}");
             }
-            // The session that was refused has told it already.
+            // The session that was refused has logged it.
             Record::NodeRefused { .. } => {}
             Record::NodeRevoked { node, .. } => info!(%node, "access of the node ended"),
             Record::Held { step } => info!(%step, "step held"),
@@ -241,7 +241,7 @@ impl Report {
             info!(%node, pool, version, cpus, gpus, "node changed");
         } else {
             info!(%node, pool, version, cpus, gpus, "node joined");
-            // Until the next record says otherwise: it gets no work yet.
+            // Holds until the next record of the node: it gets no work yet.
             self.nodes.insert(node.clone(), NodeState::Reconciling);
         }
     }
@@ -350,15 +350,15 @@ fn ended(state: &State, step: &StepId, found: StepState, why: &Why) {
     );
 }
 
-/// How long the process ran, where there was one.
+/// Returns how long the process ran, if there was one.
 fn duration_ms(end: &AttemptEnd) -> Option<u64> {
     end.started.map(|started| end.at.since(started.at).millis())
 }
 
-/// The hosts of a grant, with commas between.
-struct Hosts<'a>(&'a [Placement]);
+/// The hosts of a grant, separated by commas.
+struct HostList<'a>(&'a [Placement]);
 
-impl fmt::Display for Hosts<'_> {
+impl fmt::Display for HostList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (rank, placement) in self.0.iter().enumerate() {
             let comma = if rank > 0 { "," } else { "" };

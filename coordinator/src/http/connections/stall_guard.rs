@@ -1,6 +1,5 @@
-//! A connection whose other end must take what it is sent: where it takes nothing for a while it is broken off, so that
-//! nobody holds memory of ours by not reading. What becomes a connection of its own, such as a program beside a step,
-//! may be as slow as its reader.
+//! Cuts connections whose reader stalls, so that unread data cannot hold memory. Upgraded connections, such as a
+//! program beside a step, may be as slow as their reader.
 
 use std::future::Future;
 use std::io;
@@ -13,43 +12,43 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Whether a connection may be slow. Clones are the same.
+/// Whether a connection may stall. Clones share the setting.
 #[derive(Clone, Debug, Default)]
-pub(in super::super) struct Patience(Arc<AtomicBool>);
+pub(in super::super) struct StallPolicy(Arc<AtomicBool>);
 
-impl Patience {
-    /// From here on it may be as slow as it likes.
-    pub(in super::super) fn be_endless(&self) {
+impl StallPolicy {
+    /// Allows stalls from now on.
+    pub(in super::super) fn allow_stalls(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 /// A stream that is cut when its reader stalls.
-pub(super) struct Steady<T> {
+pub(super) struct StallGuard<T> {
     stream: T,
     limit: Duration,
-    patience: Patience,
-    /// Since when nothing could be written, as the time at which it is cut.
+    stall_policy: StallPolicy,
+    /// Deadline of the current stall.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl<T> Steady<T> {
-    pub(super) fn new(stream: T, limit: Duration, patience: Patience) -> Self {
+impl<T> StallGuard<T> {
+    pub(super) fn new(stream: T, limit: Duration, stall_policy: StallPolicy) -> Self {
         Self {
             stream,
             limit,
-            patience,
+            stall_policy,
             stalled: None,
         }
     }
 
-    /// What came of a try to write.
+    /// Tracks the result of a write.
     fn watch<R>(
         &mut self,
         tried: Poll<io::Result<R>>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<R>> {
-        if tried.is_ready() || self.patience.0.load(Ordering::Relaxed) {
+        if tried.is_ready() || self.stall_policy.0.load(Ordering::Relaxed) {
             self.stalled = None;
             return tried;
         }
@@ -66,7 +65,7 @@ impl<T> Steady<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Steady<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for StallGuard<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -76,7 +75,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Steady<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Steady<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for StallGuard<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -120,13 +119,13 @@ mod tests {
     #[tokio::test]
     async fn whoever_takes_nothing_is_cut_unless_he_may() {
         let (ours, _theirs) = tokio::io::duplex(8);
-        let mut steady = Steady::new(ours, LIMIT, Patience::default());
+        let mut steady = StallGuard::new(ours, LIMIT, StallPolicy::default());
         let error = steady.write_all(&[0; 64]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         let (ours, _theirs) = tokio::io::duplex(8);
-        let patience = Patience::default();
-        patience.be_endless();
-        let mut steady = Steady::new(ours, LIMIT, patience);
+        let stall_policy = StallPolicy::default();
+        stall_policy.allow_stalls();
+        let mut steady = StallGuard::new(ours, LIMIT, stall_policy);
         let writing = tokio::time::timeout(LIMIT * 10, steady.write_all(&[0; 64]));
         assert!(writing.await.is_err(), "it waits");
     }

@@ -1,5 +1,5 @@
-//! Calls that go on end when the access that they were let in by is gone: every kind of call that is described as a
-//! stream, by every way to lose access, within a second, with a last word.
+//! Long calls end when their access is lost: every call described as a stream, by every way to lose access, within a
+//! second, with a final message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -18,10 +18,10 @@ use crate::http::openapi::described_streams;
 
 const OWN: &str = "correct-horse-battery";
 
-/// How long a stream may go on without access. The promise is a second; the rest is for a machine that is busy.
+/// How long a stream may go on without access. The promise is a second; the rest is for a busy machine.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The calls that go on, and the one that waits. A call that is described as a stream and is missing here fails a test.
+/// The long calls, and the one that waits. A call described as a stream that is missing here fails a test.
 const LASTING: [(&str, &str); 4] = [
     ("GET", "/v1/events"),
     ("GET", "/v1/steps/{step}/logs"),
@@ -38,35 +38,35 @@ fn every_call_that_is_described_as_a_stream_is_ended_in_the_test_below() {
     assert_eq!(described_streams(), ended);
 }
 
-/// A coordinator that asks for tokens, with a step that runs on a host and one that waits.
-struct Scene {
-    rig: Rig,
+/// A coordinator that requires tokens, with a running step and a waiting one.
+struct CallFixture {
+    harness: Harness,
     agent: Agent,
     dir: tempfile::TempDir,
     own: String,
 }
 
-/// One open call, and what keeps the host's end of it open.
-struct Open {
+/// One open call, with the host's end that keeps it open.
+struct OpenCall {
     what: &'static str,
     stream: TcpStream,
     _host: Option<(FrameWriter, FrameReader)>,
 }
 
-impl Scene {
+impl CallFixture {
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let rig = Rig::start_guarded("", OWN);
-        let agent = rig.agent("n1", 2);
+        let harness = Harness::start_guarded("", OWN);
+        let agent = harness.agent("n1", 2);
         let mut scene = Self {
-            rig,
+            harness,
             agent,
             dir,
             own: OWN.to_owned(),
         };
         let all = |id| json!({ "id": id, "command": ["true"], "resources": { "cpu_count": 2 } });
         scene.done("POST", "/v1/steps", &all("runs").to_string());
-        scene.rig.runtime.block_on(async {
+        scene.harness.runtime.block_on(async {
             scene.agent.order().await;
             scene.agent.ran("runs.1", None).await;
         });
@@ -78,7 +78,7 @@ impl Scene {
     fn done(&self, method: &str, path: &str, body: &str) -> Value {
         let header = format!("Bearer {}", self.own);
         let headers = [("authorization", header.as_str())];
-        let (status, body) = answer(self.rig.call_with(method, path, &headers, body));
+        let (status, body) = answer(self.harness.call_with(method, path, &headers, body));
         assert!(status < 300, "{method} {path}: {body}");
         body
     }
@@ -87,7 +87,7 @@ impl Scene {
         self.done("POST", "/v1/apply", &change.to_string());
     }
 
-    /// An API token with this role; its secret.
+    /// Creates an API token with this role; returns its secret.
     fn token(&self, name: &str, role: &str, ttl: Option<&str>) -> String {
         let mut body = json!({ "name": name, "roles": [role] });
         if let Some(ttl) = ttl {
@@ -97,7 +97,7 @@ impl Scene {
         made["secret"].as_str().unwrap().to_owned()
     }
 
-    /// Makes the coordinator's own token another one.
+    /// Replaces the coordinator's own token.
     fn rotate(&mut self) {
         let file = self.dir.path().join("next");
         self.own = "another-horse-battery".to_owned();
@@ -107,12 +107,17 @@ impl Scene {
             ..Overrides::default()
         });
         let token = config.unwrap().api_token.unwrap();
-        self.rig.running.as_ref().unwrap().api().renew_token(&token);
+        self.harness
+            .running
+            .as_ref()
+            .unwrap()
+            .api()
+            .renew_token(&token);
     }
 
-    /// Sends a call; what was answered so far is unread.
+    /// Sends a call and leaves its answer unread.
     fn begin(&self, token: &str, method: &str, path: &str, more: &str, body: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(self.rig.http()).unwrap();
+        let mut stream = TcpStream::connect(self.harness.http()).unwrap();
         let length = body.len();
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n{more}Content-Length: {length}\r\n\r\n{body}"
@@ -123,7 +128,7 @@ impl Scene {
     }
 
     fn host_answers(&self, hears_more: bool) -> (FrameWriter, FrameReader) {
-        self.rig.runtime.block_on(async {
+        self.harness.runtime.block_on(async {
             let (mut writer, mut reader) = self.agent.connection.accept().await.unwrap();
             let _request: sluice_common::wire::LogRequest = reader.next().await.unwrap().unwrap();
             if hears_more {
@@ -134,8 +139,8 @@ impl Scene {
         })
     }
 
-    /// One of each kind, in which something was said already.
-    fn open_all(&self, token: &str) -> Vec<Open> {
+    /// Opens a call of each kind, after its first data.
+    fn open_all(&self, token: &str) -> Vec<OpenCall> {
         let events = self.begin(token, "GET", "/v1/events?follow=true&step=runs", "", "");
         until(&events, "event: started");
         let logs = self.begin(token, "GET", "/v1/steps/runs/logs?follow=true", "", "");
@@ -144,7 +149,7 @@ impl Scene {
         let body = r#"{"command":["sh"]}"#;
         let exec = self.begin(token, "POST", "/v1/steps/runs/exec", upgrade, body);
         let mut of_exec = self.host_answers(true);
-        self.rig.runtime.block_on(async {
+        self.harness.runtime.block_on(async {
             of_logs.0.send_bytes(b"written").await.unwrap();
             let said = encode_frame(FrameKind::Stdout, b"prompt");
             of_exec.0.send_bytes(&said).await.unwrap();
@@ -155,7 +160,7 @@ impl Scene {
         let wait = self.begin(token, "GET", wait, "", "");
         let silent = "/v1/steps/waits/logs?follow=true";
         let silent = self.begin(token, "GET", silent, "", "");
-        let open = |what, stream, _host| Open {
+        let open = |what, stream, _host| OpenCall {
             what,
             stream,
             _host,
@@ -170,7 +175,7 @@ impl Scene {
     }
 }
 
-/// Reads until this was said.
+/// Reads until `word` has come.
 fn until(mut stream: &TcpStream, word: &str) {
     let mut said = Vec::new();
     let mut bytes = [0; 4096];
@@ -181,8 +186,8 @@ fn until(mut stream: &TcpStream, word: &str) {
     }
 }
 
-/// What is said until the stream ends; the connection of a stream of events, and of a call that only waits, is kept.
-fn rest(open: &mut Open) -> Vec<u8> {
+/// Reads to the end of the stream; event streams, and calls that only wait, keep their connection.
+fn rest(open: &mut OpenCall) -> Vec<u8> {
     let mut said = Vec::new();
     let mut bytes = [0; 4096];
     loop {
@@ -202,8 +207,8 @@ fn rest(open: &mut Open) -> Vec<u8> {
     }
 }
 
-/// That each has ended, saying `code` where it can say something.
-fn have_ended(open: Vec<Open>, code: &str, since: Instant) {
+/// Checks that each call has ended, with `code` if it can send one.
+fn have_ended(open: Vec<OpenCall>, code: &str, since: Instant) {
     for mut open in open {
         let said = rest(&mut open);
         let text = String::from_utf8_lossy(&said).into_owned();
@@ -215,7 +220,7 @@ fn have_ended(open: Vec<Open>, code: &str, since: Instant) {
         );
         match open.what {
             "events" => assert!(text.contains("event: error\ndata: {"), "{text}"),
-            // Broken off, so that it cannot be taken for complete: the last chunk, of no bytes, is missing.
+            // Broken off so that it does not look complete: the last, empty chunk is missing.
             "logs" => {
                 assert!(!text.contains("0\r\n\r\n"), "{text}");
                 continue;
@@ -236,7 +241,7 @@ fn have_ended(open: Vec<Open>, code: &str, since: Instant) {
 
 #[test]
 fn every_stream_ends_when_its_access_is_gone_and_says_why() {
-    let mut scene = Scene::start();
+    let mut scene = CallFixture::start();
     let revoked = scene.token("revoked", "admin", None);
     let open = scene.open_all(&revoked);
     let since = Instant::now();
@@ -265,17 +270,17 @@ fn every_stream_ends_when_its_access_is_gone_and_says_why() {
 
 #[test]
 fn what_changes_for_others_ends_nothing() {
-    let scene = Scene::start();
+    let scene = CallFixture::start();
     let kept = scene.token("kept", "admin", None);
     scene.token("other", "viewer", None);
     let open = scene.open_all(&kept);
     scene.done("DELETE", "/v1/api-tokens/other", "");
     scene.done("PUT", "/v1/pools/another", "{}");
-    let mut open: BTreeMap<&str, Open> = open.into_iter().map(|it| (it.what, it)).collect();
+    let mut open: BTreeMap<&str, OpenCall> = open.into_iter().map(|it| (it.what, it)).collect();
     let mut logs = open.remove("logs").unwrap();
     let (writer, _) = logs._host.as_mut().unwrap();
     let more = writer.send_bytes(b"more of it");
-    scene.rig.runtime.block_on(more).unwrap();
+    scene.harness.runtime.block_on(more).unwrap();
     until(&logs.stream, "more of it");
     scene.done("POST", "/v1/steps/runs:cancel", "");
     until(&open["events"].stream, "event: stopping");

@@ -14,17 +14,17 @@ use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable};
 use sluice_common::id::ClusterId;
 use sluice_common::time::Time;
 
+use super::encoding::Damage;
 use super::guard::guarded;
-use super::line::Damage;
 use super::lock::ReadLock;
 use super::open::{builder, judge, judge_file, lost, read_meta, record_in, snapshot_in, table};
-use super::tip::{Mark, Tip};
+use super::tip::{TipFile, TipRecord};
 use super::{LOG, Recovered, SNAPSHOT, Snapshot, StoreError};
 use crate::seal::Seal;
 
 /// Why the past cannot be told.
 #[derive(Debug, thiserror::Error)]
-pub enum PastError {
+pub enum HistoryError {
     /// There is nothing to look at.
     #[error(
         "there is no store in {}: name the data directory of a coordinator, or that of `sluice dev --data`",
@@ -40,27 +40,16 @@ pub enum PastError {
         dir.display()
     )]
     Running {
-        /// The directory.
         dir: PathBuf,
         /// Such as `pid 4711`.
         holder: String,
     },
     /// It is too long ago.
     #[error("record {asked} is too old: the first whose state is still kept is {first}")]
-    TooOld {
-        /// What was asked for.
-        asked: u64,
-        /// What can be.
-        first: u64,
-    },
+    TooOld { asked: u64, first: u64 },
     /// It has not happened.
     #[error("record {asked} has not happened: the last is {last}")]
-    TooNew {
-        /// What was asked for.
-        asked: u64,
-        /// What can be.
-        last: u64,
-    },
+    TooNew { asked: u64, last: u64 },
     /// The store cannot be read, or is damaged where it was looked at.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -68,7 +57,7 @@ pub enum PastError {
 
 /// A store in which all is whole.
 #[derive(Debug)]
-pub struct Judged {
+pub struct CheckedStore {
     /// What it comes to.
     pub recovered: Recovered,
     /// The last record in its newest snapshot, where it has one.
@@ -79,7 +68,7 @@ pub struct Judged {
 
 /// A store that is looked at.
 #[derive(Debug)]
-pub struct Past {
+pub struct StoreHistory {
     db: Database,
     /// The original, for messages.
     file: PathBuf,
@@ -88,12 +77,12 @@ pub struct Past {
     last: u64,
 }
 
-impl Past {
+impl StoreHistory {
     /// Looks at the store in `dir`, or in the part of the directory of `sluice dev` that is the coordinator's.
     ///
     /// # Errors
     /// Where there is none, a coordinator runs in it, it cannot be copied or read, or it has lost its end.
-    pub fn open(dir: &Path) -> Result<Self, PastError> {
+    pub fn open(dir: &Path) -> Result<Self, HistoryError> {
         let (past, mark, _) = Self::copied(dir, |_, _| Ok(()))?;
         if mark.seq > past.last {
             let (file, tip) = (&past.file, past.dir().join("tip"));
@@ -106,8 +95,8 @@ impl Past {
     /// refuses what this refuses, and nothing else of it; certificates are judged at the start alone.
     ///
     /// # Errors
-    /// The first damage, by table and record; or as for [`Past::open`].
-    pub fn judge(dir: &Path) -> Result<Judged, PastError> {
+    /// The first damage, by table and record; or as for [`StoreHistory::open`].
+    pub fn judge(dir: &Path) -> Result<CheckedStore, HistoryError> {
         let (mut past, mark, ()) = Self::copied(dir, judge_file)?;
         let tip = past.dir().join("tip");
         let file = past.file.clone();
@@ -117,7 +106,7 @@ impl Past {
         let first = look(&file, |file| {
             Ok(ends(&reading(&past.db, file)?, file, LOG)?.map_or(0, |(first, _)| first))
         })?;
-        Ok(Judged {
+        Ok(CheckedStore {
             recovered,
             snapshot: (snapshot > 0).then_some(snapshot),
             first,
@@ -127,19 +116,19 @@ impl Past {
     /// A copy that was made while no coordinator could start, and what `before` found of the original meanwhile.
     fn copied<T>(
         dir: &Path,
-        before: impl FnOnce(&Path, &Mark) -> Result<T, StoreError>,
-    ) -> Result<(Self, Mark, T), PastError> {
+        before: impl FnOnce(&Path, &TipRecord) -> Result<T, StoreError>,
+    ) -> Result<(Self, TipRecord, T), HistoryError> {
         let places = [dir.to_owned(), dir.join("coordinator")];
         let place = places
             .iter()
             .find(|place| place.join("store.redb").exists());
-        let dir = place.ok_or_else(|| PastError::NoStore {
+        let dir = place.ok_or_else(|| HistoryError::NoStore {
             dir: dir.to_owned(),
         })?;
         let file = dir.join("store.redb");
         let tip = dir.join("tip");
         let lock = ReadLock::take(dir).map_err(running)?;
-        let mark = Tip::read(&tip)?.unwrap_or_default();
+        let mark = TipFile::read(&tip)?.unwrap_or_default();
         let found = before(&file, &mark)?;
         let copy = copied(&file)?;
         drop(lock);
@@ -179,15 +168,15 @@ impl Past {
     ///
     /// # Errors
     /// Where it is out of reach, or something on the way to it is damaged.
-    pub fn fold(&self, seq: u64) -> Result<(State, Time), PastError> {
+    pub fn fold(&self, seq: u64) -> Result<(State, Time), HistoryError> {
         if seq < self.first {
-            return Err(PastError::TooOld {
+            return Err(HistoryError::TooOld {
                 asked: seq,
                 first: self.first,
             });
         }
         if seq > self.last {
-            return Err(PastError::TooNew {
+            return Err(HistoryError::TooNew {
                 asked: seq,
                 last: self.last,
             });
@@ -217,9 +206,9 @@ impl Past {
 }
 
 /// A coordinator that runs is no fault of the directory here, and the way out is another.
-fn running(error: StoreError) -> PastError {
+fn running(error: StoreError) -> HistoryError {
     match error {
-        StoreError::InUse { dir, holder } => PastError::Running { dir, holder },
+        StoreError::InUse { dir, holder } => HistoryError::Running { dir, holder },
         other => other.into(),
     }
 }
@@ -242,7 +231,7 @@ pub(super) fn look<T>(
     guarded(|| work(file)).unwrap_or_else(|panic| Err(StoreError::damaged(file, panic)))
 }
 
-fn begin(copy: File, file: &Path) -> Result<Past, StoreError> {
+fn begin(copy: File, file: &Path) -> Result<StoreHistory, StoreError> {
     let opening = |error| StoreError::opening(file, error);
     let db = builder()
         .create_file(copy)
@@ -258,7 +247,7 @@ fn begin(copy: File, file: &Path) -> Result<Past, StoreError> {
     };
     let last = log.into_iter().chain(snapshots).map(|(_, last)| last).max();
     drop(txn);
-    Ok(Past {
+    Ok(StoreHistory {
         db,
         file: file.to_owned(),
         cluster,

@@ -1,4 +1,4 @@
-//! The version of a thing as HTTP has it: told as an `ETag`, expected by `If-Match` and `If-None-Match`.
+//! Versions of things in HTTP headers: sent as `ETag`, expected by `If-Match` and `If-None-Match`.
 
 use axum::http::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue};
@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use super::error::ApiError;
 use super::params;
 
-/// The version that a caller expects: `If-Match: "7"`, or `If-None-Match: *` for what must not be there.
+/// Returns the version that a caller expects: `If-Match: "7"`, or `If-None-Match: *` if the thing must not exist.
 pub(super) fn expected(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let text = |name: HeaderName| {
         let value = headers.get(name)?;
@@ -37,7 +37,7 @@ pub(super) fn expected(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     })
 }
 
-/// A thing with its version, by which a later change can say what it was made for.
+/// Adds the version to an answer.
 pub(super) fn tagged(version: u64, body: impl IntoResponse) -> Response {
     let tag = HeaderValue::from_str(&format!("\"{version}\""));
     let tag = tag.expect("digits between quotes are a header's value");

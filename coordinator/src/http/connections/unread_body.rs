@@ -1,7 +1,6 @@
-//! What a handler leaves unread of a body. On HTTP/1.1 the next request comes behind it: hyper closes a connection with
-//! something unread in it, and does not say so in the answer, so that the caller's next call fails for no fault of its
-//! own. So a little is read and thrown away before the answer goes out, and where there is more, the answer says that the
-//! connection ends with it.
+//! Handles request bodies that a handler leaves unread. On HTTP/1.1 the next request follows the body: hyper closes a
+//! connection with an unread body without saying so in the answer, and the caller's next call would fail. A short rest
+//! is therefore read and discarded before the answer; with a longer one the answer announces the end of the connection.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -16,40 +15,40 @@ use axum::response::Response;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::timeout;
 
-/// What is thrown away of a body, and how long it is waited for.
+/// Most bytes that are discarded, and how long they are waited for.
 const PASSED_OVER_BYTES: u64 = 64 * 1024;
 const PASS_OVER_LIMIT: Duration = Duration::from_secs(1);
 
-/// A body that is given back when it is dropped before its end.
+/// A body that returns itself if it is dropped before its end.
 #[derive(Debug)]
-pub(super) struct Lent {
+pub(super) struct TrackedBody {
     body: Option<Incoming>,
     unread: Arc<Mutex<Option<Incoming>>>,
 }
 
-/// Where it is given back.
+/// Receives an unread body.
 #[derive(Debug)]
-pub(super) struct Unread {
+pub(super) struct UnreadBody {
     body: Arc<Mutex<Option<Incoming>>>,
-    /// Whether the caller sends its body only when it is asked to, which looking for it would do.
+    /// Whether the caller waits for `100 Continue`, which reading the body would send.
     waits_to_be_asked: bool,
 }
 
-/// Lends the body of a request to whoever handles it.
-pub(super) fn lend(request: hyper::Request<Incoming>) -> (hyper::Request<Lent>, Unread) {
+/// Wraps the body of a request, so that its unread rest comes back.
+pub(super) fn lend(request: hyper::Request<Incoming>) -> (hyper::Request<TrackedBody>, UnreadBody) {
     let body = Arc::default();
-    let unread = Unread {
+    let unread = UnreadBody {
         body: Arc::clone(&body),
         waits_to_be_asked: request.headers().contains_key(EXPECT),
     };
-    let lent = |incoming| Lent {
+    let lent = |incoming| TrackedBody {
         body: Some(incoming),
         unread: body,
     };
     (request.map(lent), unread)
 }
 
-impl Body for Lent {
+impl Body for TrackedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -77,15 +76,15 @@ impl Body for Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for TrackedBody {
     fn drop(&mut self) {
         let unread = self.body.take().filter(|body| !body.is_end_stream());
         *self.unread.lock().unwrap_or_else(PoisonError::into_inner) = unread;
     }
 }
 
-impl Unread {
-    /// Throws away what was given back, or has the answer say that the connection ends.
+impl UnreadBody {
+    /// Discards the unread rest, or has the answer announce the end of the connection.
     pub(super) async fn settle(self, response: &mut Response) {
         let body = self.take();
         let Some(body) = body else { return };
@@ -102,7 +101,7 @@ impl Unread {
     }
 }
 
-/// Whether its end has come, soon enough.
+/// Whether the body ended within the limits.
 async fn is_passed_over(mut body: Incoming) -> bool {
     let passing = async {
         let mut left = PASSED_OVER_BYTES;
