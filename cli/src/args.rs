@@ -11,9 +11,9 @@ pub(crate) use crate::format::Format;
 
 mod access;
 mod admin;
-mod beside;
 mod describe;
 mod examples;
+mod exec;
 mod get;
 mod hint;
 mod kind;
@@ -27,19 +27,19 @@ mod token;
 mod values;
 
 pub(crate) use access::{
-    ApiTokenArgs, ApiTokenCommand, AuthArgs, AuthCommand, CreateArgs, LoginArgs,
+    ApiTokenArgs, ApiTokenCommand, ApiTokenCreateArgs, AuthArgs, AuthCommand, LoginArgs,
 };
-pub(crate) use describe::{DescribeArgs, Described};
+pub(crate) use describe::{DescribeArgs, DescribeKind};
 
 pub(crate) use admin::{
-    ApplyArgs, CordonArgs, Deletable, DeleteArgs, DrainArgs, LabelArgs, Labelled, MoveArgs,
+    ApplyArgs, CordonArgs, DeleteArgs, DeleteKind, DrainArgs, LabelArgs, LabelKind, MoveArgs,
     UncordonArgs,
 };
-pub(crate) use beside::{AttachArgs, ExecArgs};
 pub(crate) use examples::GUIDE;
+pub(crate) use exec::{AttachArgs, ExecArgs};
 pub(crate) use get::GetArgs;
 pub(crate) use hint::hint;
-pub(crate) use kind::Kind;
+pub(crate) use kind::GetKind;
 pub(crate) use logs::LogsArgs;
 pub(crate) use machine::{DetectArgs, DoctorArgs};
 pub(crate) use recovery::{RecoveryAction, RecoveryArgs};
@@ -104,13 +104,13 @@ pub(crate) enum Command {
     Cancel(CancelArgs),
     /// Freeze steps, or hold back those that wait, until they are resumed.
     #[command(after_help = examples::SUSPEND)]
-    Suspend(SteerArgs),
+    Suspend(StepActionArgs),
     /// Let suspended steps go on.
     #[command(after_help = examples::RESUME)]
-    Resume(SteerArgs),
+    Resume(StepActionArgs),
     /// Stop steps and have them start anew, in their old place.
     #[command(after_help = examples::REQUEUE)]
-    Requeue(SteerArgs),
+    Requeue(StepActionArgs),
     /// Wait until steps have ended, or have come to a state.
     #[command(after_help = examples::WAIT)]
     Wait(WaitArgs),
@@ -268,7 +268,7 @@ pub(crate) struct CancelArgs {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct SteerArgs {
+pub(crate) struct StepActionArgs {
     #[arg(value_name = "STEP", value_parser = step_id, required = true)]
     pub(crate) steps: Vec<String>,
 }

@@ -4,14 +4,14 @@
 mod access;
 mod admin;
 mod error;
+mod event_stream;
 mod exec;
 mod filter;
-mod patience;
 mod platform;
 mod recovery;
+mod retry;
 mod sse;
-mod steer;
-mod stream;
+mod step_action;
 mod templates;
 mod terms;
 mod tls;
@@ -39,16 +39,16 @@ use crate::context::{Context, ContextError};
 
 pub(crate) use error::ApiError;
 pub(crate) use error::wordless;
-pub(crate) use exec::{Exec, Wire};
+pub(crate) use event_stream::{EventFilter, EventStream, Since};
+pub(crate) use exec::{ExecConnection, ExecSocket};
 #[cfg(test)]
 pub(crate) use exec::{length_of, read_head, status_of};
 pub(crate) use filter::StepFilter;
-pub(crate) use patience::{Backoff, Patience};
-pub(crate) use sse::Events;
-pub(crate) use steer::StepVerb;
-pub(crate) use stream::{EventFilter, Since, Stream};
-pub(crate) use terms::{Fields, Made};
-use tls::Trust;
+pub(crate) use retry::{Backoff, RetryLimit};
+pub(crate) use sse::SseReader;
+pub(crate) use step_action::StepAction;
+pub(crate) use terms::{ApplyResult, Fields};
+use tls::ContextTls;
 
 /// How long a coordinator may take to accept a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -75,7 +75,7 @@ pub(crate) struct LogBody {
 
 /// A sign of life.
 #[derive(Clone, Debug)]
-pub(crate) struct Pulse {
+pub(crate) struct PingResult {
     pub(crate) status: u16,
     /// What it said.
     pub(crate) words: String,
@@ -107,7 +107,7 @@ impl Client {
             .user_agent(concat!("sluice/", env!("CARGO_PKG_VERSION")))
             .timeout_connect(Some(CONNECT_LIMIT))
             .timeout_recv_response(Some(ANSWER_LIMIT));
-        let config = match Trust::of(&context)? {
+        let config = match ContextTls::of(&context)? {
             None => config.build(),
             Some(trust) => {
                 let tls = trust.for_calls().map_err(|message| {
@@ -131,7 +131,7 @@ impl Client {
     /// Repeats `call` while it fails in passing and `patience` lasts; `on_outage` hears of each failure.
     pub(crate) fn keep_trying<T>(
         &self,
-        patience: Patience,
+        patience: RetryLimit,
         mut on_outage: impl FnMut(&ApiError),
         mut call: impl FnMut() -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
@@ -264,7 +264,7 @@ impl Client {
     }
 
     /// `GET /readyz`, whatever it answers.
-    pub(crate) fn pulse(&self) -> Result<Pulse, ApiError> {
+    pub(crate) fn pulse(&self) -> Result<PingResult, ApiError> {
         let begun = Instant::now();
         let request = self.agent.get(self.url("/readyz", &Query::new()));
         let response = self.authorized(request).call();
@@ -274,7 +274,7 @@ impl Client {
         let clock = clock.and_then(|clock| clock.to_str().ok()?.parse().ok());
         let status = response.status().as_u16();
         let words = String::from_utf8_lossy(&self.read_all(response)?).into_owned();
-        Ok(Pulse {
+        Ok(PingResult {
             status,
             words: words.trim().to_owned(),
             clock,
@@ -300,7 +300,7 @@ impl Client {
             query.push(("limit", PAGE_ITEMS.to_owned()));
             query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
             let page: Page<T> =
-                self.keep_trying(Patience::READ, |_| (), || self.get(path, &query))?;
+                self.keep_trying(RetryLimit::READ, |_| (), || self.get(path, &query))?;
             let empty = page.items.is_empty();
             items.extend(page.items);
             match page.next_cursor {
@@ -500,7 +500,7 @@ mod tests {
         let client = client(None);
         let mut calls = 0;
         let result: Result<(), _> = client.keep_trying(
-            Patience::Endless,
+            RetryLimit::Endless,
             |_| (),
             || {
                 calls += 1;
@@ -509,7 +509,7 @@ mod tests {
         );
         assert_eq!((calls, result.unwrap_err().status()), (3, Some(404)));
         let spent = client.keep_trying(
-            Patience::For(Duration::ZERO),
+            RetryLimit::For(Duration::ZERO),
             |_| (),
             || Err::<(), _>(refused(503)),
         );

@@ -1,16 +1,16 @@
 //! `sluice dev`: a whole cluster on this machine, for as long as this command runs.
 //!
 //! It reads what is to be there (`plan`: this machine as a host, or hosts `made` for a trial), makes folder and credentials
-//! (`layout`), starts the daemons (`host` for those of each host) and starts them again when they die (`family`), tells the
+//! (`layout`), starts the daemons (`host` for those of each host) and starts them again when they die (`daemons`), tells the
 //! command line where they are (`announce`), and stops them in order. It decides nothing that the daemons decide.
 
 mod announce;
 mod banner;
-mod child;
-mod family;
+mod daemon_process;
+mod daemons;
+mod declared_host;
 mod host;
 mod layout;
-mod made;
 mod plan;
 
 use std::ffi::OsString;
@@ -27,12 +27,12 @@ use crate::out::Out;
 
 use announce::Announcement;
 use banner::Facts;
-use family::{Addresses, Family, Halt};
+use daemons::{Addresses, Daemons, DevEnd};
 use layout::{Layout, LayoutError, Programs};
 use plan::Plan;
 
-use made::POOL;
-pub(crate) use made::{HostRequest, MadeHost};
+use declared_host::POOL;
+pub(crate) use declared_host::{DeclaredHost, HostDocument};
 
 /// On whose behalf the command line submits.
 const SUBJECT: &str = "dev";
@@ -49,15 +49,15 @@ pub(crate) fn run(args: &DevArgs, out: Out) -> Result<u8, Failure> {
         out.warning("started as root, so steps run as root too");
     }
     let plan = Plan::of(args, &layout)?;
-    let cluster = Cluster::new(&programs, &layout, args.verbose)?;
-    let mut family = Family::new(out, layout.was_left_unclean())?;
-    let outcome = live(args, plan, &cluster, &mut family, out);
-    family.stop();
+    let cluster = DevCluster::new(&programs, &layout, args.verbose)?;
+    let mut daemons = Daemons::new(out, layout.was_left_unclean())?;
+    let outcome = live(args, plan, &cluster, &mut daemons, out);
+    daemons.stop();
     layout.close().map_err(refused)?;
     match outcome {
-        Err(Halt::Failed(message)) => Err(Failure::Failed(message)),
-        Err(Halt::Told(_)) | Ok(()) if family.was_raised() => Ok(0),
-        Err(Halt::Told(signal)) => Ok(crate::signals::exit_code(signal)),
+        Err(DevEnd::Failed(message)) => Err(Failure::Failed(message)),
+        Err(DevEnd::Told(_)) | Ok(()) if daemons.was_raised() => Ok(0),
+        Err(DevEnd::Told(signal)) => Ok(crate::signals::exit_code(signal)),
         Ok(()) => Ok(0),
     }
 }
@@ -69,12 +69,12 @@ fn refused(error: LayoutError) -> Failure {
 fn live(
     args: &DevArgs,
     plan: Plan,
-    cluster: &Cluster<'_>,
-    family: &mut Family,
+    cluster: &DevCluster<'_>,
+    daemons: &mut Daemons,
     out: Out,
-) -> Result<(), Halt> {
+) -> Result<(), DevEnd> {
     cluster.prepare()?;
-    let addresses = family.start_coordinator(cluster.coordinator(args), |fixed| {
+    let addresses = daemons.start_coordinator(cluster.coordinator(args), |fixed| {
         cluster.coordinator_args(fixed)
     })?;
     let context = cluster.write_context(&addresses)?;
@@ -82,40 +82,40 @@ fn live(
         path: cluster.layout.context_file(),
         file: context.clone(),
     })
-    .map_err(|error| Halt::Failed(error.to_string()))?;
-    cluster.until(family, "the coordinator", || client.is_ready())?;
-    plan.put_terms(&client).map_err(Halt::Failed)?;
+    .map_err(|error| DevEnd::Failed(error.to_string()))?;
+    cluster.until(daemons, "the coordinator", || client.is_ready())?;
+    plan.put_terms(&client).map_err(DevEnd::Failed)?;
     for host in &plan.hosts {
-        host.start(cluster, family, &addresses)?;
+        host.start(cluster, daemons, &addresses)?;
     }
     let mut nodes = Vec::new();
-    cluster.until(family, "every host", || {
+    cluster.until(daemons, "every host", || {
         nodes = client.nodes().unwrap_or_default();
         plan.are_ready(&nodes)
     })?;
-    plan.submit(&client).map_err(Halt::Failed)?;
+    plan.submit(&client).map_err(DevEnd::Failed)?;
     let announcement = Announcement::make(&context, &cluster.layout.context_file(), out);
     cluster.greet(&addresses, &plan, &nodes, &announcement, out);
-    let told = family.keep_alive();
+    let told = daemons.keep_alive();
     announcement.withdraw();
     told
 }
 
 /// What all daemons share.
-struct Cluster<'a> {
+struct DevCluster<'a> {
     programs: &'a Programs,
     layout: &'a Layout,
     verbose: bool,
     token: String,
 }
 
-impl<'a> Cluster<'a> {
+impl<'a> DevCluster<'a> {
     fn new(programs: &'a Programs, layout: &'a Layout, verbose: bool) -> Result<Self, Failure> {
         Ok(Self {
             programs,
             layout,
             verbose,
-            token: crate::order::random_text(TOKEN_CHARS)?,
+            token: crate::request_builder::random_text(TOKEN_CHARS)?,
         })
     }
 
@@ -125,9 +125,9 @@ impl<'a> Cluster<'a> {
         path: &Path,
         log: &str,
         args: Vec<OsString>,
-    ) -> child::Program {
+    ) -> daemon_process::DaemonCommand {
         let log = self.layout.logs_dir().join(format!("{log}.log"));
-        child::Program {
+        daemon_process::DaemonCommand {
             name,
             path: path.to_owned(),
             args,
@@ -136,7 +136,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// Makes the cluster where there is none, and the token.
-    fn prepare(&self) -> Result<(), Halt> {
+    fn prepare(&self) -> Result<(), DevEnd> {
         if !self.layout.coordinator_dir().join("tls").is_dir() {
             self.tool("init", &[])?;
         }
@@ -145,7 +145,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// Has the coordinator's program do one thing in the cluster's data.
-    fn tool(&self, verb: &str, more: &[OsString]) -> Result<(), Halt> {
+    fn tool(&self, verb: &str, more: &[OsString]) -> Result<(), DevEnd> {
         let tool = self.program(
             "sluice-coordinator",
             &self.programs.coordinator,
@@ -155,16 +155,16 @@ impl<'a> Cluster<'a> {
         let data = self.layout.coordinator_dir().into_os_string();
         let mut args = words([verb, "--data-dir"], [data]);
         args.extend_from_slice(more);
-        tool.run_once(&args).map_err(Halt::Failed)
+        tool.run_once(&args).map_err(DevEnd::Failed)
     }
 
-    fn write(&self, path: &Path, text: &str) -> Result<(), Halt> {
+    fn write(&self, path: &Path, text: &str) -> Result<(), DevEnd> {
         self.layout
             .write_private(path, text)
-            .map_err(|e| Halt::Failed(e.to_string()))
+            .map_err(|e| DevEnd::Failed(e.to_string()))
     }
 
-    fn coordinator(&self, args: &DevArgs) -> child::Program {
+    fn coordinator(&self, args: &DevArgs) -> daemon_process::DaemonCommand {
         let asked = Addresses {
             http: args.http.to_string(),
             quic: args.quic.to_string(),
@@ -191,7 +191,7 @@ impl<'a> Cluster<'a> {
         args
     }
 
-    fn write_context(&self, addresses: &Addresses) -> Result<ContextFile, Halt> {
+    fn write_context(&self, addresses: &Addresses) -> Result<ContextFile, DevEnd> {
         let context = ContextFile {
             http: addresses.http.clone(),
             token: Some(self.token.clone()),
@@ -202,7 +202,7 @@ impl<'a> Cluster<'a> {
             ..ContextFile::default()
         };
         let path = self.layout.context_file();
-        let failed = |e| Halt::Failed(format!("cannot write {}: {e}", path.display()));
+        let failed = |e| DevEnd::Failed(format!("cannot write {}: {e}", path.display()));
         context.write(&path).map_err(failed)?;
         Ok(context)
     }
@@ -210,22 +210,22 @@ impl<'a> Cluster<'a> {
     /// Waits until `what` is ready.
     fn until(
         &self,
-        family: &mut Family,
+        daemons: &mut Daemons,
         what: &str,
         mut ready: impl FnMut() -> bool,
-    ) -> Result<(), Halt> {
+    ) -> Result<(), DevEnd> {
         let deadline = Instant::now() + START_LIMIT;
         while !ready() {
             if Instant::now() > deadline {
                 let logs = self.layout.logs_dir();
-                return Err(Halt::Failed(format!(
+                return Err(DevEnd::Failed(format!(
                     "the daemons run, but {what} did not become ready within {}s: run again with --data DIR and read \
                      the logs in it, or with --verbose ({})",
                     START_LIMIT.as_secs(),
                     logs.display()
                 )));
             }
-            family.pause()?;
+            daemons.pause()?;
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Files of several YAML documents, each of which says by `kind` what it is. Whoever reads one gets all of its documents
 //! checked, or every mistake at once with file, document and field.
 
-mod answer;
+mod from_view;
+mod location;
 mod mistake;
-mod place;
 #[cfg(test)]
 mod reference;
 
@@ -24,12 +24,12 @@ use sluice_common::step::WorkKind;
 use sluice_common::template::Template;
 use sluice_common::validation::ValidationSpec;
 
-use crate::dev::HostRequest;
+use crate::dev::HostDocument;
 use crate::failure::Failure;
 use crate::render::safe;
-use answer::Answer;
+use from_view::FromView;
+pub(crate) use location::DocumentLocation;
 pub(crate) use mistake::mistake;
-pub(crate) use place::Place;
 
 /// The largest file taken: a full batch.
 const MAX_FILE_BYTES: u64 = sluice_common::limit::MAX_BATCH_BODY_BYTES as u64;
@@ -54,7 +54,7 @@ const KINDS: [&str; 10] = [
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Document {
     /// A host that is made for a trial.
-    Host(Box<HostRequest>),
+    Host(Box<HostDocument>),
     /// What the cluster takes by `apply`.
     Put(Box<PutDocument>),
     /// A step to be submitted.
@@ -65,8 +65,8 @@ pub(crate) enum Document {
 
 /// What the cluster does not take by `apply`.
 #[derive(Debug)]
-pub(crate) enum Apart {
-    Host(Box<HostRequest>),
+pub(crate) enum NotApplied {
+    Host(Box<HostDocument>),
     Step,
     /// Nothing of it is anybody's to write, and it is left as it is.
     Told(String),
@@ -74,12 +74,12 @@ pub(crate) enum Apart {
 
 impl Document {
     /// What the cluster takes by `apply`, or else what it is.
-    pub(crate) fn put(self) -> Result<PutDocument, Apart> {
+    pub(crate) fn put(self) -> Result<PutDocument, NotApplied> {
         match self {
             Document::Put(document) => Ok(*document),
-            Document::Step(_) => Err(Apart::Step),
-            Document::Host(host) => Err(Apart::Host(host)),
-            Document::Told(what) => Err(Apart::Told(what)),
+            Document::Step(_) => Err(NotApplied::Step),
+            Document::Host(host) => Err(NotApplied::Host(host)),
+            Document::Told(what) => Err(NotApplied::Told(what)),
         }
     }
 }
@@ -114,9 +114,9 @@ pub(crate) fn shown(path: &Path) -> String {
 
 /// A document, and where it stands.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Placed {
+pub(crate) struct LocatedDocument {
     pub(crate) document: Document,
-    pub(crate) place: Place,
+    pub(crate) place: DocumentLocation,
 }
 
 /// Reads the documents of a file, in order.
@@ -126,16 +126,16 @@ pub(crate) fn read(text: &str, file: &str) -> Result<Vec<Document>, Failure> {
 }
 
 /// Reads the documents of a file, in order, each with its place.
-pub(crate) fn placed(text: &str, file: &str) -> Result<Vec<Placed>, Failure> {
+pub(crate) fn placed(text: &str, file: &str) -> Result<Vec<LocatedDocument>, Failure> {
     let values: Vec<Value> = values(text, file)?;
-    let places = Place::all(file, text, values.len());
+    let places = DocumentLocation::all(file, text, values.len());
     let mut documents = Vec::new();
     let mut mistakes = Vec::new();
     let both = values.into_iter().zip(places);
     let each = both.flat_map(|(value, place)| items(value).map(move |it| (it, place.clone())));
     for (value, place) in each.filter(|(value, _)| !value.is_null()) {
         match document(value) {
-            Ok(document) => documents.push(Placed { document, place }),
+            Ok(document) => documents.push(LocatedDocument { document, place }),
             Err(mistake) => mistakes.push(format!("{}: {mistake}", place.of(None, &mistake))),
         }
     }
@@ -188,7 +188,7 @@ pub(crate) fn told_steps(text: &str, file: &str) -> Option<Result<Vec<StepReques
         .into_iter()
         .flat_map(items)
         .filter_map(|value| match value {
-            Value::Object(fields) => Some(answer::step(fields)),
+            Value::Object(fields) => Some(from_view::step(fields)),
             _ => None,
         });
     let steps: Vec<_> = steps.collect();
@@ -222,7 +222,7 @@ fn unread(file: &str, text: &str, error: &impl ToString) -> String {
     let words = words.replace(", set DuplicateKeyPolicy in Options if acceptable", "");
     let told = words.strip_prefix("line ").and_then(|rest| {
         let (line, rest) = rest.split_once(" column ")?;
-        let place = Place::of_line(file, text, line.parse().ok()?);
+        let place = DocumentLocation::of_line(file, text, line.parse().ok()?);
         Some(format!("{place}: column {rest}"))
     });
     told.unwrap_or_else(|| format!("{file}: {words}"))
@@ -236,9 +236,9 @@ fn document(value: Value) -> Result<Document, String> {
     let named = |fields: &Map<String, Value>, name| fields.get(name)?.as_str().map(safe);
     let name = [named(&fields, "pool"), named(&fields, "name")];
     let name = name.into_iter().flatten().collect::<Vec<_>>().join("/");
-    let mut fields = match answer::read(&kind, fields)? {
-        Answer::Document(fields) => fields,
-        Answer::Nothing(why) => return Ok(Document::Told(format!("{kind}/{name}: {why}"))),
+    let mut fields = match from_view::read(&kind, fields)? {
+        FromView::Document(fields) => fields,
+        FromView::Nothing(why) => return Ok(Document::Told(format!("{kind}/{name}: {why}"))),
     };
     let put = match kind.as_str() {
         "cluster" => PutDocument::cluster(parse(fields)?),
@@ -274,7 +274,7 @@ fn document(value: Value) -> Result<Document, String> {
 fn apart(kind: String, mut fields: Map<String, Value>) -> Result<Document, String> {
     match kind.as_str() {
         "host" => Ok(Document::Host(Box::new(parse(fields)?))),
-        "step" => Ok(Document::Step(Box::new(parse(answer::step(fields).0)?))),
+        "step" => Ok(Document::Step(Box::new(parse(from_view::step(fields).0)?))),
         work if work.parse::<WorkKind>().is_ok() => {
             fields.insert("kind".to_owned(), Value::String(kind));
             Ok(Document::Step(Box::new(parse(fields)?)))
@@ -339,14 +339,14 @@ mod tests {
                     kind: step\ncommand: [python, train.py]\n---\nkind: cluster\ndefault_pool: {gpu: training}\n---\n\
                     kind: template\nname: t\nworkdir: /scratch/{{subject}}\n";
         let documents = read(text, "f.yaml").unwrap().into_iter();
-        let kinds: Vec<Result<PutDocument, Apart>> = documents.map(Document::put).collect();
+        let kinds: Vec<Result<PutDocument, NotApplied>> = documents.map(Document::put).collect();
         assert!(matches!(
             &kinds[..],
             [
                 Ok(PutDocument::Pool(_)),
                 Ok(PutDocument::Policy(_)),
-                Err(Apart::Host(_)),
-                Err(Apart::Step),
+                Err(NotApplied::Host(_)),
+                Err(NotApplied::Step),
                 Ok(PutDocument::Cluster(_)),
                 Ok(PutDocument::Template { .. })
             ]

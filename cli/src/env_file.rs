@@ -61,12 +61,12 @@ fn read(file: &str) -> io::Result<Vec<u8>> {
 }
 
 /// A line, counted from 1, and what is wrong with it.
-type Wrong = (usize, String);
+type LineError = (usize, String);
 
 fn parse(
     text: &[u8],
     own: impl Fn(&str) -> Option<OsString>,
-) -> Result<Vec<(String, String)>, Wrong> {
+) -> Result<Vec<(String, String)>, LineError> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let mut variables = Vec::new();
     for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
@@ -113,7 +113,7 @@ fn variable(
 mod tests {
     use super::*;
 
-    fn found(text: &[u8]) -> Result<Vec<(String, String)>, Wrong> {
+    fn found(text: &[u8]) -> Result<Vec<(String, String)>, LineError> {
         parse(text, |name| (name == "OWN").then(|| "passed on".into()))
     }
 

@@ -21,7 +21,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Whose output, and which.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct OutputSource {
     pub(crate) client: Client,
     pub(crate) step: String,
     /// Which attempt, from 1.
@@ -36,7 +36,7 @@ pub(crate) struct Source {
 
 /// What happens while following.
 #[derive(Debug)]
-pub(crate) enum News<'a> {
+pub(crate) enum FollowEvent<'a> {
     /// Bytes came and are about to be written.
     Bytes,
     /// The oldest output was dropped on its host: so many bytes are missing here.
@@ -54,7 +54,7 @@ pub(crate) fn gap_note(bytes: u64) -> String {
 
 /// How following ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum FollowEnd {
     /// The output is complete up to this offset.
     Complete(u64),
     /// The listener had enough; bytes after this offset were not written.
@@ -75,41 +75,41 @@ pub(crate) enum FollowError {
 /// Writes the output from `offset` on to `sink`. `listen` hears what happens, waits between
 /// tries, and may break it off.
 pub(crate) fn follow(
-    source: &Source,
+    source: &OutputSource,
     offset: u64,
     sink: &mut dyn Write,
-    listen: &mut dyn FnMut(News<'_>) -> ControlFlow<()>,
-) -> Result<End, FollowError> {
+    listen: &mut dyn FnMut(FollowEvent<'_>) -> ControlFlow<()>,
+) -> Result<FollowEnd, FollowError> {
     let mut backoff = Backoff::for_calls();
     let mut at = offset;
     loop {
         let before = at;
         let error = match stretch(source, &mut at, sink, listen)? {
-            Stretch::Over(end) => return Ok(end),
-            Stretch::Broken(error) => error,
+            StreamEnd::Over(end) => return Ok(end),
+            StreamEnd::Broken(error) => error,
         };
         if at > before {
             backoff.reset();
         }
         source.client.check_alive()?;
-        if listen(News::Broken(&error, backoff.next())).is_break() {
-            return Ok(End::Stopped(at));
+        if listen(FollowEvent::Broken(&error, backoff.next())).is_break() {
+            return Ok(FollowEnd::Stopped(at));
         }
     }
 }
 
 /// How one opened stream ended.
-enum Stretch {
-    Over(End),
+enum StreamEnd {
+    Over(FollowEnd),
     Broken(ApiError),
 }
 
 fn stretch(
-    source: &Source,
+    source: &OutputSource,
     at: &mut u64,
     sink: &mut dyn Write,
-    listen: &mut dyn FnMut(News<'_>) -> ControlFlow<()>,
-) -> Result<Stretch, FollowError> {
+    listen: &mut dyn FnMut(FollowEvent<'_>) -> ControlFlow<()>,
+) -> Result<StreamEnd, FollowError> {
     let opened = source.client.logs(
         &source.step,
         source.attempt,
@@ -120,34 +120,34 @@ fn stretch(
     );
     let mut body = match opened {
         Ok(body) => body,
-        Err(error) if error.is_passing() => return Ok(Stretch::Broken(error)),
+        Err(error) if error.is_passing() => return Ok(StreamEnd::Broken(error)),
         Err(error) => return Err(error.into()),
     };
     if body.start > *at {
         let missing = body.start - *at;
         *at = body.start;
-        if listen(News::Gap(missing)).is_break() {
-            return Ok(Stretch::Over(End::Stopped(*at)));
+        if listen(FollowEvent::Gap(missing)).is_break() {
+            return Ok(StreamEnd::Over(FollowEnd::Stopped(*at)));
         }
     }
     pump(source, &mut body, at, sink, listen)
 }
 
 fn pump(
-    source: &Source,
+    source: &OutputSource,
     body: &mut LogBody,
     at: &mut u64,
     sink: &mut dyn Write,
-    listen: &mut dyn FnMut(News<'_>) -> ControlFlow<()>,
-) -> Result<Stretch, FollowError> {
+    listen: &mut dyn FnMut(FollowEvent<'_>) -> ControlFlow<()>,
+) -> Result<StreamEnd, FollowError> {
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut position = body.start;
     loop {
         let read = match body.reader.read(&mut chunk) {
-            Ok(0) => return Ok(Stretch::Over(End::Complete(*at))),
+            Ok(0) => return Ok(StreamEnd::Over(FollowEnd::Complete(*at))),
             Ok(read) => read,
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(e) => return Ok(Stretch::Broken(source.client.lost(&e))),
+            Err(e) => return Ok(StreamEnd::Broken(source.client.lost(&e))),
         };
         let known = usize::try_from(at.saturating_sub(position))
             .unwrap_or(usize::MAX)
@@ -156,8 +156,8 @@ fn pump(
         if known == read {
             continue;
         }
-        if listen(News::Bytes).is_break() {
-            return Ok(Stretch::Over(End::Stopped(*at)));
+        if listen(FollowEvent::Bytes).is_break() {
+            return Ok(StreamEnd::Over(FollowEnd::Stopped(*at)));
         }
         sink.write_all(&chunk[known..read])
             .map_err(FollowError::Sink)?;

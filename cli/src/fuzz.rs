@@ -10,7 +10,7 @@ use std::io;
 
 use sluice_fuzz::Fuzz;
 
-use crate::client::Events;
+use crate::client::SseReader;
 use crate::documents;
 use crate::failure::Failure;
 use crate::simulate;
@@ -116,8 +116,8 @@ fn streams_of_events() {
         "{\"seq\":1}",
     ];
     Fuzz::new("events").words(&words).run(|input| {
-        let whole: Vec<_> = Events::new(input).map(Result::ok).collect();
-        let cut: Vec<_> = Events::new(OneByOne(input)).map(Result::ok).collect();
+        let whole: Vec<_> = SseReader::new(input).map(Result::ok).collect();
+        let cut: Vec<_> = SseReader::new(OneByOne(input)).map(Result::ok).collect();
         assert_eq!(cut, whole);
     });
 }

@@ -16,9 +16,9 @@ mod follow;
 mod format;
 #[cfg(test)]
 mod fuzz;
-mod order;
 mod out;
 mod render;
+mod request_builder;
 mod show;
 mod signals;
 mod simulate;
@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::{Args, Command, Format, GUIDE};
-use crate::client::{Client, StepVerb};
+use crate::client::{Client, StepAction};
 use crate::failure::{Failure, USAGE};
 use crate::out::Out;
 
@@ -87,7 +87,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
     }
     let chosen = args.context.as_deref();
     let client = || context::load(chosen).and_then(Client::new);
-    let steer = |verb, steps: &[String]| commands::steer::run(&client()?, verb, steps, out);
+    let steer = |verb, steps: &[String]| commands::step_action::run(&client()?, verb, steps, out);
     match args.command {
         Command::Dev(args) => dev::run(&args, out),
         Command::Run(args) => commands::run::run(&client()?, args, out),
@@ -98,13 +98,13 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Logs(args) => commands::logs::run(&client()?, &args, out),
         Command::Attach(args) => commands::run::attach(&client()?, &args, out),
         Command::Exec(args) => commands::exec::run(&client()?, &args, out),
-        Command::Cancel(args) => steer(StepVerb::Cancel { grace: args.grace }, &args.steps),
-        Command::Suspend(args) => steer(StepVerb::Suspend, &args.steps),
-        Command::Resume(args) => steer(StepVerb::Resume, &args.steps),
-        Command::Requeue(args) => steer(StepVerb::Requeue, &args.steps),
+        Command::Cancel(args) => steer(StepAction::Cancel { grace: args.grace }, &args.steps),
+        Command::Suspend(args) => steer(StepAction::Suspend, &args.steps),
+        Command::Resume(args) => steer(StepAction::Resume, &args.steps),
+        Command::Requeue(args) => steer(StepAction::Requeue, &args.steps),
         Command::Cordon(args) => commands::cordon::cordon(&client()?, &args, out),
         Command::Uncordon(args) => commands::cordon::uncordon(&client()?, &args, out),
-        Command::Move(args) => commands::relocate::run(&client()?, &args, out),
+        Command::Move(args) => commands::move_nodes::run(&client()?, &args, out),
         Command::Drain(args) => commands::drain::run(&client()?, &args, out),
         Command::Apply(args) => commands::apply::run(&client()?, &args, out),
         Command::Label(args) => commands::label::run(&client()?, &args, out),

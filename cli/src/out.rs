@@ -1,7 +1,7 @@
 //! The only place that prints. Results go to stdout; progress, hints and errors go to stderr, and progress only where a
 //! person can see it.
 
-mod tamed;
+mod sanitized_writer;
 
 use std::fmt::Display;
 use std::fs::File;
@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::args::Format;
 use crate::failure::Failure;
 use crate::render::safe;
-pub(crate) use tamed::Tamed;
+pub(crate) use sanitized_writer::SanitizedWriter;
 
 /// Where and how this process prints.
 #[derive(Clone, Copy, Debug)]
@@ -224,7 +224,7 @@ fn painted(colored: bool, tone: Tone, text: impl Display) -> String {
 pub(crate) struct Sink {
     file: File,
     /// Where it is a terminal.
-    tamed: Option<Tamed>,
+    sanitized: Option<SanitizedWriter>,
 }
 
 impl Sink {
@@ -240,7 +240,7 @@ impl Sink {
         let owned = fd.as_fd().try_clone_to_owned().map_err(Failure::Output)?;
         Ok(Self {
             file: File::from(owned),
-            tamed: fd.is_terminal().then(Tamed::default),
+            sanitized: fd.is_terminal().then(SanitizedWriter::default),
         })
     }
 
@@ -269,10 +269,10 @@ impl Sink {
 
 impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Some(tamed) = &mut self.tamed else {
+        let Some(sanitized) = &mut self.sanitized else {
             return self.pass_on(bytes);
         };
-        let shown = tamed.pass(bytes);
+        let shown = sanitized.pass(bytes);
         self.pass_all_on(&shown)?;
         Ok(bytes.len())
     }
@@ -284,8 +284,8 @@ impl Write for Sink {
 
 impl Drop for Sink {
     fn drop(&mut self) {
-        if let Some(tamed) = &mut self.tamed {
-            let last = tamed.finish();
+        if let Some(sanitized) = &mut self.sanitized {
+            let last = sanitized.finish();
             let _nobody_is_left_to_hear = self.pass_all_on(&last);
         }
     }
@@ -328,7 +328,7 @@ mod tests {
         let writer = std::thread::spawn(move || {
             Sink {
                 file: File::from(write),
-                tamed: None,
+                sanitized: None,
             }
             .write_all(&bytes)
         });

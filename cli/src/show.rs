@@ -82,7 +82,7 @@ fn list_text<T: Listed>(items: &[T], now: Timestamp, out: Out) -> Result<String,
 /// A thing of a list as data, by which it can be applied or submitted again.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Shown<'a, T> {
+enum ListItem<'a, T> {
     /// What nobody writes.
     Told(&'a T),
     /// The answer of the API, with what it is.
@@ -92,16 +92,16 @@ enum Shown<'a, T> {
         told: &'a T,
     },
     /// As somebody writes it, and its status.
-    Document(document::Shown),
+    Document(document::DocumentWithStatus),
 }
 
-fn shown<T: Listed>(item: &T, out: Out) -> Result<Shown<'_, T>, DataError> {
+fn shown<T: Listed>(item: &T, out: Out) -> Result<ListItem<'_, T>, DataError> {
     let Some(document) = item.document() else {
-        return Ok(Shown::Told(item));
+        return Ok(ListItem::Told(item));
     };
     match out.format() == Format::Yaml && !document.is_flat() {
-        true => Ok(Shown::Document(document.with_status(item)?)),
-        false => Ok(Shown::Kind {
+        true => Ok(ListItem::Document(document.with_status(item)?)),
+        false => Ok(ListItem::Kind {
             kind: document.kind,
             told: item,
         }),

@@ -24,7 +24,7 @@ use crate::out::Out;
 use crate::render::safe;
 use crate::show;
 
-use self::cluster::Cluster;
+use self::cluster::ClusterFiles;
 
 /// Runs the command.
 pub(crate) fn run(args: &SimulateArgs, out: Out) -> Result<u8, Failure> {
@@ -41,7 +41,7 @@ fn run_trace(path: &Path, flags: &TraceFlags, out: Out) -> Result<u8, Failure> {
             "--output: a report has no name: {way_out}"
         )));
     }
-    let cluster = Cluster::read(&flags.hosts, flags.policies.as_deref())?;
+    let cluster = ClusterFiles::read(&flags.hosts, flags.policies.as_deref())?;
     let mut trace = Trace::of(&Sheet::read(path)?)?;
     if let Some(of_hundred) = flags.arrivals {
         trace.jobs = arrivals(&trace.jobs, cluster.gpus(), of_hundred, flags.seed);
@@ -87,7 +87,7 @@ fn title(path: &Path, report: &Report) -> String {
 }
 
 /// Jobs as they are submitted: one that asks for more GPUs than a host has runs on as few hosts as it can.
-fn asked(jobs: &[TraceJob], cluster: &Cluster, flags: &TraceFlags) -> Vec<Asked> {
+fn asked(jobs: &[TraceJob], cluster: &ClusterFiles, flags: &TraceFlags) -> Vec<Asked> {
     let largest = cluster.gpus_of_largest().max(1);
     let blind = !cluster.says_models();
     let asked = jobs.iter().map(|job| {

@@ -13,7 +13,7 @@ pub(crate) struct ApiTokenArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApiTokenCommand {
     /// Make one, and print its secret, which is never shown again.
-    Create(CreateArgs),
+    Create(ApiTokenCreateArgs),
     List,
     /// Revoke them: nobody can call by them any more.
     #[command(visible_alias = "revoke")]
@@ -24,7 +24,7 @@ pub(crate) enum ApiTokenCommand {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct CreateArgs {
+pub(crate) struct ApiTokenCreateArgs {
     /// A name for it.
     #[arg(value_name = "NAME")]
     pub(crate) name: String,

@@ -53,7 +53,7 @@ pub(crate) struct DrainArgs {
 pub(crate) struct MoveArgs {
     /// What kind of thing it is.
     #[arg(value_enum, value_name = "KIND")]
-    pub(crate) kind: Labelled,
+    pub(crate) kind: LabelKind,
     #[arg(value_name = "NODE", value_parser = node_name, required = true)]
     pub(crate) nodes: Vec<String>,
     #[arg(long, value_name = "POOL")]
@@ -74,7 +74,7 @@ pub(crate) struct MoveArgs {
 
 /// What can be labelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Labelled {
+pub(crate) enum LabelKind {
     #[value(aliases = ["nodes", "no"])]
     Node,
 }
@@ -83,7 +83,7 @@ pub(crate) enum Labelled {
 pub(crate) struct LabelArgs {
     /// What kind of thing it is.
     #[arg(value_enum, value_name = "KIND")]
-    pub(crate) kind: Labelled,
+    pub(crate) kind: LabelKind,
     #[arg(value_name = "NAME", value_parser = node_name)]
     pub(crate) name: String,
     /// KEY=VALUE to set a label, KEY- to take one away.
@@ -110,7 +110,7 @@ pub(crate) struct ApplyArgs {
 
 /// What can be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Deletable {
+pub(crate) enum DeleteKind {
     /// Hosts that are away.
     #[value(aliases = ["nodes", "no"])]
     Node,
@@ -143,7 +143,7 @@ pub(crate) enum Deletable {
 pub(crate) struct DeleteArgs {
     /// What kind of thing it is.
     #[arg(value_enum, value_name = "KIND", required_unless_present = "file")]
-    pub(crate) kind: Option<Deletable>,
+    pub(crate) kind: Option<DeleteKind>,
     /// Which; of a policy POOL/SUBJECT, of a platform POOL/PLATFORM.
     #[arg(value_name = "NAME", value_parser = any_name, required_unless_present = "file")]
     pub(crate) names: Vec<String>,

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 
 /// What can be described.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Described {
+pub(crate) enum DescribeKind {
     #[value(aliases = ["steps", "st"])]
     Step,
     #[value(aliases = ["nodes", "no"])]
@@ -30,23 +30,23 @@ pub(crate) enum Described {
 pub(crate) struct DescribeArgs {
     /// What kind of thing it is.
     #[arg(value_enum, value_name = "KIND")]
-    pub(crate) kind: Described,
+    pub(crate) kind: DescribeKind,
     /// Its id or name.
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 }
 
-impl Described {
+impl DescribeKind {
     /// As it stands before the `/` of a full name.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Described::Step => "step",
-            Described::Node => "node",
-            Described::Pool => "pool",
-            Described::Validation => "validation",
-            Described::Platform => "platform",
-            Described::Template => "template",
-            Described::Role => "role",
+            DescribeKind::Step => "step",
+            DescribeKind::Node => "node",
+            DescribeKind::Pool => "pool",
+            DescribeKind::Validation => "validation",
+            DescribeKind::Platform => "platform",
+            DescribeKind::Template => "template",
+            DescribeKind::Role => "role",
         }
     }
 }

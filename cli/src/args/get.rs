@@ -3,7 +3,7 @@
 use sluice_common::selector::Selector;
 use sluice_common::step::WorkKind;
 
-use super::kind::Kind;
+use super::kind::GetKind;
 use super::step;
 use super::values::step_id;
 use crate::client::Since;
@@ -12,7 +12,7 @@ use crate::client::Since;
 pub(crate) struct GetArgs {
     /// What to list.
     #[arg(value_enum, value_name = "KIND")]
-    pub(crate) kind: Kind,
+    pub(crate) kind: GetKind,
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
     /// Only steps, nodes, policies or platforms of this pool.

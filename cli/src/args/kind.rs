@@ -4,7 +4,7 @@ use clap::ValueEnum;
 
 /// What can be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kind {
+pub(crate) enum GetKind {
     /// What was submitted.
     #[value(aliases = ["step", "st"])]
     Steps,
@@ -44,7 +44,7 @@ pub(crate) enum Kind {
     Events,
 }
 
-impl Kind {
+impl GetKind {
     /// As it is spoken of.
     pub(crate) fn plural(self) -> &'static str {
         self.names()[0]
@@ -53,19 +53,19 @@ impl Kind {
     /// Every word for it, as they stand before the `/` of a full name.
     pub(crate) fn names(self) -> &'static [&'static str] {
         match self {
-            Kind::Steps => &["steps", "step", "st"],
-            Kind::Nodes => &["nodes", "node", "no"],
-            Kind::Pools => &["pools", "pool", "po"],
-            Kind::Policies => &["policies", "policy", "pl"],
-            Kind::Platforms => &["platforms", "platform", "pf"],
-            Kind::Templates => &["templates", "template", "tp"],
-            Kind::Cluster => &["cluster"],
-            Kind::Validations => &["validations", "validation", "vl"],
-            Kind::Roles => &["roles", "role"],
-            Kind::Bindings => &["bindings", "binding"],
-            Kind::ApiTokens => &["api-tokens", "api-token"],
-            Kind::Tokens => &["tokens", "token"],
-            Kind::Events => &["events", "event", "ev"],
+            GetKind::Steps => &["steps", "step", "st"],
+            GetKind::Nodes => &["nodes", "node", "no"],
+            GetKind::Pools => &["pools", "pool", "po"],
+            GetKind::Policies => &["policies", "policy", "pl"],
+            GetKind::Platforms => &["platforms", "platform", "pf"],
+            GetKind::Templates => &["templates", "template", "tp"],
+            GetKind::Cluster => &["cluster"],
+            GetKind::Validations => &["validations", "validation", "vl"],
+            GetKind::Roles => &["roles", "role"],
+            GetKind::Bindings => &["bindings", "binding"],
+            GetKind::ApiTokens => &["api-tokens", "api-token"],
+            GetKind::Tokens => &["tokens", "token"],
+            GetKind::Events => &["events", "event", "ev"],
         }
     }
 }

@@ -50,7 +50,7 @@ pub(crate) struct TokenCreateArgs {
 
 /// What can be revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Revocable {
+pub(crate) enum RevokeKind {
     /// The access of hosts.
     #[value(aliases = ["nodes", "no"])]
     Node,
@@ -60,7 +60,7 @@ pub(crate) enum Revocable {
 pub(crate) struct RevokeArgs {
     /// What kind of thing it is.
     #[arg(value_enum, value_name = "KIND")]
-    pub(crate) kind: Revocable,
+    pub(crate) kind: RevokeKind,
     #[arg(value_name = "NAME", value_parser = super::admin::node_name, required = true)]
     pub(crate) names: Vec<String>,
 }

@@ -10,7 +10,8 @@ use sluice_common::api::{ErrorBody, Page};
 use ureq::http::StatusCode;
 
 use super::{
-    ANSWER_LIMIT, ApiError, Backoff, Client, Events, PAGE_ITEMS, Patience, Query, SILENCE_LIMIT,
+    ANSWER_LIMIT, ApiError, Backoff, Client, PAGE_ITEMS, Query, RetryLimit, SILENCE_LIMIT,
+    SseReader,
 };
 
 /// Whose events are wanted; all where it names none.
@@ -64,15 +65,15 @@ impl FromStr for Since {
 }
 
 /// Events that are followed.
-pub(crate) struct Stream<'a> {
+pub(crate) struct EventStream<'a> {
     client: &'a Client,
     filter: EventFilter<'a>,
     last: Since,
-    open: Option<Events<Box<dyn Read + Send>>>,
+    open: Option<SseReader<Box<dyn Read + Send>>>,
     backoff: Backoff,
 }
 
-impl<'a> Stream<'a> {
+impl<'a> EventStream<'a> {
     /// What happens from there on.
     pub(crate) fn new(client: &'a Client, since: Since, filter: EventFilter<'a>) -> Self {
         Self {
@@ -95,7 +96,7 @@ impl<'a> Stream<'a> {
                 None => {
                     let call = || self.client.follow_events(self.last, self.filter);
                     self.client
-                        .keep_trying(Patience::Endless, &mut on_outage, call)?
+                        .keep_trying(RetryLimit::Endless, &mut on_outage, call)?
                 }
             };
             // A broken stream is opened again after the last event that came whole.
@@ -136,16 +137,19 @@ impl Client {
         &self,
         since: Since,
         filter: EventFilter<'_>,
-    ) -> Result<Events<Box<dyn Read + Send>>, ApiError> {
+    ) -> Result<SseReader<Box<dyn Read + Send>>, ApiError> {
         self.open_events(events_query(since, filter))
     }
 
-    fn open_events(&self, mut query: Query<'_>) -> Result<Events<Box<dyn Read + Send>>, ApiError> {
+    fn open_events(
+        &self,
+        mut query: Query<'_>,
+    ) -> Result<SseReader<Box<dyn Read + Send>>, ApiError> {
         query.push(("follow", "true".to_owned()));
         let path = "/v1/events";
         let response = self.call(path, &query, Some(ANSWER_LIMIT), Some(SILENCE_LIMIT))?;
         let reader: Box<dyn Read + Send> = Box::new(response.into_body().into_reader());
-        Ok(Events::new(reader))
+        Ok(SseReader::new(reader))
     }
 
     /// What came in a stream.

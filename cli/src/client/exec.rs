@@ -11,7 +11,7 @@ use sluice_common::exec::{ExecRequest, UPGRADE};
 use ureq::http::StatusCode;
 
 use super::error::wordless;
-use super::{ANSWER_LIMIT, ApiError, CONNECT_LIMIT, Client, Trust, segment, tunnel};
+use super::{ANSWER_LIMIT, ApiError, CONNECT_LIMIT, Client, ContextTls, segment, tunnel};
 
 /// The most that stands before an answer's body.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
@@ -19,65 +19,70 @@ const MAX_HEAD_BYTES: usize = 64 * 1024;
 const MAX_REFUSAL_BYTES: u64 = 1024 * 1024;
 
 /// A connection to a program beside a step.
-pub(crate) struct Exec {
+pub(crate) struct ExecConnection {
     /// Frames both ways.
-    pub(crate) stream: Wire,
+    pub(crate) stream: ExecSocket,
     /// The first of what came, which was read with the answer.
     pub(crate) first: Vec<u8>,
 }
 
 /// A connection, in the clear or not.
-pub(crate) enum Wire {
+pub(crate) enum ExecSocket {
     /// As it is.
     Plain(TcpStream),
     /// The plain end of one that is TLS beyond.
     Secret(UnixStream),
 }
 
-impl Wire {
+impl ExecSocket {
     /// Another handle of the same.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         match self {
-            Wire::Plain(stream) => stream.try_clone().map(Wire::Plain),
-            Wire::Secret(stream) => stream.try_clone().map(Wire::Secret),
+            ExecSocket::Plain(stream) => stream.try_clone().map(ExecSocket::Plain),
+            ExecSocket::Secret(stream) => stream.try_clone().map(ExecSocket::Secret),
         }
     }
 
     fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         match self {
-            Wire::Plain(stream) => stream.set_read_timeout(limit),
-            Wire::Secret(stream) => stream.set_read_timeout(limit),
+            ExecSocket::Plain(stream) => stream.set_read_timeout(limit),
+            ExecSocket::Secret(stream) => stream.set_read_timeout(limit),
         }
     }
 }
 
-impl Read for Wire {
+impl Read for ExecSocket {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
-            Wire::Plain(stream) => stream.read(bytes),
-            Wire::Secret(stream) => stream.read(bytes),
+            ExecSocket::Plain(stream) => stream.read(bytes),
+            ExecSocket::Secret(stream) => stream.read(bytes),
         }
     }
 }
 
-impl Write for Wire {
+impl Write for ExecSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Wire::Plain(stream) => stream.write(bytes),
-            Wire::Secret(stream) => stream.write(bytes),
+            ExecSocket::Plain(stream) => stream.write(bytes),
+            ExecSocket::Secret(stream) => stream.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Wire::Plain(stream) => stream.flush(),
-            Wire::Secret(stream) => stream.flush(),
+            ExecSocket::Plain(stream) => stream.flush(),
+            ExecSocket::Secret(stream) => stream.flush(),
         }
     }
 }
 
 impl Client {
-    pub(crate) fn exec(&self, id: &str, rank: u32, command: &[String]) -> Result<Exec, ApiError> {
+    pub(crate) fn exec(
+        &self,
+        id: &str,
+        rank: u32,
+        command: &[String],
+    ) -> Result<ExecConnection, ApiError> {
         let lost = |error: io::Error| self.lost(&error);
         let mut stream = self.connect().map_err(lost)?;
         let path = format!("/v1/steps/{}/exec?rank={rank}", segment(id));
@@ -88,7 +93,7 @@ impl Client {
         if status == StatusCode::SWITCHING_PROTOCOLS {
             // A program that is silent for a year is not lost.
             stream.set_read_timeout(None).map_err(lost)?;
-            return Ok(Exec { stream, first });
+            return Ok(ExecConnection { stream, first });
         }
         let mut body = first;
         let rest = length_of(&head).map_or(MAX_REFUSAL_BYTES, |length| {
@@ -117,17 +122,17 @@ impl Client {
         }
     }
 
-    fn connect(&self) -> io::Result<Wire> {
+    fn connect(&self) -> io::Result<ExecSocket> {
         let tcp = self.connect_tcp()?;
         let context = self.context();
-        let trust = Trust::of(context).map_err(io::Error::other)?;
+        let trust = ContextTls::of(context).map_err(io::Error::other)?;
         let Some(trust) = trust else {
-            return Ok(Wire::Plain(tcp));
+            return Ok(ExecSocket::Plain(tcp));
         };
         let config = trust.for_connections().map_err(io::Error::other)?;
         let tunnel = tunnel::open(tcp, config, context.file.host(), ANSWER_LIMIT)?;
         tunnel.set_read_timeout(Some(ANSWER_LIMIT))?;
-        Ok(Wire::Secret(tunnel))
+        Ok(ExecSocket::Secret(tunnel))
     }
 
     fn connect_tcp(&self) -> io::Result<TcpStream> {

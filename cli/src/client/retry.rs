@@ -4,23 +4,23 @@ use std::time::{Duration, Instant};
 
 /// How long to go on trying when a call fails in passing.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Patience {
+pub(crate) enum RetryLimit {
     /// For so long: what somebody waits for at a prompt.
     For(Duration),
     /// As long as the cluster can come back.
     Endless,
 }
 
-impl Patience {
+impl RetryLimit {
     /// Reading something at a prompt: a coordinator that is being restarted is worth a moment.
-    pub(crate) const READ: Patience = Patience::For(Duration::from_secs(3));
+    pub(crate) const READ: RetryLimit = RetryLimit::For(Duration::from_secs(3));
     /// Changing something: worth more of a wait, since a script would have to start over.
-    pub(crate) const CHANGE: Patience = Patience::For(Duration::from_secs(15));
+    pub(crate) const CHANGE: RetryLimit = RetryLimit::For(Duration::from_secs(15));
 
     pub(super) fn is_spent(self, since: Instant) -> bool {
         match self {
-            Patience::For(limit) => since.elapsed() >= limit,
-            Patience::Endless => false,
+            RetryLimit::For(limit) => since.elapsed() >= limit,
+            RetryLimit::Endless => false,
         }
     }
 }

@@ -9,7 +9,7 @@ const MAX_LINE_BYTES: u64 = 16 * 1024 * 1024;
 const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Event {
+pub(crate) struct SseEvent {
     /// Its kind; `message` where the stream names none.
     pub(crate) kind: String,
     /// Its data, lines joined.
@@ -17,12 +17,12 @@ pub(crate) struct Event {
 }
 
 /// The events of a stream. Ends when the stream ends; what stands unfinished then is no event.
-pub(crate) struct Events<R> {
+pub(crate) struct SseReader<R> {
     lines: BufReader<R>,
     place: Option<u64>,
 }
 
-impl<R: Read> Events<R> {
+impl<R: Read> SseReader<R> {
     /// Reads from `stream`.
     pub(crate) fn new(stream: R) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl<R: Read> Events<R> {
             .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
     }
 
-    fn next_event(&mut self) -> io::Result<Option<Event>> {
+    fn next_event(&mut self) -> io::Result<Option<SseEvent>> {
         let mut kind = String::new();
         let mut data: Option<String> = None;
         let mut id = None;
@@ -69,7 +69,7 @@ impl<R: Read> Events<R> {
                     } else {
                         kind
                     };
-                    return Ok(Some(Event { kind, data }));
+                    return Ok(Some(SseEvent { kind, data }));
                 }
                 kind.clear();
                 continue;
@@ -107,8 +107,8 @@ fn field(line: &str) -> (&str, &str) {
     (name, value.strip_prefix(' ').unwrap_or(value))
 }
 
-impl<R: Read> Iterator for Events<R> {
-    type Item = io::Result<Event>;
+impl<R: Read> Iterator for SseReader<R> {
+    type Item = io::Result<SseEvent>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_event().transpose()
@@ -120,12 +120,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn parse(text: &str) -> Vec<Event> {
-        Events::new(text.as_bytes()).map(Result::unwrap).collect()
+    fn parse(text: &str) -> Vec<SseEvent> {
+        SseReader::new(text.as_bytes())
+            .map(Result::unwrap)
+            .collect()
     }
 
-    fn event(kind: &str, data: &str) -> Event {
-        Event {
+    fn event(kind: &str, data: &str) -> SseEvent {
+        SseEvent {
             kind: kind.into(),
             data: data.into(),
         }
@@ -148,7 +150,7 @@ mod tests {
     #[test]
     fn a_place_without_an_event_is_kept_once_it_came_whole() {
         let text = "id: 3\ndata: a\n\nid: 9\n\nid: 12";
-        let mut events = Events::new(text.as_bytes());
+        let mut events = SseReader::new(text.as_bytes());
         assert_eq!(events.place(), None);
         assert_eq!(events.next().unwrap().unwrap(), event("message", "a"));
         assert_eq!(events.place(), Some(3));
@@ -159,7 +161,7 @@ mod tests {
     #[test]
     fn what_stands_unfinished_at_the_end_is_no_event() {
         assert_eq!(parse("data: a\n\ndata: b\n"), [event("message", "a")]);
-        let cut = Events::new(&b"data: a\n\ndata: b"[..]).last().unwrap();
+        let cut = SseReader::new(&b"data: a\n\ndata: b"[..]).last().unwrap();
         assert_eq!(cut.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
@@ -167,7 +169,7 @@ mod tests {
     fn an_event_without_an_end_is_given_up() {
         let line = format!("data: {}\n", "x".repeat(1 << 20));
         let lines = line.repeat(17);
-        let mut events = Events::new(lines.as_bytes().chain(io::repeat(b'\n')));
+        let mut events = SseReader::new(lines.as_bytes().chain(io::repeat(b'\n')));
         let error = events.next().unwrap().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
@@ -180,7 +182,7 @@ mod tests {
 
         #[test]
         fn no_bytes_make_the_parser_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Events::new(&bytes[..]).take(300).count();
+            let _ = SseReader::new(&bytes[..]).take(300).count();
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{ApiError, Client, segment};
 
 /// What is wanted of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StepVerb {
+pub(crate) enum StepAction {
     /// It is frozen, or held back.
     Suspend,
     /// It goes on.
@@ -24,13 +24,13 @@ pub(crate) enum StepVerb {
 
 impl Client {
     /// `POST /v1/steps/{id}:suspend`, `:resume`, `:requeue` and `:cancel`.
-    pub(crate) fn steer(&self, id: &str, verb: StepVerb) -> Result<StepView, ApiError> {
+    pub(crate) fn steer(&self, id: &str, verb: StepAction) -> Result<StepView, ApiError> {
         let verb = match verb {
-            StepVerb::Suspend => "suspend".to_owned(),
-            StepVerb::Resume => "resume".to_owned(),
-            StepVerb::Requeue => "requeue".to_owned(),
-            StepVerb::Cancel { grace: None } => "cancel".to_owned(),
-            StepVerb::Cancel { grace: Some(grace) } => {
+            StepAction::Suspend => "suspend".to_owned(),
+            StepAction::Resume => "resume".to_owned(),
+            StepAction::Requeue => "requeue".to_owned(),
+            StepAction::Cancel { grace: None } => "cancel".to_owned(),
+            StepAction::Cancel { grace: Some(grace) } => {
                 format!("cancel?grace_period={}ms", grace.as_millis())
             }
         };

@@ -11,7 +11,7 @@ use super::{ApiError, Client, Query, segment};
 pub(crate) type Fields = Map<String, Value>;
 
 /// What came of changes.
-pub(crate) type Made = ApplyView<Fields>;
+pub(crate) type ApplyResult = ApplyView<Fields>;
 
 impl Client {
     pub(crate) fn cluster(&self) -> Result<ClusterView, ApiError> {
@@ -41,7 +41,7 @@ impl Client {
         request: &ApplyRequest,
         dry_run: bool,
         force: bool,
-    ) -> Result<Made, ApiError> {
+    ) -> Result<ApplyResult, ApiError> {
         self.post(
             &format!("/v1/apply?dry_run={dry_run}&force={force}"),
             request,

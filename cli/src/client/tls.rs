@@ -12,12 +12,12 @@ use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConf
 use crate::context::{Context, ContextError};
 
 /// The files of a context, read.
-pub(crate) struct Trust {
+pub(crate) struct ContextTls {
     ca: Vec<u8>,
     own: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Trust {
+impl ContextTls {
     /// Of a context whose coordinator speaks TLS; `None` of one that does not.
     ///
     /// # Errors

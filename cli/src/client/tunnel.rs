@@ -42,7 +42,7 @@ pub(super) fn open(
 
 /// What is on its way to whoever reads plain bytes.
 #[derive(Default)]
-struct Waiting {
+struct PlainBuffer {
     bytes: Vec<u8>,
     /// Nothing more will come.
     ended: bool,
@@ -53,7 +53,7 @@ fn carry(
     tcp: &mut TcpStream,
     mut plain: UnixStream,
 ) -> io::Result<()> {
-    let mut down = Waiting::default();
+    let mut down = PlainBuffer::default();
     let mut up_ended = false;
     loop {
         wait(session, tcp, &plain, &down, up_ended)?;
@@ -79,7 +79,7 @@ fn wait(
     session: &ClientConnection,
     tcp: &TcpStream,
     plain: &UnixStream,
-    down: &Waiting,
+    down: &PlainBuffer,
     up_ended: bool,
 ) -> io::Result<()> {
     let mut of_tcp = PollFlags::empty();
@@ -118,7 +118,7 @@ fn up(session: &mut ClientConnection, plain: &mut UnixStream) -> io::Result<bool
 fn from_peer(
     session: &mut ClientConnection,
     tcp: &mut TcpStream,
-    down: &mut Waiting,
+    down: &mut PlainBuffer,
 ) -> io::Result<()> {
     if !down.bytes.is_empty() || down.ended {
         return Ok(());
@@ -138,7 +138,7 @@ fn from_peer(
     Ok(())
 }
 
-fn pour(plain: &mut UnixStream, down: &mut Waiting) -> io::Result<()> {
+fn pour(plain: &mut UnixStream, down: &mut PlainBuffer) -> io::Result<()> {
     while !down.bytes.is_empty() {
         match plain.write(&down.bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),

@@ -4,9 +4,10 @@ use sluice_common::api::{ApiTokenCreated, ApiTokenRequest, ApiTokenView, WhoAmIV
 
 use super::outage_note;
 use crate::args::{
-    ApiTokenArgs, ApiTokenCommand, AuthArgs, AuthCommand, CreateArgs, Deletable, DeleteArgs, Format,
+    ApiTokenArgs, ApiTokenCommand, ApiTokenCreateArgs, AuthArgs, AuthCommand, DeleteArgs,
+    DeleteKind, Format,
 };
-use crate::client::{Client, Patience};
+use crate::client::{Client, RetryLimit};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::render::access::{grant, lifetime};
@@ -20,7 +21,7 @@ pub(crate) fn api_token(client: &Client, args: ApiTokenArgs, out: Out) -> Result
         ApiTokenCommand::List => {
             let list = || client.api_tokens();
             let tokens: Vec<ApiTokenView> =
-                client.keep_trying(Patience::READ, outage_note(out), list)?;
+                client.keep_trying(RetryLimit::READ, outage_note(out), list)?;
             if tokens.is_empty() && out.format().is_text() {
                 out.progress("no api-tokens");
                 return Ok(0);
@@ -30,7 +31,7 @@ pub(crate) fn api_token(client: &Client, args: ApiTokenArgs, out: Out) -> Result
         }
         ApiTokenCommand::Delete { names } => {
             let args = DeleteArgs {
-                kind: Some(Deletable::ApiToken),
+                kind: Some(DeleteKind::ApiToken),
                 names,
                 file: None,
                 dry_run: false,
@@ -41,7 +42,7 @@ pub(crate) fn api_token(client: &Client, args: ApiTokenArgs, out: Out) -> Result
     }
 }
 
-fn create(client: &Client, args: CreateArgs, out: Out) -> Result<u8, Failure> {
+fn create(client: &Client, args: ApiTokenCreateArgs, out: Out) -> Result<u8, Failure> {
     let made = client.create_api_token(&ApiTokenRequest {
         name: args.name,
         roles: args.role,
@@ -70,7 +71,7 @@ fn create(client: &Client, args: CreateArgs, out: Out) -> Result<u8, Failure> {
 pub(crate) fn auth(client: &Client, args: AuthArgs, out: Out) -> Result<u8, Failure> {
     match args.command {
         AuthCommand::Whoami => {
-            let who = client.keep_trying(Patience::READ, outage_note(out), || client.whoami())?;
+            let who = client.keep_trying(RetryLimit::READ, outage_note(out), || client.whoami())?;
             match out.format() {
                 Format::Json | Format::Yaml => show::value(&who, out)?,
                 Format::Name => out.result(&format!("{}\n", safe(&who.who)))?,
@@ -89,7 +90,7 @@ pub(crate) fn auth(client: &Client, args: AuthArgs, out: Out) -> Result<u8, Fail
             let submits = verb == "create" && matches!(&*resource, "steps" | "step");
             let subject = subject.or(own.filter(|_| submits));
             let ask = || client.can_i(&verb, &resource, pool.as_deref(), subject.as_deref());
-            let can = client.keep_trying(Patience::READ, outage_note(out), ask)?;
+            let can = client.keep_trying(RetryLimit::READ, outage_note(out), ask)?;
             match out.format() {
                 Format::Json | Format::Yaml => show::value(&can, out)?,
                 Format::Table | Format::Wide | Format::Name => {

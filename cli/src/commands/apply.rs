@@ -16,8 +16,8 @@ use sluice_common::reason::Detail;
 
 use super::outage_note;
 use crate::args::{ApplyArgs, Format};
-use crate::client::{ApiError, Client, Fields, Made, Patience};
-use crate::documents::{self, Apart, Document, Place, Placed};
+use crate::client::{ApiError, ApplyResult, Client, Fields, RetryLimit};
+use crate::documents::{self, Document, DocumentLocation, LocatedDocument, NotApplied};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::render::{safe, shortened};
@@ -40,7 +40,7 @@ pub(crate) fn run(client: &Client, args: &ApplyArgs, out: Out) -> Result<u8, Fai
     let mut request = ApplyRequest::default();
     let mut places = Vec::new();
     for file in &args.file {
-        for Placed { document, place } in read(file)? {
+        for LocatedDocument { document, place } in read(file)? {
             if let Some(document) = put(document, &place, out)? {
                 request.put.push(document);
                 places.push(place);
@@ -87,9 +87,12 @@ fn open_new_pools(client: &Client, put: &mut Vec<PutDocument>) {
 }
 
 /// What the documents of a file would delete, each with its place.
-pub(super) fn deletes(file: &Path, out: Out) -> Result<Vec<(DeleteDocument, Place)>, Failure> {
+pub(super) fn deletes(
+    file: &Path,
+    out: Out,
+) -> Result<Vec<(DeleteDocument, DocumentLocation)>, Failure> {
     let mut deletes = Vec::new();
-    for Placed { document, place } in read(file)? {
+    for LocatedDocument { document, place } in read(file)? {
         if let Some(document) = put(document, &place, out)? {
             deletes.push((delete(document, &place)?, place));
         }
@@ -97,7 +100,7 @@ pub(super) fn deletes(file: &Path, out: Out) -> Result<Vec<(DeleteDocument, Plac
     Ok(deletes)
 }
 
-fn delete(document: PutDocument, place: &Place) -> Result<DeleteDocument, Failure> {
+fn delete(document: PutDocument, place: &DocumentLocation) -> Result<DeleteDocument, Failure> {
     match document {
         PutDocument::Cluster(_) => Err(Failure::Failed(format!(
             "{place}: kind: `cluster` is always there: apply it without what is to go"
@@ -120,7 +123,7 @@ fn delete(document: PutDocument, place: &Place) -> Result<DeleteDocument, Failur
 
 /// A refusal in the words of whoever wrote the files: the document that is to blame and its line, where the cluster
 /// counts documents as they came.
-pub(super) fn placed(failure: Failure, places: &[Place]) -> Failure {
+pub(super) fn placed(failure: Failure, places: &[DocumentLocation]) -> Failure {
     let Failure::Api(ApiError::Refused { error, .. }) = &failure else {
         return failure;
     };
@@ -150,20 +153,24 @@ fn in_document(text: &str) -> Option<(usize, &str)> {
     Some((number.parse().ok()?, rest))
 }
 
-fn read(file: &Path) -> Result<Vec<Placed>, Failure> {
+fn read(file: &Path) -> Result<Vec<LocatedDocument>, Failure> {
     documents::placed(&documents::read_file(file)?, &documents::shown(file))
 }
 
 /// A document as it is sent; nothing of one that only tells.
-fn put(document: Document, place: &Place, out: Out) -> Result<Option<PutDocument>, Failure> {
+fn put(
+    document: Document,
+    place: &DocumentLocation,
+    out: Out,
+) -> Result<Option<PutDocument>, Failure> {
     let (kind, way) = match document.put() {
         Ok(document) => return Ok(Some(document)),
-        Err(Apart::Told(what)) => {
+        Err(NotApplied::Told(what)) => {
             out.notice(&format!("{place}: {what}"));
             return Ok(None);
         }
-        Err(Apart::Host(_)) => ("host", "only `sluice dev --file` makes hosts for trials"),
-        Err(Apart::Step) => ("step", "hand it in with `sluice submit -f`"),
+        Err(NotApplied::Host(_)) => ("host", "only `sluice dev --file` makes hosts for trials"),
+        Err(NotApplied::Step) => ("step", "hand it in with `sluice submit -f`"),
     };
     Err(Failure::Failed(format!(
         "{place}: kind: `{kind}` is not applied: {way}"
@@ -177,7 +184,7 @@ pub(super) fn make(
     how: How,
     out: Out,
 ) -> Result<u8, Failure> {
-    let made = client.keep_trying(Patience::CHANGE, outage_note(out), || {
+    let made = client.keep_trying(RetryLimit::CHANGE, outage_note(out), || {
         client.apply(request, how.dry_run, how.force)
     })?;
     match out.format() {
@@ -198,7 +205,7 @@ pub(super) fn make(
     Ok(if refused { FAILED } else { 0 })
 }
 
-fn text(made: &Made) -> String {
+fn text(made: &ApplyResult) -> String {
     let mut lines: Vec<String> = made
         .changes
         .iter()
@@ -325,7 +332,7 @@ mod tests {
     fn a_refusal_names_the_document_and_its_line_and_not_how_it_was_sent() {
         let text = "kind: pool\nname: p\n---\nkind: pool\nname: q\nrequire: [freeze]\n";
         let placed_all = documents::placed(text, "f.yaml").unwrap();
-        let places: Vec<Place> = placed_all.into_iter().map(|it| it.place).collect();
+        let places: Vec<DocumentLocation> = placed_all.into_iter().map(|it| it.place).collect();
         let said = |message: &str, detail: Value| {
             let error = json!({"code": "c", "message": message, "detail": detail});
             let error = serde_json::from_value(error).unwrap();
@@ -351,7 +358,7 @@ mod tests {
 
     #[test]
     fn what_changes_is_told_field_by_field_and_then_what_it_means() {
-        let made: Made = serde_json::from_value(json!({
+        let made: ApplyResult = serde_json::from_value(json!({
             "dry_run": true,
             "changes": [
                 {"kind": "pool", "pool": "training", "subject": null, "outcome": "created", "before": null,

@@ -7,7 +7,7 @@ use sluice_common::error_code::ErrorCode;
 use super::get::explained;
 use super::outage_note;
 use crate::args::{CordonArgs, UncordonArgs};
-use crate::client::{ApiError, Client, Patience};
+use crate::client::{ApiError, Client, RetryLimit};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::{render, show};
@@ -47,7 +47,7 @@ pub(super) fn change<T>(
     let mut done = Vec::new();
     let mut code = 0;
     for node in nodes {
-        match client.keep_trying(Patience::CHANGE, outage_note(out), || call(node)) {
+        match client.keep_trying(RetryLimit::CHANGE, outage_note(out), || call(node)) {
             Ok(view) => done.push(view),
             Err(error) => {
                 code = FAILED;

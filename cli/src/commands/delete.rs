@@ -5,7 +5,7 @@ use sluice_common::api::{ApplyRequest, DeleteDocument, NodeView};
 
 use super::apply::{self, How};
 use super::cordon::change;
-use crate::args::{Deletable, DeleteArgs};
+use crate::args::{DeleteArgs, DeleteKind};
 use crate::client::{ApiError, Client};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
@@ -19,44 +19,44 @@ pub(crate) fn run(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Fa
         return made.map_err(|failure| apply::placed(failure, &places));
     }
     match args.kind {
-        None | Some(Deletable::Node) if args.dry_run => Err(Failure::Usage(
+        None | Some(DeleteKind::Node) if args.dry_run => Err(Failure::Usage(
             "--dry-run is for pools, platforms and policies: leave it out here".to_owned(),
         )),
-        None | Some(Deletable::Node) => nodes(client, args, out),
-        Some(Deletable::ApiToken) if args.dry_run || args.force => Err(Failure::Usage(
+        None | Some(DeleteKind::Node) => nodes(client, args, out),
+        Some(DeleteKind::ApiToken) if args.dry_run || args.force => Err(Failure::Usage(
             "--dry-run and --force are for what others use: leave them out here".to_owned(),
         )),
-        Some(Deletable::ApiToken) => api_tokens(client, args, out),
-        Some(Deletable::Role) => {
+        Some(DeleteKind::ApiToken) => api_tokens(client, args, out),
+        Some(DeleteKind::Role) => {
             let names = args.names.iter().cloned();
             let roles = names.map(|name| DeleteDocument::Role { name });
             terms(client, args, roles.collect(), out)
         }
-        Some(Deletable::Binding) => {
+        Some(DeleteKind::Binding) => {
             let names = args.names.iter().cloned();
             let bindings = names.map(|name| DeleteDocument::Binding { name });
             terms(client, args, bindings.collect(), out)
         }
-        Some(Deletable::Pool) => {
+        Some(DeleteKind::Pool) => {
             let names = args.names.iter().cloned();
             let pools = names.map(|name| DeleteDocument::Pool { name });
             terms(client, args, pools.collect(), out)
         }
-        Some(Deletable::Template) => {
+        Some(DeleteKind::Template) => {
             let names = args.names.iter().cloned();
             let templates = names.map(|name| DeleteDocument::Template { name });
             terms(client, args, templates.collect(), out)
         }
-        Some(Deletable::Policy) => {
+        Some(DeleteKind::Policy) => {
             let policies = args.names.iter().map(|name| policy(name));
             terms(client, args, policies.collect::<Result<_, _>>()?, out)
         }
-        Some(Deletable::Validation) => {
+        Some(DeleteKind::Validation) => {
             let names = args.names.iter().cloned();
             let documents = names.map(|name| DeleteDocument::Validation { name });
             terms(client, args, documents.collect(), out)
         }
-        Some(Deletable::Platform) => {
+        Some(DeleteKind::Platform) => {
             let platforms = args.names.iter().map(|name| platform(name));
             terms(client, args, platforms.collect::<Result<_, _>>()?, out)
         }

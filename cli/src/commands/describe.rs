@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 use sluice_common::api::{NodeView, PoolView, RoleView, StepView, TemplateView, ValidationView};
 
-use super::get::{Readable, explained};
+use super::get::{Gettable, explained};
 use super::outage_note;
-use crate::args::{DescribeArgs, Described, Format};
-use crate::client::{Client, Patience, StepFilter};
+use crate::args::{DescribeArgs, DescribeKind, Format};
+use crate::client::{Client, RetryLimit, StepFilter};
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::render::safe;
@@ -22,10 +22,10 @@ pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, 
     let prefix = format!("{kind}/");
     let name = args.name.strip_prefix(&prefix).unwrap_or(&args.name);
     match args.kind {
-        Described::Step => show::<StepView>(client, name, out, |step| {
+        DescribeKind::Step => show::<StepView>(client, name, out, |step| {
             render::step::describe(step, now, out)
         }),
-        Described::Node => {
+        DescribeKind::Node => {
             let node = read::<NodeView>(client, name, out)?;
             let steps = if_text(out, || steps_on(client, &node, out))?;
             show::one(&node, out, |node| {
@@ -33,10 +33,10 @@ pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, 
             })?;
             Ok(0)
         }
-        Described::Platform => {
+        DescribeKind::Platform => {
             let (pool, name) = of_pool(name)?;
             let read = || client.platform(pool, name);
-            let platform = client.keep_trying(Patience::READ, outage_note(out), read)?;
+            let platform = client.keep_trying(RetryLimit::READ, outage_note(out), read)?;
             let nodes = if_text(out, || Ok(client.nodes_of(pool)?))?;
             match out.format() {
                 Format::Table | Format::Wide => {
@@ -49,30 +49,30 @@ pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, 
             }
             Ok(0)
         }
-        Described::Template => {
+        DescribeKind::Template => {
             let template = read::<TemplateView>(client, name, out)?;
             let text = render::template::describe(&template)?;
             show::one(&template, out, |_| text)?;
             Ok(0)
         }
-        Described::Role => show::<RoleView>(client, name, out, render::access::role),
-        Described::Pool => {
+        DescribeKind::Role => show::<RoleView>(client, name, out, render::access::role),
+        DescribeKind::Pool => {
             let pool = read::<PoolView>(client, name, out)?;
             let nodes = if_text(out, || Ok(client.nodes_of(&pool.name)?))?;
             let policies = || client.policies(&pool.name);
             let policies = if_text(out, || {
-                Ok(client.keep_trying(Patience::READ, outage_note(out), policies)?)
+                Ok(client.keep_trying(RetryLimit::READ, outage_note(out), policies)?)
             })?;
             let queue = || client.queue(&pool.name, SHOWN_IN_QUEUE);
             let queue = if_text(out, || {
-                Ok(client.keep_trying(Patience::READ, outage_note(out), queue)?)
+                Ok(client.keep_trying(RetryLimit::READ, outage_note(out), queue)?)
             })?;
             show::one(&pool, out, |pool| {
                 render::pool::describe(pool, &nodes, &policies, &queue, now, out)
             })?;
             Ok(0)
         }
-        Described::Validation => {
+        DescribeKind::Validation => {
             show::<ValidationView>(client, name, out, render::validation::describe)
         }
     }
@@ -114,12 +114,12 @@ pub(super) fn steps_on(
         ..StepFilter::default()
     };
     let read = || client.steps(&filter);
-    let mut steps = client.keep_trying(Patience::READ, outage_note(out), read)?;
+    let mut steps = client.keep_trying(RetryLimit::READ, outage_note(out), read)?;
     steps.retain(|step| node.steps.contains(&step.id));
     Ok(steps)
 }
 
-fn show<T: Readable>(
+fn show<T: Gettable>(
     client: &Client,
     name: &str,
     out: Out,
@@ -129,9 +129,9 @@ fn show<T: Readable>(
     Ok(0)
 }
 
-fn read<T: Readable>(client: &Client, name: &str, out: Out) -> Result<T, Failure> {
+fn read<T: Gettable>(client: &Client, name: &str, out: Out) -> Result<T, Failure> {
     let fetch = || T::one(client, name);
-    let found = client.keep_trying(Patience::READ, outage_note(out), fetch);
+    let found = client.keep_trying(RetryLimit::READ, outage_note(out), fetch);
     found.map_err(|error| {
         if error.status() == Some(404) {
             Failure::Failed(explained::<T>(client, name, &error))

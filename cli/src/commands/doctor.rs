@@ -17,12 +17,12 @@ use crate::failure::{FAILED, Failure};
 use crate::out::{Out, Tone};
 use crate::render::safe;
 use crate::show;
-use check::{Check, Verdict};
+use check::{Check, CheckStatus};
 
 #[derive(Serialize)]
-struct Report {
+struct DoctorReport {
     checks: Vec<Check>,
-    verdict: Verdict,
+    verdict: CheckStatus,
 }
 
 /// Runs the command.
@@ -33,13 +33,17 @@ pub(crate) fn run(chosen: Option<&Path>, args: &DoctorArgs, out: Out) -> Result<
     checks.extend(supervisor::check());
     checks.extend(disk::checks(&args.state_dir));
     let worst = checks.iter().map(|check| check.verdict).max();
-    let verdict = worst.unwrap_or(Verdict::Ok);
+    let verdict = worst.unwrap_or(CheckStatus::Ok);
     match out.format() {
         Format::Table | Format::Wide => out.result(&text(&checks, out))?,
         Format::Name => out.result(&names(&checks))?,
-        Format::Json | Format::Yaml => show::value(&Report { checks, verdict }, out)?,
+        Format::Json | Format::Yaml => show::value(&DoctorReport { checks, verdict }, out)?,
     }
-    Ok(if verdict == Verdict::Fail { FAILED } else { 0 })
+    Ok(if verdict == CheckStatus::Fail {
+        FAILED
+    } else {
+        0
+    })
 }
 
 /// One line for each check, and one below it for the way out.
@@ -47,9 +51,9 @@ fn text(checks: &[Check], out: Out) -> String {
     let mut text = String::new();
     for check in checks {
         let (tone, word) = match check.verdict {
-            Verdict::Ok => (Tone::Good, "ok  "),
-            Verdict::Warn => (Tone::Pending, "warn"),
-            Verdict::Fail => (Tone::Bad, "FAIL"),
+            CheckStatus::Ok => (Tone::Good, "ok  "),
+            CheckStatus::Warn => (Tone::Pending, "warn"),
+            CheckStatus::Fail => (Tone::Bad, "FAIL"),
         };
         let line = format!("{:12}  {}", check.name, safe(&check.found));
         text.push_str(&format!("{}  {line}\n", out.paint(tone, word)));
@@ -62,7 +66,9 @@ fn text(checks: &[Check], out: Out) -> String {
 
 /// The checks that did not come out well.
 fn names(checks: &[Check]) -> String {
-    let bad = checks.iter().filter(|check| check.verdict != Verdict::Ok);
+    let bad = checks
+        .iter()
+        .filter(|check| check.verdict != CheckStatus::Ok);
     bad.map(|check| format!("{}\n", check.name)).collect()
 }
 

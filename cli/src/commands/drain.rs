@@ -11,7 +11,7 @@ use super::cordon::{change, line};
 use super::describe::steps_on;
 use super::outage_note;
 use crate::args::DrainArgs;
-use crate::client::{Client, Patience};
+use crate::client::{Client, RetryLimit};
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::render::{safe, shortened, step::rounded};
@@ -126,7 +126,7 @@ pub(super) fn wait(
     let mut left = drained.steps.len();
     loop {
         let look = || client.node(&drained.name);
-        let node = client.keep_trying(Patience::Endless, outage_note(out), look)?;
+        let node = client.keep_trying(RetryLimit::Endless, outage_note(out), look)?;
         let name = safe(&node.name);
         if is_done(drained, &node) {
             return Ok(node);

@@ -8,14 +8,14 @@ use sluice_common::exec::{FrameDecoder, FrameKind, MAX_FRAME_BYTES, encode_frame
 use sluice_common::supervision::Exit;
 
 use crate::args::ExecArgs;
-use crate::client::{Client, Exec, Wire};
+use crate::client::{Client, ExecConnection, ExecSocket};
 use crate::failure::{Failure, RUN_FAILED};
 use crate::out::{Out, Sink};
 use crate::render;
 
 /// Runs the command.
 pub(crate) fn run(client: &Client, args: &ExecArgs, out: Out) -> Result<u8, Failure> {
-    let Exec { mut stream, first } = client.exec(&args.step, args.rank, &args.command)?;
+    let ExecConnection { mut stream, first } = client.exec(&args.step, args.rank, &args.command)?;
     let lost = |error: io::Error| Failure::from(client.lost(&error));
     let to_program = stream.try_clone().map_err(lost)?;
     thread::spawn(move || feed(to_program));
@@ -47,7 +47,7 @@ pub(crate) fn run(client: &Client, args: &ExecArgs, out: Out) -> Result<u8, Fail
 }
 
 /// Passes our stdin on until its end. Where the connection breaks, the other direction says so.
-fn feed(mut to_program: Wire) {
+fn feed(mut to_program: ExecSocket) {
     let mut bytes = vec![0; MAX_FRAME_BYTES];
     let mut stdin = io::stdin().lock();
     loop {

@@ -6,7 +6,7 @@ use sluice_common::api::StepView;
 use super::get::explained;
 use super::outage_note;
 use crate::args::{ExplainArgs, Format};
-use crate::client::{Client, Patience};
+use crate::client::{Client, RetryLimit};
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::render::{self, safe};
@@ -15,7 +15,7 @@ use crate::show;
 /// Runs the command.
 pub(crate) fn run(client: &Client, args: &ExplainArgs, out: Out) -> Result<u8, Failure> {
     let read = || client.explain(&args.step);
-    let found = client.keep_trying(Patience::READ, outage_note(out), read);
+    let found = client.keep_trying(RetryLimit::READ, outage_note(out), read);
     let view = found.map_err(|error| match error.status() {
         Some(404) => Failure::Failed(explained::<StepView>(client, &args.step, &error)),
         _ => error.into(),

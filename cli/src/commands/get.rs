@@ -3,7 +3,7 @@
 mod access;
 mod events;
 mod join_tokens;
-mod wanted;
+mod kinds;
 mod watch;
 
 use sluice_common::api::{
@@ -12,15 +12,15 @@ use sluice_common::api::{
 };
 
 use super::outage_note;
-use crate::args::{GetArgs, Kind};
-use crate::client::{ApiError, Client, Patience};
+use crate::args::{GetArgs, GetKind};
+use crate::client::{ApiError, Client, RetryLimit};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::render::listed::Listed;
 use crate::render::platform::PoolPlatform;
 use crate::show;
 
-pub(crate) use wanted::Readable;
+pub(crate) use kinds::Gettable;
 
 /// Runs the command.
 pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failure> {
@@ -32,57 +32,57 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
         });
         *name = bare.unwrap_or_else(|| name.clone());
     }
-    wanted::check(&args)?;
+    kinds::check(&args)?;
     let out = out.with_labels(args.show_labels);
     match args.kind {
-        Kind::Steps => get::<StepView>(client, &args, out),
-        Kind::Nodes => get::<NodeView>(client, &args, out),
-        Kind::Pools => get::<PoolView>(client, &args, out),
-        Kind::Policies => get::<PolicyView>(client, &args, out),
-        Kind::Platforms => get::<PoolPlatform>(client, &args, out),
-        Kind::Templates => get::<TemplateView>(client, &args, out),
-        Kind::Cluster => {
+        GetKind::Steps => get::<StepView>(client, &args, out),
+        GetKind::Nodes => get::<NodeView>(client, &args, out),
+        GetKind::Pools => get::<PoolView>(client, &args, out),
+        GetKind::Policies => get::<PolicyView>(client, &args, out),
+        GetKind::Platforms => get::<PoolPlatform>(client, &args, out),
+        GetKind::Templates => get::<TemplateView>(client, &args, out),
+        GetKind::Cluster => {
             // There is one, and it has no name.
-            args.names = vec![Kind::Cluster.plural().to_owned()];
+            args.names = vec![GetKind::Cluster.plural().to_owned()];
             get::<ClusterView>(client, &args, out)
         }
-        Kind::Validations => get::<ValidationView>(client, &args, out),
-        Kind::Roles => get::<RoleView>(client, &args, out),
-        Kind::Bindings => get::<BindingView>(client, &args, out),
-        Kind::ApiTokens => get::<ApiTokenView>(client, &args, out),
-        Kind::Tokens => get::<JoinTokenView>(client, &args, out),
-        Kind::Events => events::run(client, &args, out),
+        GetKind::Validations => get::<ValidationView>(client, &args, out),
+        GetKind::Roles => get::<RoleView>(client, &args, out),
+        GetKind::Bindings => get::<BindingView>(client, &args, out),
+        GetKind::ApiTokens => get::<ApiTokenView>(client, &args, out),
+        GetKind::Tokens => get::<JoinTokenView>(client, &args, out),
+        GetKind::Events => events::run(client, &args, out),
     }
 }
 
-fn get<T: Readable>(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failure> {
+fn get<T: Gettable>(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failure> {
     if args.watch {
         return watch::run::<T>(client, args, out);
     }
     let found = find::<T>(client, args, out)?;
     if found.items.is_empty() {
-        wanted::check_found(client, args)?;
+        kinds::check_found(client, args)?;
     }
     show_found(&found, args, out)
 }
 
 /// What was found, and whether something that was named was not.
-struct Found<T> {
+struct GetResult<T> {
     items: Vec<T>,
     missing: bool,
 }
 
-fn find<T: Readable>(client: &Client, args: &GetArgs, out: Out) -> Result<Found<T>, Failure> {
-    let mut found = Found {
+fn find<T: Gettable>(client: &Client, args: &GetArgs, out: Out) -> Result<GetResult<T>, Failure> {
+    let mut found = GetResult {
         items: Vec::new(),
         missing: false,
     };
     if args.names.is_empty() {
         let all = || T::all(client, args);
-        found.items = client.keep_trying(Patience::READ, outage_note(out), all)?;
+        found.items = client.keep_trying(RetryLimit::READ, outage_note(out), all)?;
     }
     for name in &args.names {
-        match client.keep_trying(Patience::READ, outage_note(out), || T::one(client, name)) {
+        match client.keep_trying(RetryLimit::READ, outage_note(out), || T::one(client, name)) {
             Ok(item) => found.items.push(item),
             Err(error) if error.status() == Some(404) => {
                 found.missing = true;
@@ -95,11 +95,11 @@ fn find<T: Readable>(client: &Client, args: &GetArgs, out: Out) -> Result<Found<
 }
 
 /// That there is nothing of this name, and what may have been meant.
-pub(crate) fn explained<T: Readable>(client: &Client, name: &str, error: &ApiError) -> String {
-    format!("{error}{}", wanted::meant::<T>(client, name))
+pub(crate) fn explained<T: Gettable>(client: &Client, name: &str, error: &ApiError) -> String {
+    format!("{error}{}", kinds::meant::<T>(client, name))
 }
 
-fn show_found<T: Listed>(found: &Found<T>, args: &GetArgs, out: Out) -> Result<u8, Failure> {
+fn show_found<T: Listed>(found: &GetResult<T>, args: &GetArgs, out: Out) -> Result<u8, Failure> {
     let named_one = args.names.len() == 1;
     match found.items.as_slice() {
         [only] if named_one => show::row(only, out)?,

@@ -8,8 +8,8 @@ use sluice_common::label::LabelChange;
 
 use super::cordon::refusal;
 use super::outage_note;
-use crate::args::{LabelArgs, Labelled};
-use crate::client::{Client, Patience};
+use crate::args::{LabelArgs, LabelKind};
+use crate::client::{Client, RetryLimit};
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::{render, show};
@@ -18,7 +18,7 @@ use crate::{render, show};
 pub(crate) fn run(client: &Client, args: &LabelArgs, out: Out) -> Result<u8, Failure> {
     check_once(&args.changes)?;
     match args.kind {
-        Labelled::Node => node(client, args, out),
+        LabelKind::Node => node(client, args, out),
     }
 }
 
@@ -27,7 +27,7 @@ fn node(client: &Client, args: &LabelArgs, out: Out) -> Result<u8, Failure> {
     let refused = |error| Failure::Failed(refusal(client, name, &error));
     let read = || client.node(name);
     let before = client
-        .keep_trying(Patience::READ, outage_note(out), read)
+        .keep_trying(RetryLimit::READ, outage_note(out), read)
         .map_err(refused)?;
     if !args.overwrite {
         check_overwritten(name, &before.labels, &args.changes)?;
@@ -37,7 +37,7 @@ fn node(client: &Client, args: &LabelArgs, out: Out) -> Result<u8, Failure> {
     }
     let call = || client.label(name, &args.changes);
     let after = client
-        .keep_trying(Patience::CHANGE, outage_note(out), call)
+        .keep_trying(RetryLimit::CHANGE, outage_note(out), call)
         .map_err(refused)?;
     show::one(&after, out, line)?;
     Ok(0)

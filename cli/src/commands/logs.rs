@@ -12,9 +12,9 @@ use sluice_common::wire::LogStream;
 
 use super::outage_note;
 use crate::args::LogsArgs;
-use crate::client::{Client, Patience};
+use crate::client::{Client, RetryLimit};
 use crate::failure::Failure;
-use crate::follow::{End, FollowError, News, Source, Tail, follow, gap_note};
+use crate::follow::{FollowEnd, FollowError, FollowEvent, OutputSource, Tail, follow, gap_note};
 use crate::out::{Out, Sink};
 use crate::render::safe;
 
@@ -25,16 +25,18 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Runs the command.
 pub(crate) fn run(client: &Client, args: &LogsArgs, out: Out) -> Result<u8, Failure> {
-    let step = client.keep_trying(Patience::READ, outage_note(out), || client.step(&args.step))?;
+    let step = client.keep_trying(RetryLimit::READ, outage_note(out), || {
+        client.step(&args.step)
+    })?;
     let step = if args.follow && args.attempt.is_none() {
         until_started(client, step, out)?
     } else {
         step
     };
     let attempt = attempt_of(&step, args.attempt)?;
-    let print = Print {
+    let print = LogPrinter {
         tail: args.tail,
-        source: Source {
+        source: OutputSource {
             client: client.clone(),
             step: step.id,
             attempt,
@@ -83,19 +85,19 @@ fn until_started(client: &Client, mut step: StepView, out: Out) -> Result<StepVi
             said.clone_from(&step.reason.message);
         }
         let poll = || client.wait(&step.id, Some(StepState::Running), POLL);
-        step = client.keep_trying(Patience::Endless, outage_note(out), poll)?;
+        step = client.keep_trying(RetryLimit::Endless, outage_note(out), poll)?;
     }
     Ok(step)
 }
 
 #[derive(Clone)]
-struct Print {
+struct LogPrinter {
     tail: Option<usize>,
-    source: Source,
+    source: OutputSource,
     out: Out,
 }
 
-impl Print {
+impl LogPrinter {
     /// Both streams: side by side while they grow, else one after the other.
     fn both(&self) -> Result<(), Failure> {
         let (stdout, stderr) = (Sink::stdout()?, Sink::stderr()?);
@@ -129,8 +131,13 @@ impl Print {
     }
 
     /// Writes the last lines of what there is now; answers where they end.
-    fn last_lines(&self, source: &Source, lines: usize, sink: &mut Sink) -> Result<u64, Failure> {
-        let now = Source {
+    fn last_lines(
+        &self,
+        source: &OutputSource,
+        lines: usize,
+        sink: &mut Sink,
+    ) -> Result<u64, Failure> {
+        let now = OutputSource {
             follow: false,
             ..source.clone()
         };
@@ -140,15 +147,20 @@ impl Print {
         Ok(end)
     }
 
-    fn copy(&self, source: &Source, offset: u64, sink: &mut dyn Write) -> Result<u64, Failure> {
+    fn copy(
+        &self,
+        source: &OutputSource,
+        offset: u64,
+        sink: &mut dyn Write,
+    ) -> Result<u64, Failure> {
         let mut away = Duration::ZERO;
         let mut note = outage_note(self.out);
         let mut refused = None;
         let end = follow(source, offset, sink, &mut |news| {
             match news {
-                News::Bytes => away = Duration::ZERO,
-                News::Gap(bytes) => self.out.warning(&gap_note(bytes)),
-                News::Broken(error, pause) => {
+                FollowEvent::Bytes => away = Duration::ZERO,
+                FollowEvent::Gap(bytes) => self.out.warning(&gap_note(bytes)),
+                FollowEvent::Broken(error, pause) => {
                     note(error);
                     if !source.follow && away >= PATIENCE {
                         refused = Some(error.to_string());
@@ -164,7 +176,7 @@ impl Print {
             (Ok(_), Some(message)) => Err(Failure::Failed(format!(
                 "the output is not complete: {message}"
             ))),
-            (Ok(End::Complete(at) | End::Stopped(at)), None) => Ok(at),
+            (Ok(FollowEnd::Complete(at) | FollowEnd::Stopped(at)), None) => Ok(at),
             (Err(FollowError::Api(error)), _) => Err(error.into()),
             (Err(FollowError::Sink(error)), _) => Err(Failure::Output(error)),
         }

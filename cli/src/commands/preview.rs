@@ -5,7 +5,7 @@ use sluice_common::api::{PreviewOutcome, PreviewView};
 use sluice_common::request::StepRequest;
 
 use super::outage_note;
-use crate::client::{Client, Patience};
+use crate::client::{Client, RetryLimit};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::{render, show};
@@ -14,7 +14,7 @@ use crate::{render, show};
 pub(crate) fn run(client: &Client, requests: &[StepRequest], out: Out) -> Result<u8, Failure> {
     let previews = requests.iter().map(|request| {
         let ask = || client.preview(request);
-        client.keep_trying(Patience::CHANGE, outage_note(out), ask)
+        client.keep_trying(RetryLimit::CHANGE, outage_note(out), ask)
     });
     let previews: Vec<PreviewView> = previews.collect::<Result<_, _>>()?;
     match &previews[..] {

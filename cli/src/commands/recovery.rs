@@ -6,7 +6,7 @@ use sluice_common::api::RecoveryView;
 
 use super::outage_note;
 use crate::args::{RecoveryAction, RecoveryArgs};
-use crate::client::{Client, Patience};
+use crate::client::{Client, RetryLimit};
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::render::{age::age, safe, shortened};
@@ -17,7 +17,7 @@ const NAMED: usize = 10;
 
 /// Runs the command.
 pub(crate) fn run(client: &Client, args: &RecoveryArgs, out: Out) -> Result<u8, Failure> {
-    let found = client.keep_trying(Patience::READ, outage_note(out), || client.recovery())?;
+    let found = client.keep_trying(RetryLimit::READ, outage_note(out), || client.recovery())?;
     match args.action {
         None => tell(&found, out),
         Some(RecoveryAction::End { force }) => end(client, &found, force, out),

@@ -12,9 +12,9 @@
 //! ```
 
 mod attempt;
-mod drive;
-mod ending;
+mod exit;
 mod input;
+mod run_loop;
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -25,19 +25,19 @@ use sluice_common::request::StepRequest;
 
 use super::{outage_note, preview, submit};
 use crate::args::{AttachArgs, RunArgs};
-use crate::client::{ApiError, Client, Patience};
+use crate::client::{ApiError, Client, RetryLimit};
 use crate::failure::Failure;
-use crate::follow::{End, FollowError};
-use crate::order::{self, Defaults};
+use crate::follow::{FollowEnd, FollowError};
 use crate::out::Out;
 use crate::render::safe;
+use crate::request_builder::{self, Defaults};
 use crate::signals;
 
-use drive::Run;
+use run_loop::RunLoop;
 
 /// What the threads bring.
 #[derive(Debug)]
-enum Event {
+enum RunEvent {
     /// The answer to the submit.
     Submitted(Result<Box<StepView>, ApiError>),
     /// The step as it is now.
@@ -45,7 +45,7 @@ enum Event {
     /// It cannot be watched any more.
     Unwatchable(ApiError),
     /// One stream of an attempt has ended.
-    StreamEnded(u32, Result<End, FollowError>),
+    StreamEnded(u32, Result<FollowEnd, FollowError>),
     /// Somebody wants us to end.
     Signal(i32),
     /// The cancel that a signal asked for was answered.
@@ -55,7 +55,7 @@ enum Event {
 /// Runs the command.
 pub(crate) fn run(client: &Client, args: RunArgs, out: Out) -> Result<u8, Failure> {
     let defaults = Defaults::of(&client.context().file)?;
-    let request = order::from_flags(args.step, args.command, &defaults)?;
+    let request = request_builder::from_flags(args.step, args.command, &defaults)?;
     if args.dry_run {
         return preview::run(client, &[request], out);
     }
@@ -66,7 +66,7 @@ pub(crate) fn run(client: &Client, args: RunArgs, out: Out) -> Result<u8, Failur
     // Before the submit, so that no Ctrl-C can leave a step behind that nobody heard of.
     let tell = send.clone();
     signals::forward(&signals::ending(), move |signal| {
-        tell.send(Event::Signal(signal)).is_ok()
+        tell.send(RunEvent::Signal(signal)).is_ok()
     })
     .map_err(|e| Failure::Failed(format!("cannot listen for signals: {e}")))?;
     let mut early = None;
@@ -74,7 +74,7 @@ pub(crate) fn run(client: &Client, args: RunArgs, out: Out) -> Result<u8, Failur
         return Ok(signals::exit_code(early.unwrap_or(SIGINT)));
     };
     submit::tell_warnings(&step, out);
-    let mut run = Run::new(client, out, Bond::Own, step, send, events);
+    let mut run = RunLoop::new(client, out, Ownership::Own, step, send, events);
     run.spawn_watcher();
     if let Some(signal) = early {
         run.on_signal(signal);
@@ -84,28 +84,28 @@ pub(crate) fn run(client: &Client, args: RunArgs, out: Out) -> Result<u8, Failur
 
 pub(crate) fn attach(client: &Client, args: &AttachArgs, out: Out) -> Result<u8, Failure> {
     let call = || client.step(&args.step);
-    let step = client.keep_trying(Patience::READ, outage_note(out), call)?;
+    let step = client.keep_trying(RetryLimit::READ, outage_note(out), call)?;
     let id = safe(&step.id);
     if step.state.is_terminal() {
         return Err(Failure::Failed(format!(
             "{}: `sluice logs {id}` shows what it wrote",
-            ending::sentence(&step)
+            exit::sentence(&step)
         )));
     }
     let (send, events) = mpsc::channel();
     let tell = send.clone();
     signals::forward(&signals::ending(), move |signal| {
-        tell.send(Event::Signal(signal)).is_ok()
+        tell.send(RunEvent::Signal(signal)).is_ok()
     })
     .map_err(|e| Failure::Failed(format!("cannot listen for signals: {e}")))?;
     out.progress(&format!(
         "attached to {id}, which is {}; Ctrl-C leaves it as it is",
         step.state
     ));
-    let run = Run::new(
+    let run = RunLoop::new(
         client,
         out,
-        Bond::Guest { tail: args.tail },
+        Ownership::Guest { tail: args.tail },
         step,
         send,
         events,
@@ -118,8 +118,8 @@ pub(crate) fn attach(client: &Client, args: &AttachArgs, out: Out) -> Result<u8,
 fn hand_in(
     client: &Client,
     request: StepRequest,
-    send: &Sender<Event>,
-    events: &Receiver<Event>,
+    send: &Sender<RunEvent>,
+    events: &Receiver<RunEvent>,
     early: &mut Option<i32>,
     out: Out,
 ) -> Result<Option<StepView>, Failure> {
@@ -127,19 +127,19 @@ fn hand_in(
     let (client, send) = (client.clone(), send.clone());
     thread::spawn(move || {
         let call = || client.submit(&request);
-        let answer = client.keep_trying(Patience::CHANGE, outage_note(out), call);
-        let _ = send.send(Event::Submitted(answer.map(Box::new)));
+        let answer = client.keep_trying(RetryLimit::CHANGE, outage_note(out), call);
+        let _ = send.send(RunEvent::Submitted(answer.map(Box::new)));
     });
     loop {
         match events.recv() {
-            Ok(Event::Submitted(answer)) => return Ok(Some(*answer?)),
-            Ok(Event::Signal(_)) if early.is_some() => {
+            Ok(RunEvent::Submitted(answer)) => return Ok(Some(*answer?)),
+            Ok(RunEvent::Signal(_)) if early.is_some() => {
                 out.notice(&format!(
                     "left before the coordinator had answered: `sluice cancel {id}` if it exists"
                 ));
                 return Ok(None);
             }
-            Ok(Event::Signal(signal)) => *early = Some(signal),
+            Ok(RunEvent::Signal(signal)) => *early = Some(signal),
             _ => {}
         }
     }
@@ -147,7 +147,7 @@ fn hand_in(
 
 /// Whose the step is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bond {
+enum Ownership {
     /// Ours: when we are told to end, so is it.
     Own,
     /// Somebody's: we look on, from the last lines of the attempt that runs.

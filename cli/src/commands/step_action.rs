@@ -4,7 +4,7 @@
 use sluice_common::api::StepView;
 
 use super::outage_note;
-use crate::client::{Client, Patience, StepVerb};
+use crate::client::{Client, RetryLimit, StepAction};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::{render, show};
@@ -12,7 +12,7 @@ use crate::{render, show};
 /// Runs the command.
 pub(crate) fn run(
     client: &Client,
-    verb: StepVerb,
+    verb: StepAction,
     steps: &[String],
     out: Out,
 ) -> Result<u8, Failure> {
@@ -20,7 +20,7 @@ pub(crate) fn run(
     let mut failed = false;
     for id in steps {
         let steer = || client.steer(id, verb);
-        match client.keep_trying(Patience::CHANGE, outage_note(out), steer) {
+        match client.keep_trying(RetryLimit::CHANGE, outage_note(out), steer) {
             Ok(view) => views.push(view),
             Err(error) => {
                 failed = true;
@@ -32,9 +32,9 @@ pub(crate) fn run(
     Ok(if failed { FAILED } else { 0 })
 }
 
-fn line(step: &StepView, verb: StepVerb, out: Out) -> String {
+fn line(step: &StepView, verb: StepAction, out: Out) -> String {
     // What is cancelled is held by nobody's wish any more.
-    let held = step.held && !matches!(verb, StepVerb::Cancel { .. });
+    let held = step.held && !matches!(verb, StepAction::Cancel { .. });
     format!(
         "{} {}{}",
         render::safe(&step.id),

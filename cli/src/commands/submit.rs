@@ -9,24 +9,28 @@ use sluice_common::state::StepState;
 
 use super::{outage_note, preview};
 use crate::args::SubmitArgs;
-use crate::client::{Client, Patience};
+use crate::client::{Client, RetryLimit};
 use crate::documents;
 use crate::failure::{FAILED, Failure};
-use crate::order::{self, Defaults};
 use crate::out::Out;
 use crate::render::safe;
+use crate::request_builder::{self, Defaults};
 use crate::show;
 
 /// Runs the command.
 pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Failure> {
     let defaults = Defaults::of(&client.context().file)?;
     let requests = match &args.file {
-        Some(path) => order::from_yaml(
+        Some(path) => request_builder::from_yaml(
             &documents::read_file(path)?,
             &documents::shown(path),
             &defaults,
         )?,
-        None => vec![order::from_flags(args.step, args.command, &defaults)?],
+        None => vec![request_builder::from_flags(
+            args.step,
+            args.command,
+            &defaults,
+        )?],
     };
     if args.dry_run {
         return preview::run(client, &requests, out);
@@ -38,7 +42,7 @@ pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Fai
 }
 
 fn submit_one(client: &Client, request: &StepRequest, out: Out) -> Result<u8, Failure> {
-    let step = client.keep_trying(Patience::CHANGE, outage_note(out), || {
+    let step = client.keep_trying(RetryLimit::CHANGE, outage_note(out), || {
         client.submit(request)
     })?;
     show::one(&step, out, |step| safe(&step.id))?;
@@ -82,7 +86,7 @@ fn submit_many(client: &Client, requests: Vec<StepRequest>, out: Out) -> Result<
     let mut outcomes = Vec::new();
     for batch in requests.chunks(MAX_BATCH_STEPS) {
         let call = || client.submit_batch(batch.to_vec());
-        let view = client.keep_trying(Patience::CHANGE, outage_note(out), call)?;
+        let view = client.keep_trying(RetryLimit::CHANGE, outage_note(out), call)?;
         outcomes.extend(view.results.into_iter().map(|item| match item {
             BatchItem::Step(step) => Outcome::Step(step),
             BatchItem::Error(error) => Outcome::Error(error),

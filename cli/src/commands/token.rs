@@ -5,7 +5,7 @@ use sluice_common::api::{JoinTokenRequest, JoinTokenView};
 use super::cordon::refusal;
 use super::outage_note;
 use crate::args::{RevokeArgs, TokenAction, TokenArgs, TokenCreateArgs};
-use crate::client::{Client, Patience};
+use crate::client::{Client, RetryLimit};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::{render, show};
@@ -57,7 +57,7 @@ fn create(client: &Client, args: TokenCreateArgs, out: Out) -> Result<u8, Failur
 /// Lists them; `sluice get tokens` is the same.
 pub(crate) fn list(client: &Client, out: Out) -> Result<u8, Failure> {
     let all = || client.join_tokens();
-    let tokens: Vec<JoinTokenView> = client.keep_trying(Patience::READ, outage_note(out), all)?;
+    let tokens: Vec<JoinTokenView> = client.keep_trying(RetryLimit::READ, outage_note(out), all)?;
     if tokens.is_empty() && out.format().is_text() {
         out.progress("no tokens");
         return Ok(0);
@@ -70,7 +70,7 @@ fn revoke_tokens(client: &Client, tokens: &[String], out: Out) -> Result<u8, Fai
     let mut code = 0;
     for token in tokens {
         let call = || client.revoke_join_token(token);
-        match client.keep_trying(Patience::CHANGE, outage_note(out), call) {
+        match client.keep_trying(RetryLimit::CHANGE, outage_note(out), call) {
             Ok(()) => out.progress(&format!("token {} revoked", render::safe(token))),
             Err(error) => {
                 code = FAILED;
@@ -87,7 +87,7 @@ pub(crate) fn revoke(client: &Client, args: &RevokeArgs, out: Out) -> Result<u8,
     let mut views = Vec::new();
     for name in &args.names {
         let call = || client.revoke_node(name);
-        match client.keep_trying(Patience::CHANGE, outage_note(out), call) {
+        match client.keep_trying(RetryLimit::CHANGE, outage_note(out), call) {
             Ok(Some(view)) => views.push(view),
             Ok(None) => out.progress(&format!("{} may not link any more", render::safe(name))),
             Err(error) => {

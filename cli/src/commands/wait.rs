@@ -12,7 +12,7 @@ use sluice_common::state::StepState;
 
 use super::outage_note;
 use crate::args::WaitArgs;
-use crate::client::{ApiError, Client, Patience};
+use crate::client::{ApiError, Client, RetryLimit};
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::render::{safe, step::tone};
@@ -25,8 +25,8 @@ const LONG_POLL: Duration = Duration::from_secs(30);
 /// How long one call waits where watchers go from step to step.
 const SHORT_POLL: Duration = Duration::from_secs(1);
 
-type Answer = (String, Result<StepView, ApiError>);
-type Queue = Arc<Mutex<VecDeque<String>>>;
+type WaitResult = (String, Result<StepView, ApiError>);
+type StepQueue = Arc<Mutex<VecDeque<String>>>;
 
 /// Runs the command.
 pub(crate) fn run(client: &Client, args: WaitArgs, out: Out) -> Result<u8, Failure> {
@@ -71,11 +71,11 @@ fn tell(step: &StepView, out: Out) -> Result<(), Failure> {
 
 /// The next answer; `None` once no watcher is left.
 fn next(
-    answers: &Receiver<Answer>,
+    answers: &Receiver<WaitResult>,
     deadline: Option<(Duration, Instant)>,
     waiting: &[String],
     wanted: Option<StepState>,
-) -> Result<Option<Answer>, Failure> {
+) -> Result<Option<WaitResult>, Failure> {
     let Some((limit, deadline)) = deadline else {
         return Ok(answers.recv().ok());
     };
@@ -111,7 +111,12 @@ fn never(step: &StepView, wanted: StepState) -> Failure {
 
 /// Watches every step of `ids` until it gets there or never can; answers once for each. The watchers end with the
 /// process: the one that waits for them is the one that reads.
-fn watch(client: &Client, ids: &[String], state: Option<StepState>, out: Out) -> Receiver<Answer> {
+fn watch(
+    client: &Client,
+    ids: &[String],
+    state: Option<StepState>,
+    out: Out,
+) -> Receiver<WaitResult> {
     let (send, receive) = mpsc::channel();
     let watchers = ids.len().min(MAX_WATCHERS);
     let poll = if ids.len() > watchers {
@@ -119,7 +124,7 @@ fn watch(client: &Client, ids: &[String], state: Option<StepState>, out: Out) ->
     } else {
         LONG_POLL
     };
-    let queue: Queue = Arc::new(Mutex::new(ids.iter().cloned().collect()));
+    let queue: StepQueue = Arc::new(Mutex::new(ids.iter().cloned().collect()));
     for _ in 0..watchers {
         let (client, queue, send) = (client.clone(), Arc::clone(&queue), send.clone());
         thread::spawn(move || watcher(&client, &queue, state, poll, &send, out));
@@ -129,10 +134,10 @@ fn watch(client: &Client, ids: &[String], state: Option<StepState>, out: Out) ->
 
 fn watcher(
     client: &Client,
-    queue: &Queue,
+    queue: &StepQueue,
     state: Option<StepState>,
     poll: Duration,
-    send: &Sender<Answer>,
+    send: &Sender<WaitResult>,
     out: Out,
 ) {
     loop {
@@ -144,7 +149,7 @@ fn watcher(
         else {
             return;
         };
-        let answer = client.keep_trying(Patience::Endless, outage_note(out), || {
+        let answer = client.keep_trying(RetryLimit::Endless, outage_note(out), || {
             client.wait(&id, state, poll)
         });
         if answer.as_ref().is_ok_and(|step| !is_decided(step, state)) {

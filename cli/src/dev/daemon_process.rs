@@ -29,7 +29,7 @@ const LAST_WORDS_BYTES: u64 = 16 * 1024;
 
 /// How a daemon is started.
 #[derive(Clone, Debug)]
-pub(super) struct Program {
+pub(super) struct DaemonCommand {
     /// Its name, for messages.
     pub(super) name: &'static str,
     pub(super) path: PathBuf,
@@ -48,7 +48,7 @@ pub(super) struct SpawnError {
 
 /// A running daemon.
 #[derive(Debug)]
-pub(super) struct Child {
+pub(super) struct DaemonProcess {
     process: process::Child,
     stdin: Option<ChildStdin>,
     log: Option<PathBuf>,
@@ -56,7 +56,7 @@ pub(super) struct Child {
     started: Instant,
 }
 
-impl Program {
+impl DaemonCommand {
     /// A command of this program that runs to its end, and what it said where it fails.
     pub(super) fn run_once(&self, args: &[OsString]) -> Result<(), String> {
         let mut command = Command::new(&self.path);
@@ -82,14 +82,14 @@ impl Program {
     pub(super) fn spawn(
         &self,
         on_line: impl FnMut(String) + Send + 'static,
-    ) -> Result<Child, SpawnError> {
+    ) -> Result<DaemonProcess, SpawnError> {
         self.try_spawn(on_line).map_err(|source| SpawnError {
             name: self.name,
             source,
         })
     }
 
-    fn try_spawn(&self, on_line: impl FnMut(String) + Send + 'static) -> io::Result<Child> {
+    fn try_spawn(&self, on_line: impl FnMut(String) + Send + 'static) -> io::Result<DaemonProcess> {
         let mut command = Command::new(&self.path);
         command
             .args(&self.args)
@@ -115,7 +115,7 @@ impl Program {
                     .for_each(on_line)
             });
         }
-        Ok(Child {
+        Ok(DaemonProcess {
             process,
             stdin,
             log: self.log.clone(),
@@ -125,7 +125,7 @@ impl Program {
     }
 }
 
-impl Child {
+impl DaemonProcess {
     /// How it ended, if it has. From then on its number belongs to nobody.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         self.process.try_wait().ok().flatten()
@@ -226,8 +226,8 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    fn shell(script: &str, log: Option<PathBuf>) -> Program {
-        Program {
+    fn shell(script: &str, log: Option<PathBuf>) -> DaemonCommand {
+        DaemonCommand {
             name: "sh",
             path: "/bin/sh".into(),
             args: vec!["-c".into(), script.into()],
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    fn wait(child: &mut Child) -> ExitStatus {
+    fn wait(child: &mut DaemonProcess) -> ExitStatus {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             if let Some(status) = child.ended() {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use signal_hook::consts::SIGCHLD;
 
-use super::child::{Child, Program, ended};
+use super::daemon_process::{DaemonCommand, DaemonProcess, ended};
 use crate::client::Backoff;
 use crate::failure::Failure;
 use crate::out::Out;
@@ -30,7 +30,7 @@ const DAEMON_STOP_LIMIT: Duration = Duration::from_secs(5);
 const STEPS_STOP_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Member {
+pub(super) enum DaemonKind {
     Coordinator,
     Supervisor,
     Agent,
@@ -38,7 +38,7 @@ pub(super) enum Member {
 
 /// Why `dev` does not go on.
 #[derive(Debug)]
-pub(super) enum Halt {
+pub(super) enum DevEnd {
     /// A signal said so.
     Told(i32),
     /// It cannot; the sentence says why.
@@ -52,39 +52,39 @@ pub(super) struct Addresses {
     pub(super) quic: String,
 }
 
-enum Event {
+enum DaemonEvent {
     Signal(i32),
     Line(String),
 }
 
 /// A daemon that is to live.
-struct Ward {
-    member: Member,
-    program: Program,
-    child: Option<Child>,
+struct Daemon {
+    member: DaemonKind,
+    program: DaemonCommand,
+    child: Option<DaemonProcess>,
     backoff: Backoff,
     due: Option<Instant>,
 }
 
 /// All of them.
-pub(super) struct Family {
+pub(super) struct Daemons {
     out: Out,
-    wards: Vec<Ward>,
-    send: Sender<Event>,
-    events: Receiver<Event>,
+    daemons: Vec<Daemon>,
+    send: Sender<DaemonEvent>,
+    events: Receiver<DaemonEvent>,
     /// Until when a daemon that dies at its start is tried again.
     lenient_until: Instant,
     raised: bool,
 }
 
-impl Family {
+impl Daemons {
     /// Nobody yet. `unclean` says that a `dev` was killed here and its children may still be leaving.
     pub(super) fn new(out: Out, unclean: bool) -> Result<Self, Failure> {
         let (send, events) = mpsc::channel();
         let (tell, mut heard) = (send.clone(), signals::ending());
         heard.push(SIGCHLD);
         signals::forward(&heard, move |signal| {
-            tell.send(Event::Signal(signal)).is_ok()
+            tell.send(DaemonEvent::Signal(signal)).is_ok()
         })
         .map_err(|e| Failure::Failed(format!("cannot listen for signals: {e}")))?;
         let leniency = if unclean {
@@ -94,7 +94,7 @@ impl Family {
         };
         Ok(Self {
             out,
-            wards: Vec::new(),
+            daemons: Vec::new(),
             send,
             events,
             lenient_until: Instant::now() + leniency,
@@ -106,24 +106,24 @@ impl Family {
     /// addresses, so that it comes back where it was.
     pub(super) fn start_coordinator(
         &mut self,
-        program: Program,
+        program: DaemonCommand,
         fixed: impl FnOnce(&Addresses) -> Vec<OsString>,
-    ) -> Result<Addresses, Halt> {
-        self.start(Member::Coordinator, program)?;
+    ) -> Result<Addresses, DevEnd> {
+        self.start(DaemonKind::Coordinator, program)?;
         let deadline = Instant::now() + LISTEN_LIMIT;
         loop {
-            if let Some(Event::Line(line)) = self.wait(LOOK)? {
+            if let Some(DaemonEvent::Line(line)) = self.wait(LOOK)? {
                 let addresses = parse_ready(&line).ok_or_else(|| {
-                    Halt::Failed(format!(
+                    DevEnd::Failed(format!(
                         "sluice-coordinator said `{}` instead of where it listens",
                         line.escape_debug()
                     ))
                 })?;
-                self.ward(Member::Coordinator).program.args = fixed(&addresses);
+                self.daemon(DaemonKind::Coordinator).program.args = fixed(&addresses);
                 return Ok(addresses);
             }
             if Instant::now() > deadline {
-                return Err(Halt::Failed(format!(
+                return Err(DevEnd::Failed(format!(
                     "sluice-coordinator did not listen within {}s",
                     LISTEN_LIMIT.as_secs()
                 )));
@@ -131,30 +131,34 @@ impl Family {
         }
     }
 
-    pub(super) fn start(&mut self, member: Member, program: Program) -> Result<(), Halt> {
-        let mut ward = Ward {
+    pub(super) fn start(
+        &mut self,
+        member: DaemonKind,
+        program: DaemonCommand,
+    ) -> Result<(), DevEnd> {
+        let mut daemon = Daemon {
             member,
             program,
             child: None,
             backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
             due: None,
         };
-        ward.child = Some(spawn(&ward.program, &self.send)?);
-        self.wards.push(ward);
+        daemon.child = Some(spawn(&daemon.program, &self.send)?);
+        self.daemons.push(daemon);
         Ok(())
     }
 
     /// A moment while daemons become ready. One that dies now is not started again, unless its predecessors may still
     /// hold what it needs.
-    pub(super) fn pause(&mut self) -> Result<(), Halt> {
+    pub(super) fn pause(&mut self) -> Result<(), DevEnd> {
         self.wait(LOOK).map(drop)
     }
 
     /// Keeps all of them alive until a signal says that it is enough.
-    pub(super) fn keep_alive(&mut self) -> Result<(), Halt> {
+    pub(super) fn keep_alive(&mut self) -> Result<(), DevEnd> {
         self.raised = true;
         loop {
-            let next = self.wards.iter().filter_map(|ward| ward.due).min();
+            let next = self.daemons.iter().filter_map(|daemon| daemon.due).min();
             let pause = next.map_or(Duration::MAX, |due| {
                 due.saturating_duration_since(Instant::now())
             });
@@ -168,13 +172,13 @@ impl Family {
     }
 
     /// One event, if one comes in time; deaths and restarts are dealt with on the way.
-    fn wait(&mut self, limit: Duration) -> Result<Option<Event>, Halt> {
+    fn wait(&mut self, limit: Duration) -> Result<Option<DaemonEvent>, DevEnd> {
         let event = match self
             .events
             .recv_timeout(limit.min(Duration::from_secs(3600)))
         {
-            Ok(Event::Signal(SIGCHLD)) | Err(RecvTimeoutError::Timeout) => None,
-            Ok(Event::Signal(signal)) => return Err(Halt::Told(signal)),
+            Ok(DaemonEvent::Signal(SIGCHLD)) | Err(RecvTimeoutError::Timeout) => None,
+            Ok(DaemonEvent::Signal(signal)) => return Err(DevEnd::Told(signal)),
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => unreachable!("we hold a sender"),
         };
@@ -183,22 +187,22 @@ impl Family {
         Ok(event)
     }
 
-    fn note_deaths(&mut self) -> Result<(), Halt> {
+    fn note_deaths(&mut self) -> Result<(), DevEnd> {
         let lenient = self.raised || Instant::now() < self.lenient_until;
-        for ward in &mut self.wards {
-            let Some(child) = &mut ward.child else {
+        for daemon in &mut self.daemons {
+            let Some(child) = &mut daemon.child else {
                 continue;
             };
             let Some(status) = child.ended() else {
                 continue;
             };
             let words = child.last_words(status);
-            let name = ward.program.name;
+            let name = daemon.program.name;
             if !lenient {
-                return Err(Halt::Failed(format!("{name} could not start: {words}")));
+                return Err(DevEnd::Failed(format!("{name} could not start: {words}")));
             }
             if child.age() > SOUND_AGE {
-                ward.backoff.reset();
+                daemon.backoff.reset();
             }
             if self.raised {
                 let how = ended(status);
@@ -210,66 +214,69 @@ impl Family {
                 self.out
                     .notice(&format!("{name} died ({why}); starting it again"));
             }
-            ward.child = None;
-            ward.due = Some(Instant::now() + ward.backoff.next());
+            daemon.child = None;
+            daemon.due = Some(Instant::now() + daemon.backoff.next());
         }
         Ok(())
     }
 
-    fn restart_due(&mut self) -> Result<(), Halt> {
+    fn restart_due(&mut self) -> Result<(), DevEnd> {
         let now = Instant::now();
-        for ward in self
-            .wards
+        for daemon in self
+            .daemons
             .iter_mut()
-            .filter(|ward| ward.due.is_some_and(|due| due <= now))
+            .filter(|daemon| daemon.due.is_some_and(|due| due <= now))
         {
-            match spawn(&ward.program, &self.send) {
-                Ok(child) => (ward.child, ward.due) = (Some(child), None),
+            match spawn(&daemon.program, &self.send) {
+                Ok(child) => (daemon.child, daemon.due) = (Some(child), None),
                 Err(halt) if !self.raised => return Err(halt),
                 // The program may be just being replaced by a newer one.
-                Err(_) => ward.due = Some(now + ward.backoff.next()),
+                Err(_) => daemon.due = Some(now + daemon.backoff.next()),
             }
         }
         Ok(())
     }
 
-    fn ward(&mut self, member: Member) -> &mut Ward {
-        let ward = self.wards.iter_mut().find(|ward| ward.member == member);
-        ward.expect("only members that were started are asked for")
+    fn daemon(&mut self, member: DaemonKind) -> &mut Daemon {
+        let daemon = self
+            .daemons
+            .iter_mut()
+            .find(|daemon| daemon.member == member);
+        daemon.expect("only members that were started are asked for")
     }
 
     /// Stops all of them: first those who would give work or take it, then the supervisor with every step.
     pub(super) fn stop(&mut self) {
-        for ward in &mut self.wards {
-            ward.due = None;
-            if ward.member != Member::Supervisor
-                && let Some(child) = &mut ward.child
+        for daemon in &mut self.daemons {
+            daemon.due = None;
+            if daemon.member != DaemonKind::Supervisor
+                && let Some(child) = &mut daemon.child
             {
                 child.close_stdin();
             }
         }
-        let daemons = [Member::Coordinator, Member::Agent];
+        let daemons = [DaemonKind::Coordinator, DaemonKind::Agent];
         if !self.wait_for_end(&daemons, DAEMON_STOP_LIMIT) {
-            self.each(&daemons, Child::kill);
+            self.each(&daemons, DaemonProcess::kill);
             self.wait_for_end(&daemons, DAEMON_STOP_LIMIT);
         }
         self.stop_supervisor();
     }
 
     fn stop_supervisor(&mut self) {
-        let supervisor = [Member::Supervisor];
+        let supervisor = [DaemonKind::Supervisor];
         self.revive_supervisors();
-        self.each(&supervisor, Child::close_stdin);
+        self.each(&supervisor, DaemonProcess::close_stdin);
         if self.wait_for_end(&supervisor, STEPS_STOP_LIMIT) {
             return;
         }
         self.out.notice("steps are still ending; killing them");
-        self.each(&supervisor, Child::terminate);
+        self.each(&supervisor, DaemonProcess::terminate);
         if !self.wait_for_end(&supervisor, STEPS_STOP_LIMIT) {
             self.out.warning(
                 "sluice-supervisor does not stop and is killed: look for steps that it left behind",
             );
-            self.each(&supervisor, Child::kill);
+            self.each(&supervisor, DaemonProcess::kill);
             self.wait_for_end(&supervisor, DAEMON_STOP_LIMIT);
         }
     }
@@ -278,37 +285,39 @@ impl Family {
     fn revive_supervisors(&mut self) {
         let send = self.send.clone();
         let supervisors = self
-            .wards
+            .daemons
             .iter_mut()
-            .filter(|ward| ward.member == Member::Supervisor);
-        for ward in supervisors {
-            if ward
+            .filter(|daemon| daemon.member == DaemonKind::Supervisor);
+        for daemon in supervisors {
+            if daemon
                 .child
                 .as_mut()
                 .is_none_or(|child| child.ended().is_some())
             {
-                ward.child = spawn(&ward.program, &send).ok();
+                daemon.child = spawn(&daemon.program, &send).ok();
             }
         }
     }
 
-    fn each(&mut self, members: &[Member], act: impl Fn(&mut Child)) {
-        let wards = self
-            .wards
+    fn each(&mut self, members: &[DaemonKind], act: impl Fn(&mut DaemonProcess)) {
+        let daemons = self
+            .daemons
             .iter_mut()
-            .filter(|ward| members.contains(&ward.member));
-        wards.filter_map(|ward| ward.child.as_mut()).for_each(act);
+            .filter(|daemon| members.contains(&daemon.member));
+        daemons
+            .filter_map(|daemon| daemon.child.as_mut())
+            .for_each(act);
     }
 
     /// Whether all of them have ended within `limit`; a further signal cuts it short.
-    fn wait_for_end(&mut self, members: &[Member], limit: Duration) -> bool {
+    fn wait_for_end(&mut self, members: &[DaemonKind], limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         loop {
-            let wards = self
-                .wards
+            let daemons = self
+                .daemons
                 .iter_mut()
-                .filter(|ward| members.contains(&ward.member));
-            let mut living = wards.filter_map(|ward| ward.child.as_mut());
+                .filter(|daemon| members.contains(&daemon.member));
+            let mut living = daemons.filter_map(|daemon| daemon.child.as_mut());
             if living.all(|child| child.ended().is_some()) {
                 return true;
             }
@@ -316,20 +325,22 @@ impl Family {
                 .events
                 .recv_timeout(deadline.saturating_duration_since(Instant::now()))
             {
-                Ok(Event::Signal(SIGCHLD) | Event::Line(_)) => {}
-                Ok(Event::Signal(_)) | Err(_) => return false,
+                Ok(DaemonEvent::Signal(SIGCHLD) | DaemonEvent::Line(_)) => {}
+                Ok(DaemonEvent::Signal(_)) | Err(_) => return false,
             }
         }
     }
 }
 
-fn spawn(program: &Program, send: &Sender<Event>) -> Result<Child, Halt> {
+fn spawn(program: &DaemonCommand, send: &Sender<DaemonEvent>) -> Result<DaemonProcess, DevEnd> {
     let send = send.clone();
     let tell = move |line| {
         // Nobody listens any more once everything has ended.
-        let _ = send.send(Event::Line(line));
+        let _ = send.send(DaemonEvent::Line(line));
     };
-    program.spawn(tell).map_err(|e| Halt::Failed(e.to_string()))
+    program
+        .spawn(tell)
+        .map_err(|e| DevEnd::Failed(e.to_string()))
 }
 
 fn parse_ready(line: &str) -> Option<Addresses> {
@@ -341,8 +352,8 @@ mod tests {
     use super::*;
     use std::path::{Path, PathBuf};
 
-    fn shell(script: &str, log: &Path) -> Program {
-        Program {
+    fn shell(script: &str, log: &Path) -> DaemonCommand {
+        DaemonCommand {
             name: "sluice-coordinator",
             path: PathBuf::from("/bin/sh"),
             args: vec!["-c".into(), script.into()],
@@ -350,11 +361,11 @@ mod tests {
         }
     }
 
-    fn until(family: &mut Family, what: &str, mut done: impl FnMut(&mut Family) -> bool) {
+    fn until(daemons: &mut Daemons, what: &str, mut done: impl FnMut(&mut Daemons) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(30);
-        while !done(family) {
+        while !done(daemons) {
             assert!(Instant::now() < deadline, "{what}");
-            family.wait(LOOK).unwrap();
+            daemons.wait(LOOK).unwrap();
         }
     }
 
@@ -373,23 +384,23 @@ mod tests {
     fn one_that_dies_is_started_again_as_it_is_to_be_from_then_on() {
         let dir = tempfile::tempdir().unwrap();
         let (log, marks) = (dir.path().join("log"), dir.path().join("marks"));
-        let mut family = Family::new(Out::plain(), false).unwrap();
+        let mut daemons = Daemons::new(Out::plain(), false).unwrap();
         let ready = r#"echo 'ready {"http":"h","quic":"q"}'"#;
         let again = format!("echo again >> {}; exec cat", marks.display());
-        let addresses = family
+        let addresses = daemons
             .start_coordinator(shell(&format!("{ready}; exec cat"), &log), |at| {
                 assert_eq!(at.http, "h");
                 vec!["-c".into(), again.into()]
             })
             .unwrap();
         assert_eq!(addresses.quic, "q");
-        family.raised = true;
-        family.each(&[Member::Coordinator], Child::kill);
-        until(&mut family, "it was not started again", |_| marks.exists());
-        family.stop();
+        daemons.raised = true;
+        daemons.each(&[DaemonKind::Coordinator], DaemonProcess::kill);
+        until(&mut daemons, "it was not started again", |_| marks.exists());
+        daemons.stop();
         assert!(
-            family
-                .ward(Member::Coordinator)
+            daemons
+                .daemon(DaemonKind::Coordinator)
                 .child
                 .as_mut()
                 .unwrap()
@@ -401,13 +412,13 @@ mod tests {
     #[test]
     fn one_that_cannot_start_fails_with_its_own_words() {
         let dir = tempfile::tempdir().unwrap();
-        let mut family = Family::new(Out::plain(), false).unwrap();
+        let mut daemons = Daemons::new(Out::plain(), false).unwrap();
         let program = shell(
             "echo 'error: the port is in use' >&2; exit 1",
             &dir.path().join("log"),
         );
-        match family.start_coordinator(program, |_| Vec::new()) {
-            Err(Halt::Failed(message)) => {
+        match daemons.start_coordinator(program, |_| Vec::new()) {
+            Err(DevEnd::Failed(message)) => {
                 assert_eq!(
                     message,
                     "sluice-coordinator could not start: the port is in use"
@@ -415,7 +426,7 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
-        family.stop();
+        daemons.stop();
     }
 
     #[test]
@@ -426,10 +437,10 @@ mod tests {
             r#"test -e {0} || {{ touch {0}; exit 1; }}; echo 'ready {{"http":"h","quic":"q"}}'; exec cat"#,
             free.display()
         );
-        let mut family = Family::new(Out::plain(), true).unwrap();
+        let mut daemons = Daemons::new(Out::plain(), true).unwrap();
         let program = shell(&script, &dir.path().join("log"));
-        family.start_coordinator(program, |_| Vec::new()).unwrap();
-        family.stop();
+        daemons.start_coordinator(program, |_| Vec::new()).unwrap();
+        daemons.stop();
     }
 
     #[test]
@@ -437,20 +448,23 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let marks = dir.path().join("marks");
         let script = format!("cat; echo stopped >> {}", marks.display());
-        let mut family = Family::new(Out::plain(), false).unwrap();
-        family
-            .start(Member::Supervisor, shell(&script, &dir.path().join("log")))
+        let mut daemons = Daemons::new(Out::plain(), false).unwrap();
+        daemons
+            .start(
+                DaemonKind::Supervisor,
+                shell(&script, &dir.path().join("log")),
+            )
             .unwrap();
-        family.each(&[Member::Supervisor], Child::kill);
-        until_dead(&mut family);
-        family.stop();
+        daemons.each(&[DaemonKind::Supervisor], DaemonProcess::kill);
+        until_dead(&mut daemons);
+        daemons.stop();
         assert_eq!(std::fs::read_to_string(marks).unwrap(), "stopped\n");
     }
 
-    fn until_dead(family: &mut Family) {
+    fn until_dead(daemons: &mut Daemons) {
         let deadline = Instant::now() + Duration::from_secs(30);
-        while family
-            .ward(Member::Supervisor)
+        while daemons
+            .daemon(DaemonKind::Supervisor)
             .child
             .as_mut()
             .unwrap()

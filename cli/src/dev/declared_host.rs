@@ -36,7 +36,7 @@ const MODELS: [(&str, &str, u64); 4] = [
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct HostRequest {
+pub(crate) struct HostDocument {
     /// Unique in the cluster.
     pub(crate) name: String,
     /// The pool that it joins; `default` where absent.
@@ -61,16 +61,16 @@ pub(crate) struct HostRequest {
 
 /// The same, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MadeHost {
+pub(crate) struct DeclaredHost {
     pub(crate) name: NodeName,
     pub(crate) pool: PoolName,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) inventory: Inventory,
 }
 
-impl HostRequest {
+impl HostDocument {
     /// Checks every field.
-    pub(super) fn check(self) -> Result<MadeHost, String> {
+    pub(super) fn check(self) -> Result<DeclaredHost, String> {
         let of = |field: &str, error: &dyn std::fmt::Display| {
             format!("host `{}`: {field}: {error}", self.name.escape_debug())
         };
@@ -92,7 +92,7 @@ impl HostRequest {
         for (gpu, node) in inventory.gpus.iter_mut().zip(devices) {
             gpu.devices = vec![node];
         }
-        Ok(MadeHost {
+        Ok(DeclaredHost {
             name,
             pool,
             inventory,
@@ -102,7 +102,7 @@ impl HostRequest {
 
     /// Checked for those who ask what would be done with such a host: that hangs on no device, so its nodes need not be on
     /// this machine.
-    pub(crate) fn on_paper(self) -> Result<MadeHost, String> {
+    pub(crate) fn on_paper(self) -> Result<DeclaredHost, String> {
         let made = Self {
             gpu_devices: Vec::new(),
             ..self
@@ -204,8 +204,8 @@ fn uuid(host: &str, index: u64) -> String {
 }
 
 /// Checks all of them together, and tells every mistake at once.
-pub(super) fn check(hosts: Vec<HostRequest>) -> Result<Vec<MadeHost>, String> {
-    let mut made: Vec<MadeHost> = Vec::new();
+pub(super) fn check(hosts: Vec<HostDocument>) -> Result<Vec<DeclaredHost>, String> {
+    let mut made: Vec<DeclaredHost> = Vec::new();
     let mut mistakes = Vec::new();
     for host in hosts {
         match host.check() {
@@ -226,12 +226,12 @@ pub(super) fn check(hosts: Vec<HostRequest>) -> Result<Vec<MadeHost>, String> {
 mod tests {
     use super::*;
 
-    fn host(name: &str, gpus: u64, model: &str) -> HostRequest {
-        HostRequest {
+    fn host(name: &str, gpus: u64, model: &str) -> HostDocument {
+        HostDocument {
             name: name.into(),
             gpus,
             gpu_model: Some(model.into()),
-            ..HostRequest::default()
+            ..HostDocument::default()
         }
     }
 
@@ -264,9 +264,9 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_without_end_and_sums_stay_numbers() {
-        let made = check(vec![HostRequest {
+        let made = check(vec![HostDocument {
             name: "cpu".into(),
-            ..HostRequest::default()
+            ..HostDocument::default()
         }])
         .unwrap();
         let capacity = made[0].inventory.capacity();

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use sluice_common::inventory::Inventory;
 
-use super::family::{Addresses, Family, Halt, Member};
-use super::layout::Place;
-use super::made::MadeHost;
-use super::{Cluster, POOL, child, toml_string, words};
+use super::daemons::{Addresses, DaemonKind, Daemons, DevEnd};
+use super::declared_host::DeclaredHost;
+use super::layout::HostPaths;
+use super::{DevCluster, POOL, daemon_process, toml_string, words};
 
 /// What root must say before steps may run as root. Other users' steps run as themselves without a word.
 const AS_ROOT: &str = "# Written by `sluice dev` at each start: steps run as whoever started it.\n\
@@ -20,34 +20,34 @@ fn must_say_root() -> bool {
 
 /// A host to be started.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(super) struct DevHost {
     pub(super) name: String,
     pool: String,
     labels: BTreeMap<String, String>,
-    place: Place,
+    paths: HostPaths,
     /// What it reports in place of what the machine has.
     declared: Option<Inventory>,
 }
 
-impl Host {
+impl DevHost {
     /// This machine, with what it has.
-    pub(super) fn this(name: String, place: Place) -> Self {
+    pub(super) fn this(name: String, paths: HostPaths) -> Self {
         Self {
             name,
             pool: POOL.to_owned(),
             labels: BTreeMap::new(),
-            place,
+            paths,
             declared: None,
         }
     }
 
     /// One that was made for a trial.
-    pub(super) fn made(host: MadeHost, place: Place) -> Self {
+    pub(super) fn made(host: DeclaredHost, paths: HostPaths) -> Self {
         Self {
             name: host.name.to_string(),
             pool: host.pool.to_string(),
             labels: host.labels,
-            place,
+            paths,
             declared: Some(host.inventory),
         }
     }
@@ -55,52 +55,53 @@ impl Host {
     /// Starts both daemons.
     pub(super) fn start(
         &self,
-        cluster: &Cluster<'_>,
-        family: &mut Family,
+        cluster: &DevCluster<'_>,
+        daemons: &mut Daemons,
         addresses: &Addresses,
-    ) -> Result<(), Halt> {
-        let out = self.place.agent_tls().into_os_string();
+    ) -> Result<(), DevEnd> {
+        let out = self.paths.agent_tls().into_os_string();
         cluster.tool("issue-node", &words([&self.name, "--out"], [out]))?;
-        cluster.write(&self.place.agent_config(), &self.config(addresses))?;
+        cluster.write(&self.paths.agent_config(), &self.config(addresses))?;
         if let Some(declared) = &self.declared {
-            let json = serde_json::to_string(declared).map_err(|e| Halt::Failed(e.to_string()))?;
-            cluster.write(&self.place.declared(), &json)?;
+            let json =
+                serde_json::to_string(declared).map_err(|e| DevEnd::Failed(e.to_string()))?;
+            cluster.write(&self.paths.declared(), &json)?;
         }
         if must_say_root() {
-            cluster.write(&self.place.supervisor_config(), AS_ROOT)?;
+            cluster.write(&self.paths.supervisor_config(), AS_ROOT)?;
         }
-        family.start(Member::Supervisor, self.supervisor(cluster))?;
-        family.start(Member::Agent, self.agent(cluster))
+        daemons.start(DaemonKind::Supervisor, self.supervisor(cluster))?;
+        daemons.start(DaemonKind::Agent, self.agent(cluster))
     }
 
-    fn supervisor(&self, cluster: &Cluster<'_>) -> child::Program {
+    fn supervisor(&self, cluster: &DevCluster<'_>) -> daemon_process::DaemonCommand {
         let mut args = words(
             ["--state-dir"],
-            [self.place.supervisor_dir().into_os_string()],
+            [self.paths.supervisor_dir().into_os_string()],
         );
         args.extend(words(["--exit-with-stdin", "--stop-on-exit"], []));
         if must_say_root() {
-            let config = self.place.supervisor_config().into_os_string();
+            let config = self.paths.supervisor_config().into_os_string();
             args.extend(words(["--config"], [config]));
         }
         let path = &cluster.programs.supervisor;
-        let log = self.place.log("supervisor");
+        let log = self.paths.log("supervisor");
         cluster.program("sluice-supervisor", path, &log, args)
     }
 
-    fn agent(&self, cluster: &Cluster<'_>) -> child::Program {
-        let mut args = words(["--config"], [self.place.agent_config().into_os_string()]);
+    fn agent(&self, cluster: &DevCluster<'_>) -> daemon_process::DaemonCommand {
+        let mut args = words(["--config"], [self.paths.agent_config().into_os_string()]);
         args.extend(words(["--exit-with-stdin"], []));
         if self.declared.is_some() {
-            let declared = self.place.declared().into_os_string();
+            let declared = self.paths.declared().into_os_string();
             args.extend(words(["--declared"], [declared]));
         }
         let path = &cluster.programs.agent;
-        cluster.program("sluice-agent", path, &self.place.log("agent"), args)
+        cluster.program("sluice-agent", path, &self.paths.log("agent"), args)
     }
 
     fn config(&self, addresses: &Addresses) -> String {
-        let tls = |file: &str| toml_string(&self.place.agent_tls().join(file).to_string_lossy());
+        let tls = |file: &str| toml_string(&self.paths.agent_tls().join(file).to_string_lossy());
         let path = std::env::var("PATH").ok().filter(|path| !path.is_empty());
         let path = path.map_or(String::new(), |path| {
             format!("path = {}\n", toml_string(&path))
@@ -117,8 +118,8 @@ impl Host {
             toml_string(&self.name),
             toml_string(&self.pool),
             labels.join(", "),
-            toml_string(&self.place.agent_dir().to_string_lossy()),
-            toml_string(&self.place.supervisor_socket().to_string_lossy()),
+            toml_string(&self.paths.agent_dir().to_string_lossy()),
+            toml_string(&self.paths.supervisor_socket().to_string_lossy()),
             tls("ca.pem"),
             tls("node.pem"),
             tls("node.key"),

@@ -158,15 +158,15 @@ impl Layout {
     }
 
     /// Where the daemons of this machine as a host keep what.
-    pub(super) fn this_host(&self) -> Result<Place, LayoutError> {
-        Place::open(self.root.clone(), String::new())
+    pub(super) fn this_host(&self) -> Result<HostPaths, LayoutError> {
+        HostPaths::open(self.root.clone(), String::new())
     }
 
     /// The same for a host that was made for a trial.
-    pub(super) fn made_host(&self, name: &str) -> Result<Place, LayoutError> {
+    pub(super) fn made_host(&self, name: &str) -> Result<HostPaths, LayoutError> {
         let dir = self.root.join("hosts").join(name);
         check_path(&dir)?;
-        Place::open(dir, format!("{name}."))
+        HostPaths::open(dir, format!("{name}."))
     }
 
     pub(super) fn token_file(&self) -> PathBuf {
@@ -208,13 +208,13 @@ impl Layout {
 
 /// Where the agent and the supervisor of one host keep what.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct HostPaths {
     dir: PathBuf,
     /// Before the names of its logs.
     prefix: String,
 }
 
-impl Place {
+impl HostPaths {
     fn open(dir: PathBuf, prefix: String) -> Result<Self, LayoutError> {
         let place = Self { dir, prefix };
         made(&place.agent_dir())?;

@@ -12,9 +12,9 @@ use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::request::StepRequest;
 use sluice_common::state::NodeState;
 
-use super::host::Host;
+use super::host::DevHost;
 use super::layout::{self, Layout};
-use super::{POOL, SUBJECT, made, refused};
+use super::{POOL, SUBJECT, declared_host, refused};
 use crate::args::DevArgs;
 use crate::client::Client;
 use crate::documents::{self, Document};
@@ -23,7 +23,7 @@ use crate::failure::Failure;
 /// What is to be there.
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) hosts: Vec<Host>,
+    pub(super) hosts: Vec<DevHost>,
     /// Pools and platforms.
     pools: Vec<PutDocument>,
     policies: Vec<(PolicyId, PolicySpec)>,
@@ -60,14 +60,15 @@ impl Plan {
                 }
             }
         }
-        for host in made::check(hosts).map_err(Failure::Failed)? {
+        for host in declared_host::check(hosts).map_err(Failure::Failed)? {
             let place = layout.made_host(host.name.as_str()).map_err(refused)?;
-            plan.hosts.push(Host::made(host, place));
+            plan.hosts.push(DevHost::made(host, place));
         }
         if plan.hosts.is_empty() {
             let name = nix::unistd::gethostname().unwrap_or_default();
             let place = layout.this_host().map_err(refused)?;
-            plan.hosts.push(Host::this(layout::node_name(&name), place));
+            plan.hosts
+                .push(DevHost::this(layout::node_name(&name), place));
         }
         Ok(plan)
     }
@@ -108,7 +109,7 @@ impl Plan {
             _ => None,
         });
         let declared: BTreeSet<&str> = declared.collect();
-        let joined: BTreeSet<&str> = self.hosts.iter().map(Host::pool).collect();
+        let joined: BTreeSet<&str> = self.hosts.iter().map(DevHost::pool).collect();
         for pool in joined.difference(&declared).filter(|pool| **pool != POOL) {
             // One of an earlier start is as its admin has made it since.
             if client.pool(pool).is_ok() {
@@ -162,7 +163,7 @@ impl Plan {
 
     /// Whether every host takes work.
     pub(super) fn are_ready(&self, nodes: &[NodeView]) -> bool {
-        let ready = |host: &Host| {
+        let ready = |host: &DevHost| {
             let node = nodes.iter().find(|node| node.name == host.name);
             node.is_some_and(|node| node.state == NodeState::Ready)
         };

@@ -15,12 +15,12 @@ use crate::render::listed::Listed;
 use crate::render::platform::PoolPlatform;
 
 /// The fields of a document.
-type Fields = Map<String, Value>;
+type JsonFields = Map<String, Value>;
 
 /// What somebody may write of what the cluster told.
 #[derive(Debug, PartialEq)]
-pub(super) enum Answer {
-    Document(Fields),
+pub(super) enum FromView {
+    Document(JsonFields),
     /// Nothing: the sentence says why.
     Nothing(String),
 }
@@ -29,14 +29,14 @@ pub(super) enum Answer {
 ///
 /// # Errors
 /// Where a field was edited that only tells.
-pub(super) fn read(kind: &str, mut fields: Fields) -> Result<Answer, String> {
+pub(super) fn read(kind: &str, mut fields: JsonFields) -> Result<FromView, String> {
     let status = match fields.get("status") {
         Some(Value::Object(_)) => fields.remove("status"),
         Some(_) | None => None,
     };
     let told = status.as_ref().and_then(Value::as_object);
     if let Some(why) = unwritten(kind, told.unwrap_or(&fields)) {
-        return Ok(Answer::Nothing(why));
+        return Ok(FromView::Nothing(why));
     }
     let told = match kind {
         "pool" => {
@@ -52,11 +52,11 @@ pub(super) fn read(kind: &str, mut fields: Fields) -> Result<Answer, String> {
         "binding" => of::<BindingView>(&fields),
         _ => None,
     };
-    Ok(Answer::Document(told.unwrap_or(fields)))
+    Ok(FromView::Document(told.unwrap_or(fields)))
 }
 
 /// The same of a step, with whether it was told by the cluster.
-pub(super) fn step(mut fields: Fields) -> (Fields, bool) {
+pub(super) fn step(mut fields: JsonFields) -> (JsonFields, bool) {
     fields.remove("kind");
     match of::<StepView>(&fields) {
         Some(document) => (document, true),
@@ -65,7 +65,7 @@ pub(super) fn step(mut fields: Fields) -> (Fields, bool) {
 }
 
 /// Reads a whole answer: every field that it always has is there, and none that it does not have.
-fn whole<T: Serialize + DeserializeOwned>(fields: &Fields) -> Option<T> {
+fn whole<T: Serialize + DeserializeOwned>(fields: &JsonFields) -> Option<T> {
     let view: T = serde_json::from_value(Value::Object(fields.clone())).ok()?;
     let again = serde_json::to_value(&view).ok()?;
     let known = again.as_object()?;
@@ -73,13 +73,13 @@ fn whole<T: Serialize + DeserializeOwned>(fields: &Fields) -> Option<T> {
     all.then_some(view)
 }
 
-fn of<T: Listed + DeserializeOwned>(fields: &Fields) -> Option<Fields> {
+fn of<T: Listed + DeserializeOwned>(fields: &JsonFields) -> Option<JsonFields> {
     let view: T = whole(fields)?;
     Some(view.document()?.fields)
 }
 
 /// Why there is nothing to apply of a thing that is there without anybody having written it.
-fn unwritten(kind: &str, told: &Fields) -> Option<String> {
+fn unwritten(kind: &str, told: &JsonFields) -> Option<String> {
     let is = |name: &str, value: bool| told.get(name) == Some(&Value::Bool(value));
     let why = match kind {
         "platform" if is("declared", false) => "the pool's hosts make it, and no document does",
@@ -92,7 +92,7 @@ fn unwritten(kind: &str, told: &Fields) -> Option<String> {
 }
 
 /// In an answer `capacity` tells what there is, and `declared` what a document calls so: who edits the first is told.
-fn told_capacity(fields: &Fields) -> Result<(), String> {
+fn told_capacity(fields: &JsonFields) -> Result<(), String> {
     let Some(view) = whole::<PoolView>(fields) else {
         return Ok(());
     };

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Where a document stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct DocumentLocation {
     /// As messages call it.
     file: String,
     /// The line at which the document begins, counted from 1, where it is known.
@@ -15,7 +15,7 @@ pub(crate) struct Place {
     text: String,
 }
 
-impl Place {
+impl DocumentLocation {
     /// Where each of so many documents of a text stands.
     pub(super) fn all(file: &str, text: &str, documents: usize) -> Vec<Self> {
         let starts = starts(text);
@@ -55,7 +55,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DocumentLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
         if let Some(line) = self.line {
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn what_a_message_is_about_is_found_by_field_or_words() {
-        let places = Place::all("f.yaml", TEXT, 2);
+        let places = DocumentLocation::all("f.yaml", TEXT, 2);
         let second = &places[1];
         assert_eq!(second.to_string(), "f.yaml:4, document 2");
         for (field, message, line) in [
@@ -163,7 +163,13 @@ mod tests {
             let expected = format!("f.yaml:{line}, document 2");
             assert_eq!(found, expected, "{field:?} {message}");
         }
-        assert_eq!(Place::all("f", "a: 1\n", 1)[0].to_string(), "f:1");
-        assert_eq!(Place::all("f", "a: 1\n", 3)[2].to_string(), "f, document 3");
+        assert_eq!(
+            DocumentLocation::all("f", "a: 1\n", 1)[0].to_string(),
+            "f:1"
+        );
+        assert_eq!(
+            DocumentLocation::all("f", "a: 1\n", 3)[2].to_string(),
+            "f, document 3"
+        );
     }
 }

@@ -7,13 +7,13 @@ use std::thread::JoinHandle;
 
 use sluice_common::wire::LogStream;
 
-use super::{End, FollowError, News, Source, follow};
+use super::{FollowEnd, FollowError, FollowEvent, OutputSource, follow};
 use crate::client::Client;
 use crate::context::{Context, ContextFile};
 
 /// What the server does with one request.
 #[derive(Clone, Copy)]
-enum Play {
+enum ServerReply {
     /// Serves `bytes` from the offset asked for (less `early`, as a server that rounds down would), at most `at_most` of
     /// them, in chunks, and then ends the body or breaks the link.
     Serve {
@@ -30,7 +30,7 @@ enum Play {
 }
 
 /// Serves one request for each play, then stops listening. Returns the queries that came.
-fn server(output: Vec<u8>, plays: Vec<Play>) -> (String, JoinHandle<Vec<String>>) {
+fn server(output: Vec<u8>, plays: Vec<ServerReply>) -> (String, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let serve = move || {
@@ -44,7 +44,7 @@ fn server(output: Vec<u8>, plays: Vec<Play>) -> (String, JoinHandle<Vec<String>>
     (address, std::thread::spawn(serve))
 }
 
-fn answer(stream: &TcpStream, output: &[u8], play: Play) -> String {
+fn answer(stream: &TcpStream, output: &[u8], play: ServerReply) -> String {
     let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
     let request = lines.next().unwrap();
     while lines.next().is_some_and(|line| !line.is_empty()) {}
@@ -54,8 +54,8 @@ fn answer(stream: &TcpStream, output: &[u8], play: Play) -> String {
         .find_map(|pair| pair.strip_prefix("offset="));
     let asked: usize = asked.unwrap().parse().unwrap();
     match play {
-        Play::HangUp => {}
-        Play::Status(status) => {
+        ServerReply::HangUp => {}
+        ServerReply::Status(status) => {
             let body = r#"{"error":{"code":"x","message":"not now"}}"#;
             let head = format!(
                 "HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: {}",
@@ -65,7 +65,7 @@ fn answer(stream: &TcpStream, output: &[u8], play: Play) -> String {
                 .write_all(format!("{head}\r\n\r\n{body}").as_bytes())
                 .unwrap();
         }
-        Play::Serve {
+        ServerReply::Serve {
             early,
             at_most,
             complete,
@@ -74,7 +74,7 @@ fn answer(stream: &TcpStream, output: &[u8], play: Play) -> String {
             let to = output.len().min(from.saturating_add(at_most));
             send_chunked(stream, from, &output[from..to], complete);
         }
-        Play::DropBefore(from) => send_chunked(stream, from, &output[from..], true),
+        ServerReply::DropBefore(from) => send_chunked(stream, from, &output[from..], true),
     }
     query
 }
@@ -97,8 +97,8 @@ fn send_chunked(mut stream: &TcpStream, from: usize, bytes: &[u8], complete: boo
     }
 }
 
-fn source(http: String) -> Source {
-    Source {
+fn source(http: String) -> OutputSource {
+    OutputSource {
         client: Client::new(Context {
             path: "/x".into(),
             file: ContextFile {
@@ -122,7 +122,7 @@ fn binary(len: u32) -> Vec<u8> {
         .collect()
 }
 
-const WHOLE: Play = Play::Serve {
+const WHOLE: ServerReply = ServerReply::Serve {
     early: 0,
     at_most: usize::MAX,
     complete: true,
@@ -132,24 +132,24 @@ const WHOLE: Play = Play::Serve {
 fn a_link_that_breaks_everywhere_loses_and_repeats_nothing() {
     let output = binary(20_000);
     let plays = vec![
-        Play::Serve {
+        ServerReply::Serve {
             early: 0,
             at_most: 4321,
             complete: false,
         },
-        Play::HangUp,
-        Play::Status(503),
-        Play::Serve {
+        ServerReply::HangUp,
+        ServerReply::Status(503),
+        ServerReply::Serve {
             early: 0,
             at_most: 0,
             complete: false,
         },
-        Play::Serve {
+        ServerReply::Serve {
             early: 1234,
             at_most: 9000,
             complete: false,
         },
-        Play::Serve {
+        ServerReply::Serve {
             early: 100,
             at_most: 50,
             complete: false,
@@ -160,11 +160,11 @@ fn a_link_that_breaks_everywhere_loses_and_repeats_nothing() {
     let mut got = Vec::new();
     let mut breaks = 0;
     let end = follow(&source(http), 0, &mut got, &mut |news| {
-        breaks += usize::from(matches!(news, News::Broken(..)));
+        breaks += usize::from(matches!(news, FollowEvent::Broken(..)));
         assert!(breaks < 10, "the server has gone: {news:?}");
         ControlFlow::Continue(())
     });
-    assert_eq!(end.unwrap(), End::Complete(20_000));
+    assert_eq!(end.unwrap(), FollowEnd::Complete(20_000));
     assert!(
         got == output,
         "{} bytes came, 20000 were written",
@@ -182,16 +182,16 @@ fn a_link_that_breaks_everywhere_loses_and_repeats_nothing() {
 #[test]
 fn an_offset_begins_where_it_says_and_a_gap_is_told() {
     let output = binary(500);
-    let (http, server) = server(output.clone(), vec![Play::DropBefore(300)]);
+    let (http, server) = server(output.clone(), vec![ServerReply::DropBefore(300)]);
     let mut got = Vec::new();
     let mut gap = 0;
     let end = follow(&source(http), 100, &mut got, &mut |news| {
-        if let News::Gap(bytes) = news {
+        if let FollowEvent::Gap(bytes) = news {
             gap = bytes;
         }
         ControlFlow::Continue(())
     });
-    assert_eq!((end.unwrap(), gap), (End::Complete(500), 200));
+    assert_eq!((end.unwrap(), gap), (FollowEnd::Complete(500), 200));
     assert_eq!(got, output[300..]);
     server.join().unwrap();
 }
@@ -201,14 +201,14 @@ fn who_breaks_it_off_gets_no_byte_more() {
     let (http, server) = server(binary(500), vec![WHOLE]);
     let mut got = Vec::new();
     let end = follow(&source(http), 0, &mut got, &mut |_| ControlFlow::Break(()));
-    assert_eq!(end.unwrap(), End::Stopped(0));
+    assert_eq!(end.unwrap(), FollowEnd::Stopped(0));
     assert!(got.is_empty());
     server.join().unwrap();
 }
 
 #[test]
 fn a_refusal_that_does_not_pass_ends_it() {
-    let (http, server) = server(Vec::new(), vec![Play::Status(404)]);
+    let (http, server) = server(Vec::new(), vec![ServerReply::Status(404)]);
     let end = follow(&source(http), 0, &mut Vec::new(), &mut |_| {
         ControlFlow::Continue(())
     });

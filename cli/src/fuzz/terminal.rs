@@ -2,10 +2,10 @@
 
 use sluice_fuzz::Fuzz;
 
-use crate::out::Tamed;
+use crate::out::SanitizedWriter;
 
 fn shown(pieces: &[&[u8]]) -> String {
-    let mut tamed = Tamed::default();
+    let mut tamed = SanitizedWriter::default();
     let mut shown: Vec<u8> = pieces.iter().flat_map(|piece| tamed.pass(piece)).collect();
     shown.extend(tamed.finish());
     String::from_utf8(shown).expect("text is shown")

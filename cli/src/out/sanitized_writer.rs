@@ -15,7 +15,7 @@ const ESCAPE: u8 = 0x1b;
 
 /// Takes bytes as they come, cut anywhere.
 #[derive(Debug, Default)]
-pub(crate) struct Tamed {
+pub(crate) struct SanitizedWriter {
     /// The beginning of a character or of a sequence, the rest of which has not come.
     unfinished: Vec<u8>,
     /// Whether the terminal writes otherwise than it did before.
@@ -23,7 +23,7 @@ pub(crate) struct Tamed {
 }
 
 /// What stands at the beginning of some bytes.
-enum Piece {
+enum Sequence {
     /// So many bytes that pass.
     Plain(usize),
     /// A character that is shown as an escape.
@@ -34,7 +34,7 @@ enum Piece {
     Unfinished,
 }
 
-impl Tamed {
+impl SanitizedWriter {
     /// What is shown of these bytes and of what was unfinished before them.
     pub(crate) fn pass(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut waiting = std::mem::take(&mut self.unfinished);
@@ -43,20 +43,20 @@ impl Tamed {
         let mut rest = &waiting[..];
         while !rest.is_empty() {
             let taken = match piece(rest) {
-                Piece::Plain(length) => {
+                Sequence::Plain(length) => {
                     self.note(&rest[..length]);
                     shown.extend_from_slice(&rest[..length]);
                     length
                 }
-                Piece::Steering(c) => {
+                Sequence::Steering(c) => {
                     shown.extend(c.escape_default().map(|c| c as u8));
                     c.len_utf8()
                 }
-                Piece::Foreign(length) => {
+                Sequence::Foreign(length) => {
                     shown.extend(escaped(&rest[..length]));
                     length
                 }
-                Piece::Unfinished => break,
+                Sequence::Unfinished => break,
             };
             rest = &rest[taken..];
         }
@@ -91,23 +91,23 @@ fn escaped(bytes: &[u8]) -> impl Iterator<Item = u8> {
         .flat_map(|byte| format!("\\x{byte:02x}").into_bytes())
 }
 
-fn piece(bytes: &[u8]) -> Piece {
+fn piece(bytes: &[u8]) -> Sequence {
     match bytes[0] {
         ESCAPE => sequence(bytes),
-        b'\n' | b'\r' | b'\t' | 0x08 => Piece::Plain(1),
+        b'\n' | b'\r' | b'\t' | 0x08 => Sequence::Plain(1),
         // What most output is goes in whole runs.
         b' '..=b'~' => {
             let run = bytes.iter().take_while(|byte| matches!(byte, b' '..=b'~'));
-            Piece::Plain(run.count())
+            Sequence::Plain(run.count())
         }
         _ => character(bytes),
     }
 }
 
-fn sequence(bytes: &[u8]) -> Piece {
-    let steering = Piece::Steering(char::from(ESCAPE));
+fn sequence(bytes: &[u8]) -> Sequence {
+    let steering = Sequence::Steering(char::from(ESCAPE));
     match bytes.get(1) {
-        None => return Piece::Unfinished,
+        None => return Sequence::Unfinished,
         Some(b'[') => {}
         Some(_) => return steering,
     }
@@ -116,13 +116,13 @@ fn sequence(bytes: &[u8]) -> Piece {
         .take_while(|byte| matches!(byte, b'0'..=b'9' | b';' | b':'));
     let length = 2 + numbers.count();
     match bytes.get(length) {
-        Some(b'm' | b'K') if length < MAX_SEQUENCE_BYTES => Piece::Plain(length + 1),
-        None if length < MAX_SEQUENCE_BYTES => Piece::Unfinished,
+        Some(b'm' | b'K') if length < MAX_SEQUENCE_BYTES => Sequence::Plain(length + 1),
+        None if length < MAX_SEQUENCE_BYTES => Sequence::Unfinished,
         Some(_) | None => steering,
     }
 }
 
-fn character(bytes: &[u8]) -> Piece {
+fn character(bytes: &[u8]) -> Sequence {
     let longest = &bytes[..bytes.len().min(4)];
     let (text, wrong) = match std::str::from_utf8(longest) {
         Ok(text) => (text, None),
@@ -132,10 +132,12 @@ fn character(bytes: &[u8]) -> Piece {
         }
     };
     match (text.chars().next(), wrong) {
-        (Some(c), _) if c.is_control() => Piece::Steering(c),
-        (Some(c), _) => Piece::Plain(c.len_utf8()),
-        (None, Some(error)) => error.error_len().map_or(Piece::Unfinished, Piece::Foreign),
-        (None, None) => Piece::Unfinished,
+        (Some(c), _) if c.is_control() => Sequence::Steering(c),
+        (Some(c), _) => Sequence::Plain(c.len_utf8()),
+        (None, Some(error)) => error
+            .error_len()
+            .map_or(Sequence::Unfinished, Sequence::Foreign),
+        (None, None) => Sequence::Unfinished,
     }
 }
 
@@ -145,7 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn shown(bytes: &[u8]) -> String {
-        let mut tamed = Tamed::default();
+        let mut tamed = SanitizedWriter::default();
         let mut shown = tamed.pass(bytes);
         shown.extend(tamed.finish());
         String::from_utf8(shown).unwrap()
@@ -181,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_never_ends_is_not_waited_for() {
-        let mut tamed = Tamed::default();
+        let mut tamed = SanitizedWriter::default();
         let mut said = tamed.pass(b"\x1b[");
         for _ in 0..1000 {
             said.extend(tamed.pass(b"1;"));
@@ -204,7 +206,7 @@ mod tests {
             cut in 0usize..40
         ) {
             let (first, second) = bytes.split_at(cut.min(bytes.len()));
-            let mut tamed = Tamed::default();
+            let mut tamed = SanitizedWriter::default();
             let mut said = tamed.pass(first);
             said.extend(tamed.pass(second));
             said.extend(tamed.finish());

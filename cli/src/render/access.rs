@@ -5,7 +5,7 @@ use sluice_common::access::{AccessRule, Effect, NamePattern, OneOrAll, RoleGrant
 use sluice_common::api::{ApiTokenView, BindingView, RoleView};
 
 use super::age::age;
-use super::document::{self, Document};
+use super::document::{self, ApplyDocument};
 use super::listed::Listed;
 use super::table::{Cell, Column};
 use super::{or_dash, safe};
@@ -20,7 +20,7 @@ impl Listed for RoleView {
         Column::new("VERSION", 3).wide(),
     ];
 
-    fn document(&self) -> Option<Document> {
+    fn document(&self) -> Option<ApplyDocument> {
         Some(document::role(self))
     }
 
@@ -51,7 +51,7 @@ impl Listed for BindingView {
         Column::new("VERSION", 3).wide(),
     ];
 
-    fn document(&self) -> Option<Document> {
+    fn document(&self) -> Option<ApplyDocument> {
         Some(document::binding(self))
     }
 

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use sluice_common::api::ClusterView;
 use sluice_common::id::PoolName;
 
-use super::document::{self, Document};
+use super::document::{self, ApplyDocument};
 use super::listed::Listed;
 use super::table::{Cell, Column};
 use super::{or_dash, safe};
@@ -18,7 +18,7 @@ impl Listed for ClusterView {
         Column::new("VERSION", 3).wide(),
     ];
 
-    fn document(&self) -> Option<Document> {
+    fn document(&self) -> Option<ApplyDocument> {
         Some(document::cluster(self))
     }
 

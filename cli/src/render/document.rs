@@ -19,7 +19,7 @@ use super::platform::PoolPlatform;
 
 /// The document of a thing.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Document {
+pub(crate) struct ApplyDocument {
     /// What it is.
     pub(crate) kind: &'static str,
     /// What somebody writes of it; fields that say nothing are left out.
@@ -28,7 +28,7 @@ pub(crate) struct Document {
     ambiguous: &'static [&'static str],
 }
 
-impl Document {
+impl ApplyDocument {
     fn new<const N: usize>(
         kind: &'static str,
         names: [(&str, &str); N],
@@ -55,13 +55,16 @@ impl Document {
     }
 
     /// The document with what the cluster tells beside it, as it is shown.
-    pub(crate) fn with_status(self, view: &impl Serialize) -> Result<Shown, serde_json::Error> {
+    pub(crate) fn with_status(
+        self,
+        view: &impl Serialize,
+    ) -> Result<DocumentWithStatus, serde_json::Error> {
         let Value::Object(mut status) = serde_json::to_value(view)? else {
             unreachable!("a thing that is listed has fields");
         };
         let told = |name: &str| self.fields.contains_key(name) && !self.ambiguous.contains(&name);
         status.retain(|name, value| !told(name) && says_something(value));
-        Ok(Shown {
+        Ok(DocumentWithStatus {
             kind: self.kind,
             fields: self.fields,
             status,
@@ -81,35 +84,35 @@ fn says_something(value: &Value) -> bool {
 
 /// A document as it is written out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Shown {
+pub(crate) struct DocumentWithStatus {
     kind: &'static str,
     #[serde(flatten)]
     fields: Map<String, Value>,
     status: Map<String, Value>,
 }
 
-pub(super) fn pool(view: &PoolView) -> Document {
+pub(super) fn pool(view: &PoolView) -> ApplyDocument {
     let request = PoolSpec {
         capacity: view.declared.clone(),
         unmatched_platform: view.unmatched_platform,
         platforms: Some(view.declared_platforms.clone()),
         ..view.spec.clone()
     };
-    Document {
+    ApplyDocument {
         ambiguous: &["capacity", "platforms"],
-        ..Document::new("pool", [("name", &view.name)], &request)
+        ..ApplyDocument::new("pool", [("name", &view.name)], &request)
     }
 }
 
-pub(super) fn policy(view: &PolicyView) -> Document {
+pub(super) fn policy(view: &PolicyView) -> ApplyDocument {
     let names = [
         ("pool", view.pool.as_str()),
         ("subject", view.subject.as_str()),
     ];
-    Document::new("policy", names, &view.spec)
+    ApplyDocument::new("policy", names, &view.spec)
 }
 
-pub(super) fn platform(view: &PoolPlatform) -> Document {
+pub(super) fn platform(view: &PoolPlatform) -> ApplyDocument {
     let terms = PlatformSpec {
         description: view.description.clone(),
         selector: view.selector.clone(),
@@ -117,17 +120,17 @@ pub(super) fn platform(view: &PoolPlatform) -> Document {
         validations: view.validations.clone(),
     };
     let names = [("pool", view.pool.as_str()), ("name", view.name.as_str())];
-    Document::new("platform", names, &terms)
+    ApplyDocument::new("platform", names, &terms)
 }
 
-pub(super) fn template(view: &TemplateView) -> Document {
+pub(super) fn template(view: &TemplateView) -> ApplyDocument {
     let TemplateView {
         name,
         template,
         pools: _,
         version: _,
     } = view;
-    let mut document = Document::new("template", [("name", name)], template);
+    let mut document = ApplyDocument::new("template", [("name", name)], template);
     // An empty list is a value like any other here.
     if let Ok(Value::Object(said)) = serde_json::to_value(template) {
         document.fields.extend(said);
@@ -135,31 +138,31 @@ pub(super) fn template(view: &TemplateView) -> Document {
     document
 }
 
-pub(super) fn cluster(view: &ClusterView) -> Document {
+pub(super) fn cluster(view: &ClusterView) -> ApplyDocument {
     let terms = ClusterSpec {
         default_pool: view.default_pool.clone(),
         subjects: view.subjects.clone(),
     };
-    Document::new("cluster", [], &terms)
+    ApplyDocument::new("cluster", [], &terms)
 }
 
-pub(super) fn validation(view: &ValidationView) -> Document {
+pub(super) fn validation(view: &ValidationView) -> ApplyDocument {
     let terms = ValidationSpec {
         description: view.description.clone(),
         assertions: view.assertions.clone(),
     };
-    Document::new("validation", [("name", &view.name)], &terms)
+    ApplyDocument::new("validation", [("name", &view.name)], &terms)
 }
 
-pub(super) fn role(view: &RoleView) -> Document {
+pub(super) fn role(view: &RoleView) -> ApplyDocument {
     let terms = RoleSpec {
         description: view.description.clone(),
         rules: view.rules.clone(),
     };
-    Document::new("role", [("name", &view.name)], &terms)
+    ApplyDocument::new("role", [("name", &view.name)], &terms)
 }
 
-pub(super) fn binding(view: &BindingView) -> Document {
+pub(super) fn binding(view: &BindingView) -> ApplyDocument {
     let terms = BindingSpec {
         description: view.description.clone(),
         roles: view.roles.clone(),
@@ -167,11 +170,11 @@ pub(super) fn binding(view: &BindingView) -> Document {
         subjects: view.subjects.clone(),
         members: view.members.clone(),
     };
-    Document::new("binding", [("name", &view.name)], &terms)
+    ApplyDocument::new("binding", [("name", &view.name)], &terms)
 }
 
 /// A new step like this one: with all that it said itself, and an id of its own.
-pub(super) fn step(view: &StepView) -> Document {
+pub(super) fn step(view: &StepView) -> ApplyDocument {
     let said = |setting: Setting| !view.unset.contains(&setting);
     let ordered = view.priority != 0 || view.priority_class.is_some();
     let of = |setting: Setting, text: &Option<String>| text.clone().filter(|_| said(setting));
@@ -203,7 +206,7 @@ pub(super) fn step(view: &StepView) -> Document {
         host_network: view.host_network.then_some(true),
         ..StepRequest::default()
     };
-    let mut document = Document::new("step", [], &request);
+    let mut document = ApplyDocument::new("step", [], &request);
     if let Ok(mounts) = serde_json::to_value(&request.mounts) {
         document
             .fields

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::document::Document;
+use super::document::ApplyDocument;
 use super::safe;
 use super::table::{Cell, Column, Table};
 use crate::out::Out;
@@ -22,7 +22,7 @@ pub(crate) trait Listed: Serialize {
     fn cells(&self, now: Timestamp) -> Vec<Cell>;
 
     /// The document by which it is applied again, if there is one.
-    fn document(&self) -> Option<Document> {
+    fn document(&self) -> Option<ApplyDocument> {
         None
     }
 

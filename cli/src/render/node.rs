@@ -1,7 +1,7 @@
 //! Nodes for people.
 
 pub(crate) mod isolation;
-mod sum;
+mod totals;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,7 +69,7 @@ impl Listed for NodeView {
     }
 
     fn sum(nodes: &[Self]) -> Option<Vec<(&'static str, Cell)>> {
-        sum::of(nodes)
+        totals::of(nodes)
     }
 }
 

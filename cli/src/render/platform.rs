@@ -9,7 +9,7 @@ use sluice_common::id::ValidationName;
 use sluice_common::platform::spec::HardwareSelector;
 use sluice_common::template::Template;
 
-use super::document::{self, Document};
+use super::document::{self, ApplyDocument};
 use super::listed::Listed;
 use super::safe;
 use super::sections::{Sections, titled};
@@ -78,7 +78,7 @@ impl Listed for PoolPlatform {
         Column::new("DECLARED", 3).wide(),
     ];
 
-    fn document(&self) -> Option<Document> {
+    fn document(&self) -> Option<ApplyDocument> {
         Some(document::platform(self))
     }
 

@@ -7,7 +7,7 @@ use sluice_common::amount::{Amounts, GPU, ResourceKey};
 use sluice_common::api::PolicyView;
 
 use super::amounts;
-use super::document::{self, Document};
+use super::document::{self, ApplyDocument};
 use super::listed::Listed;
 use super::safe;
 use super::table::{Cell, Column};
@@ -28,7 +28,7 @@ impl Listed for PolicyView {
         Column::new("VERSION", 3).wide(),
     ];
 
-    fn document(&self) -> Option<Document> {
+    fn document(&self) -> Option<ApplyDocument> {
         Some(document::policy(self))
     }
 

@@ -7,7 +7,7 @@ use sluice_common::pool_rules::PoolStatus;
 use sluice_common::time::Span;
 
 use super::age::age;
-use super::document::{self, Document};
+use super::document::{self, ApplyDocument};
 use super::listed::{self, Listed};
 use super::sections::{Sections, titled};
 use super::table::{Cell, Column, Table};
@@ -31,7 +31,7 @@ impl Listed for PoolView {
         Column::new("DESCRIPTION", 3).wide(),
     ];
 
-    fn document(&self) -> Option<Document> {
+    fn document(&self) -> Option<ApplyDocument> {
         Some(document::pool(self))
     }
 

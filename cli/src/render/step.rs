@@ -10,7 +10,7 @@ use sluice_common::usage::Usage;
 
 use super::age::{age, seconds};
 use super::amounts::bytes;
-use super::document::{self, Document};
+use super::document::{self, ApplyDocument};
 use super::listed::Listed;
 use super::sections::Sections;
 use super::table::{Cell, Column};
@@ -40,7 +40,7 @@ impl Listed for StepView {
         Column::new("MESSAGE", 1).wide(),
     ];
 
-    fn document(&self) -> Option<Document> {
+    fn document(&self) -> Option<ApplyDocument> {
         Some(document::step(self))
     }
 

@@ -6,7 +6,7 @@ use sluice_common::api::{EffectiveSpecView, TemplateView};
 use sluice_common::environment::HIDDEN;
 
 use super::data::{self, DataError};
-use super::document::{self, Document};
+use super::document::{self, ApplyDocument};
 use super::listed::Listed;
 use super::sections::Sections;
 use super::table::{Cell, Column};
@@ -22,7 +22,7 @@ impl Listed for TemplateView {
         Column::new("VERSION", 3).wide(),
     ];
 
-    fn document(&self) -> Option<Document> {
+    fn document(&self) -> Option<ApplyDocument> {
         Some(document::template(self))
     }
 

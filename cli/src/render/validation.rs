@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use sluice_common::api::ValidationView;
 
-use super::document::{self, Document};
+use super::document::{self, ApplyDocument};
 use super::listed::Listed;
 use super::sections::Sections;
 use super::table::{Cell, Column};
@@ -19,7 +19,7 @@ impl Listed for ValidationView {
         Column::new("VERSION", 2).wide(),
     ];
 
-    fn document(&self) -> Option<Document> {
+    fn document(&self) -> Option<ApplyDocument> {
         Some(document::validation(self))
     }
 

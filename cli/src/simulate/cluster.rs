@@ -12,8 +12,8 @@ use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
 use sluice_simulator::{NotPut, TraceRun};
 
-use super::hosts::{self, Host};
-use crate::documents::{self, Apart, Place, Placed};
+use super::hosts::{self, SimulatedHost};
+use crate::documents::{self, DocumentLocation, LocatedDocument, NotApplied};
 use crate::failure::Failure;
 
 /// The pool where no file declares any.
@@ -21,12 +21,12 @@ const DEFAULT_POOL: &str = "default";
 
 /// Documents and hosts, as they were written.
 #[derive(Debug, Default)]
-pub(super) struct Cluster {
-    documents: Vec<(PutDocument, Place)>,
-    hosts: Vec<Host>,
+pub(super) struct ClusterFiles {
+    documents: Vec<(PutDocument, DocumentLocation)>,
+    hosts: Vec<SimulatedHost>,
 }
 
-impl Cluster {
+impl ClusterFiles {
     /// Reads what was typed.
     pub(super) fn read(hosts: &[String], policies: Option<&Path>) -> Result<Self, Failure> {
         let mut cluster = Self::default();
@@ -49,17 +49,19 @@ impl Cluster {
 
     fn read_documents(&mut self, path: &Path) -> Result<(), Failure> {
         let text = documents::read_file(path)?;
-        for Placed { document, place } in documents::placed(&text, &documents::shown(path))? {
+        for LocatedDocument { document, place } in
+            documents::placed(&text, &documents::shown(path))?
+        {
             match document.put() {
                 Ok(put) => self.documents.push((put, place)),
-                Err(Apart::Host(request)) => {
-                    let host = Host::of(*request);
+                Err(NotApplied::Host(request)) => {
+                    let host = SimulatedHost::of(*request);
                     let host = host.map_err(|e| Failure::Usage(format!("{place}: {e}")))?;
                     self.hosts.push(host);
                 }
                 // What its hosts make is made of these hosts as well.
-                Err(Apart::Told(_)) => {}
-                Err(Apart::Step) => {
+                Err(NotApplied::Told(_)) => {}
+                Err(NotApplied::Step) => {
                     let way_out = "steps come from --jobs: leave them out";
                     return Err(Failure::Usage(format!("{place}: {way_out}")));
                 }
@@ -74,12 +76,16 @@ impl Cluster {
     }
 
     pub(super) fn gpus(&self) -> u64 {
-        self.hosts.iter().map(Host::gpus).sum()
+        self.hosts.iter().map(SimulatedHost::gpus).sum()
     }
 
     /// The most GPUs that one host has.
     pub(super) fn gpus_of_largest(&self) -> u64 {
-        self.hosts.iter().map(Host::gpus).max().unwrap_or(0)
+        self.hosts
+            .iter()
+            .map(SimulatedHost::gpus)
+            .max()
+            .unwrap_or(0)
     }
 
     /// Whether its hosts say of which models their GPUs are.
@@ -164,7 +170,11 @@ impl Cluster {
 }
 
 /// Makes what documents declare; those beyond `places` are of the subjects of jobs.
-fn make(run: &mut TraceRun, documents: Vec<PutDocument>, places: &[Place]) -> Result<(), Failure> {
+fn make(
+    run: &mut TraceRun,
+    documents: Vec<PutDocument>,
+    places: &[DocumentLocation],
+) -> Result<(), Failure> {
     run.put(documents).map_err(|not_put| {
         let place = match &not_put {
             NotPut::Malformed { at, error } => Some(places.get(*at).map_or_else(
@@ -182,7 +192,7 @@ fn make(run: &mut TraceRun, documents: Vec<PutDocument>, places: &[Place]) -> Re
     })
 }
 
-fn join(run: &mut TraceRun, host: Host, pools: &[String]) -> Result<(), Failure> {
+fn join(run: &mut TraceRun, host: SimulatedHost, pools: &[String]) -> Result<(), Failure> {
     let made = host.made;
     let name = made.name.clone();
     let wrong = |why: String| Failure::Usage(format!("host `{name}`: {why}"));
@@ -228,12 +238,12 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn read(hosts: &[&str], text: &str) -> Result<Cluster, Failure> {
+    fn read(hosts: &[&str], text: &str) -> Result<ClusterFiles, Failure> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("p.yaml");
         fs::write(&path, text).unwrap();
         let hosts: Vec<String> = hosts.iter().map(|hosts| (*hosts).to_owned()).collect();
-        Cluster::read(&hosts, Some(&path))
+        ClusterFiles::read(&hosts, Some(&path))
     }
 
     fn refused(hosts: &[&str], text: &str) -> String {

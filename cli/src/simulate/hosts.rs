@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use sluice_common::id::PoolName;
 use sluice_simulator::{Row, Sheet, megabytes};
 
-use crate::dev::{HostRequest, MadeHost};
+use crate::dev::{DeclaredHost, HostDocument};
 use crate::failure::Failure;
 
 /// Hosts of one shape at most, so that a slip does not fill the memory.
@@ -15,17 +15,17 @@ const OPENB: [&str; 4] = ["sn", "cpu_milli", "memory_mib", "gpu"];
 const NO_MODEL: &str = "GPU";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Host {
-    pub(super) made: MadeHost,
+pub(super) struct SimulatedHost {
+    pub(super) made: DeclaredHost,
     /// Whether it says in which pool it is; else it is in the one that there is.
     pub(super) says_pool: bool,
     /// Whether it says of which model its GPUs are.
     pub(super) says_model: bool,
 }
 
-impl Host {
+impl SimulatedHost {
     /// A document's host.
-    pub(super) fn of(request: HostRequest) -> Result<Self, String> {
+    pub(super) fn of(request: HostDocument) -> Result<Self, String> {
         Ok(Self {
             made: request.on_paper()?,
             says_pool: true,
@@ -34,11 +34,11 @@ impl Host {
     }
 
     /// A host as it is written elsewhere, which may leave out its pool and the model of its GPUs.
-    fn of_row(written: HostRequest) -> Result<Self, String> {
+    fn of_row(written: HostDocument) -> Result<Self, String> {
         let (says_pool, says_model) = (written.pool.is_some(), written.gpu_model.is_some());
         let model = written.gpu_model.unwrap_or_else(|| NO_MODEL.to_owned());
         let gpu_model = Some(model);
-        let request = HostRequest {
+        let request = HostDocument {
             gpu_model,
             ..written
         };
@@ -56,7 +56,7 @@ impl Host {
 }
 
 /// Hosts of a CSV file, or of a shape such as `64x8`, `training=64x8` or `64x8:H100`; `before` of them are there already.
-pub(super) fn read(text: &str, before: usize) -> Result<Vec<Host>, Failure> {
+pub(super) fn read(text: &str, before: usize) -> Result<Vec<SimulatedHost>, Failure> {
     match shape(text) {
         Some(shape) => shape.hosts(before),
         None => listed(&PathBuf::from(text)),
@@ -65,14 +65,14 @@ pub(super) fn read(text: &str, before: usize) -> Result<Vec<Host>, Failure> {
 
 /// So many hosts with so many GPUs each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shape<'a> {
+struct HostSpec<'a> {
     pool: Option<&'a str>,
     count: usize,
     gpus: u64,
     model: Option<&'a str>,
 }
 
-fn shape(text: &str) -> Option<Shape<'_>> {
+fn shape(text: &str) -> Option<HostSpec<'_>> {
     let (pool, shape) = match text.split_once('=') {
         Some((pool, shape)) => (Some(pool), shape),
         None => (None, text),
@@ -82,7 +82,7 @@ fn shape(text: &str) -> Option<Shape<'_>> {
         Some((gpus, model)) => (gpus, Some(model)),
         None => (gpus, None),
     };
-    Some(Shape {
+    Some(HostSpec {
         pool,
         count: count.parse().ok()?,
         gpus: gpus.parse().ok()?,
@@ -90,8 +90,8 @@ fn shape(text: &str) -> Option<Shape<'_>> {
     })
 }
 
-impl Shape<'_> {
-    fn hosts(self, before: usize) -> Result<Vec<Host>, Failure> {
+impl HostSpec<'_> {
+    fn hosts(self, before: usize) -> Result<Vec<SimulatedHost>, Failure> {
         let wrong = |why: String| Failure::Usage(format!("--hosts: {why}"));
         if self.count > MOST_HOSTS {
             let count = self.count;
@@ -102,19 +102,19 @@ impl Shape<'_> {
         }
         let numbers = (before + 1..).take(self.count);
         let hosts = numbers.map(|n| {
-            Host::of_row(HostRequest {
+            SimulatedHost::of_row(HostDocument {
                 name: format!("h{n:04}"),
                 pool: self.pool.map(str::to_owned),
                 gpus: self.gpus,
                 gpu_model: self.model.map(str::to_owned),
-                ..HostRequest::default()
+                ..HostDocument::default()
             })
         });
         hosts.collect::<Result<_, _>>().map_err(wrong)
     }
 }
 
-fn listed(path: &Path) -> Result<Vec<Host>, Failure> {
+fn listed(path: &Path) -> Result<Vec<SimulatedHost>, Failure> {
     let sheet = Sheet::read(path)?;
     if !sheet.has(&OPENB) {
         return Err(Failure::Usage(format!(
@@ -127,16 +127,16 @@ fn listed(path: &Path) -> Result<Vec<Host>, Failure> {
     Ok(sheet.each(host)?)
 }
 
-fn host(row: Row<'_>) -> Result<Host, String> {
+fn host(row: Row<'_>) -> Result<SimulatedHost, String> {
     let said = |column| Some(row.text(column)).filter(|text| !text.is_empty());
-    let host = Host::of_row(HostRequest {
+    let host = SimulatedHost::of_row(HostDocument {
         name: row.text("sn").to_owned(),
         pool: said("pool").map(str::to_owned),
         gpus: row.number("gpu")?,
         gpu_model: said("model").map(str::to_owned),
         mcpu: Some(row.number("cpu_milli")?),
         memory_mb: Some(megabytes(row.number("memory_mib")?)),
-        ..HostRequest::default()
+        ..HostDocument::default()
     });
     host.map_err(|e| row.wrong("sn", e))
 }
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn shapes_are_told_from_files() {
         let of = |pool, count, gpus, model| {
-            Some(Shape {
+            Some(HostSpec {
                 pool,
                 count,
                 gpus,

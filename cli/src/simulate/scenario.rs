@@ -19,7 +19,7 @@ pub(super) use read::of_text;
 
 /// How a case came out.
 #[derive(Debug, Serialize)]
-struct Verdict {
+struct CaseResult {
     case: String,
     ok: bool,
     differences: Vec<Difference>,
@@ -29,23 +29,23 @@ struct Verdict {
 /// Plays them; the exit code says whether any end differs.
 pub(super) fn run(files: &[PathBuf], only: &[String], out: Out) -> Result<u8, Failure> {
     let cases = read::files(files, only)?;
-    let verdicts = cases.iter().map(play).collect::<Result<Vec<_>, _>>()?;
+    let results = cases.iter().map(play).collect::<Result<Vec<_>, _>>()?;
     match out.format() {
-        Format::Table | Format::Wide => out.result(&text(&verdicts, out))?,
-        Format::Json | Format::Yaml => show::items(&verdicts, out)?,
-        Format::Name => out.result(&names(&verdicts))?,
+        Format::Table | Format::Wide => out.result(&text(&results, out))?,
+        Format::Json | Format::Yaml => show::items(&results, out)?,
+        Format::Name => out.result(&names(&results))?,
     }
-    let differs = verdicts.iter().any(|verdict| !verdict.ok);
+    let differs = results.iter().any(|result| !result.ok);
     Ok(if differs { FAILED } else { 0 })
 }
 
-fn play(case: &Case) -> Result<Verdict, Failure> {
+fn play(case: &Case) -> Result<CaseResult, Failure> {
     let end = case.play().map_err(|fault| {
         let id = case.id.escape_debug();
         Failure::Usage(format!("case `{id}`, {fault}"))
     })?;
     let differences = case.differences(&end);
-    Ok(Verdict {
+    Ok(CaseResult {
         case: case.id.clone(),
         ok: differences.is_empty(),
         differences,
@@ -54,30 +54,30 @@ fn play(case: &Case) -> Result<Verdict, Failure> {
 }
 
 /// The cases that differ.
-fn names(verdicts: &[Verdict]) -> String {
-    let wrong = verdicts.iter().filter(|verdict| !verdict.ok);
-    wrong.map(|verdict| safe(&verdict.case) + "\n").collect()
+fn names(results: &[CaseResult]) -> String {
+    let wrong = results.iter().filter(|result| !result.ok);
+    wrong.map(|result| safe(&result.case) + "\n").collect()
 }
 
-fn text(verdicts: &[Verdict], out: Out) -> String {
-    let width = verdicts.iter().map(|verdict| verdict.case.len()).max();
+fn text(results: &[CaseResult], out: Out) -> String {
+    let width = results.iter().map(|result| result.case.len()).max();
     let width = width.unwrap_or(0);
-    let lines: String = verdicts
+    let lines: String = results
         .iter()
-        .map(|verdict| one(verdict, width, out))
+        .map(|result| one(result, width, out))
         .collect();
-    format!("{lines}{}\n", summary(verdicts))
+    format!("{lines}{}\n", summary(results))
 }
 
-fn one(verdict: &Verdict, width: usize, out: Out) -> String {
-    let word = if verdict.ok {
+fn one(result: &CaseResult, width: usize, out: Out) -> String {
+    let word = if result.ok {
         out.paint(Tone::Good, "ok     ")
     } else {
         out.paint(Tone::Bad, "differs")
     };
-    let case = safe(&verdict.case);
-    let differences = verdict.differences.iter().map(difference);
-    let line = format!("{word}  {case:width$}  {}\n", end(&verdict.end));
+    let case = safe(&result.case);
+    let differences = result.differences.iter().map(difference);
+    let line = format!("{word}  {case:width$}  {}\n", end(&result.end));
     differences.fold(line, |text, line| text + &line)
 }
 
@@ -134,9 +134,9 @@ fn explained(names: &BTreeSet<String>, end: &End) -> Vec<String> {
     explained.collect()
 }
 
-fn summary(verdicts: &[Verdict]) -> String {
-    let differ = verdicts.iter().filter(|verdict| !verdict.ok).count();
-    let cases = match verdicts.len() {
+fn summary(results: &[CaseResult]) -> String {
+    let differ = results.iter().filter(|result| !result.ok).count();
+    let cases = match results.len() {
         1 => "1 case".to_owned(),
         n => format!("{n} cases"),
     };

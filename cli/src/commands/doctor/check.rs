@@ -5,7 +5,7 @@ use serde::Serialize;
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::commands) enum Verdict {
+pub(in crate::commands) enum CheckStatus {
     /// As it should be.
     Ok,
     /// It works, and could work better or may not go on working.
@@ -18,7 +18,7 @@ pub(in crate::commands) enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(in crate::commands) struct Check {
     pub(super) name: &'static str,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: CheckStatus,
     /// What was found, on one line.
     pub(super) found: String,
     /// What to do, where something can be done.
@@ -30,7 +30,7 @@ impl Check {
     pub(super) fn ok(name: &'static str, found: impl Into<String>) -> Self {
         Self {
             name,
-            verdict: Verdict::Ok,
+            verdict: CheckStatus::Ok,
             found: found.into(),
             cure: None,
         }
@@ -42,7 +42,7 @@ impl Check {
         cure: impl Into<String>,
     ) -> Self {
         Self {
-            verdict: Verdict::Warn,
+            verdict: CheckStatus::Warn,
             cure: Some(cure.into()),
             ..Self::ok(name, found)
         }
@@ -54,7 +54,7 @@ impl Check {
         cure: impl Into<String>,
     ) -> Self {
         Self {
-            verdict: Verdict::Fail,
+            verdict: CheckStatus::Fail,
             ..Self::warn(name, found, cure)
         }
     }

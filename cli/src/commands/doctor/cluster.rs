@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::check::Check;
-use crate::client::{Client, Pulse};
+use crate::client::{Client, PingResult};
 use crate::context::{self, Context, ContextError};
 
 /// Above it, times that are shown are misleading.
@@ -85,7 +85,7 @@ fn context_file(context: &Context) -> Check {
     Check::ok("context", format!("{path}, {}", context.file.http))
 }
 
-fn coordinator(pulse: &Pulse) -> Check {
+fn coordinator(pulse: &PingResult) -> Check {
     match pulse.status {
         200..300 => Check::ok(
             "coordinator",
@@ -128,7 +128,7 @@ fn clock(theirs: Option<Timestamp>, now: Timestamp, took: Duration) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::check::Verdict;
+    use super::super::check::CheckStatus;
     use super::*;
 
     #[test]
@@ -137,14 +137,14 @@ mod tests {
         let took = Duration::from_secs(2);
         let check = |theirs: &str| clock(Some(theirs.parse().unwrap()), now, took);
         let verdict = |theirs: &str| check(theirs).verdict;
-        assert_eq!(verdict("2026-11-20T10:02:59.5Z"), Verdict::Ok);
-        assert_eq!(verdict("2026-11-20T10:02:40Z"), Verdict::Warn);
-        assert_eq!(verdict("2026-11-20T09:03:00Z"), Verdict::Fail);
+        assert_eq!(verdict("2026-11-20T10:02:59.5Z"), CheckStatus::Ok);
+        assert_eq!(verdict("2026-11-20T10:02:40Z"), CheckStatus::Warn);
+        assert_eq!(verdict("2026-11-20T09:03:00Z"), CheckStatus::Fail);
         let ahead = check("2026-11-20T10:02:00Z");
         assert_eq!(ahead.found, "59s ahead of the coordinator's");
         let behind = check("2026-11-20T11:02:59Z");
         assert_eq!(behind.found, "3600s behind the coordinator's");
-        assert_eq!(clock(None, now, took).verdict, Verdict::Warn);
+        assert_eq!(clock(None, now, took).verdict, CheckStatus::Warn);
     }
 
     #[test]
@@ -157,8 +157,8 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             checks(Some(&path))[0].verdict
         };
-        assert_eq!(verdict(0o644), Verdict::Warn);
-        assert_eq!(verdict(0o600), Verdict::Ok);
+        assert_eq!(verdict(0o644), CheckStatus::Warn);
+        assert_eq!(verdict(0o600), CheckStatus::Ok);
     }
 
     #[test]
@@ -167,28 +167,28 @@ mod tests {
         let path = dir.path().join("context.json");
         let first = |path: &Path| checks(Some(path)).remove(0);
         let missing = first(&path);
-        assert_eq!(missing.verdict, Verdict::Fail);
+        assert_eq!(missing.verdict, CheckStatus::Fail);
         std::fs::write(&path, "{").unwrap();
         let broken = first(&path);
         assert!(broken.cure.unwrap().contains("sluice dev"));
         let none = no_context(&ContextError::NoHome);
         assert_eq!(
             none.verdict,
-            Verdict::Warn,
+            CheckStatus::Warn,
             "a host without users needs none"
         );
     }
 
     #[test]
     fn a_coordinator_that_answers_otherwise_is_not_ready() {
-        let pulse = |status| Pulse {
+        let pulse = |status| PingResult {
             status,
             words: "the engine does not answer".into(),
             clock: None,
             took: Duration::from_millis(3),
         };
-        assert_eq!(coordinator(&pulse(200)).verdict, Verdict::Ok);
-        assert_eq!(coordinator(&pulse(503)).verdict, Verdict::Fail);
+        assert_eq!(coordinator(&pulse(200)).verdict, CheckStatus::Ok);
+        assert_eq!(coordinator(&pulse(503)).verdict, CheckStatus::Fail);
         assert!(coordinator(&pulse(401)).found.contains("token"));
     }
 }

@@ -97,14 +97,14 @@ fn timed(dir: &Path) -> io::Result<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::check::Verdict;
+    use super::super::check::CheckStatus;
     use super::*;
 
     #[test]
     fn little_room_warns_and_no_room_fails() {
-        assert_eq!(judge_room("x", 100 << 30).verdict, Verdict::Ok);
-        assert_eq!(judge_room("x", 1 << 30).verdict, Verdict::Warn);
-        assert_eq!(judge_room("x", 1 << 20).verdict, Verdict::Fail);
+        assert_eq!(judge_room("x", 100 << 30).verdict, CheckStatus::Ok);
+        assert_eq!(judge_room("x", 1 << 30).verdict, CheckStatus::Warn);
+        assert_eq!(judge_room("x", 1 << 20).verdict, CheckStatus::Fail);
     }
 
     #[test]
@@ -112,10 +112,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert!(timed(dir.path()).unwrap() > Duration::ZERO);
         let slow = judge_writes(dir.path(), Duration::from_millis(200));
-        assert_eq!(slow.verdict, Verdict::Warn);
+        assert_eq!(slow.verdict, CheckStatus::Warn);
         let later = checks(&dir.path().join("not/yet"));
         assert_eq!(later.len(), 2);
         assert!(later[0].found.starts_with(&*dir.path().to_string_lossy()));
-        assert_eq!(writes(Path::new("/proc"), true).verdict, Verdict::Fail);
+        assert_eq!(writes(Path::new("/proc"), true).verdict, CheckStatus::Fail);
     }
 }

@@ -99,7 +99,7 @@ fn nvml(host: &HostView, module: bool) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::check::Verdict;
+    use super::super::check::CheckStatus;
     use super::*;
 
     #[test]
@@ -108,34 +108,40 @@ mod tests {
             capabilities: Capability::ALL.map(|what| (what, how)).into(),
             ..HostView::default()
         };
-        assert_eq!(capabilities(&all(Mechanism::Cgroup2)).verdict, Verdict::Ok);
+        assert_eq!(
+            capabilities(&all(Mechanism::Cgroup2)).verdict,
+            CheckStatus::Ok
+        );
         let mut host = all(Mechanism::Cgroup1);
         host.capabilities
             .insert(Capability::Freeze, Mechanism::None);
         let check = capabilities(&host);
-        assert_eq!(check.verdict, Verdict::Warn);
+        assert_eq!(check.verdict, CheckStatus::Warn);
         assert!(
             check.found.ends_with("(weak or absent: freeze)"),
             "{}",
             check.found
         );
-        assert_eq!(capabilities(&HostView::default()).verdict, Verdict::Warn);
+        assert_eq!(
+            capabilities(&HostView::default()).verdict,
+            CheckStatus::Warn
+        );
     }
 
     #[test]
     fn a_driver_without_its_library_fails() {
         let none = HostView::default();
-        assert_eq!(nvml(&none, false).verdict, Verdict::Ok);
-        assert_eq!(nvml(&none, true).verdict, Verdict::Fail);
+        assert_eq!(nvml(&none, false).verdict, CheckStatus::Ok);
+        assert_eq!(nvml(&none, true).verdict, CheckStatus::Fail);
         let some = HostView {
             driver: Some("550.1".into()),
             ..HostView::default()
         };
-        assert_eq!(nvml(&some, true).verdict, Verdict::Ok);
+        assert_eq!(nvml(&some, true).verdict, CheckStatus::Ok);
         let lost = HostView {
             notes: vec!["an NVIDIA GPU is lost".into()],
             ..some
         };
-        assert_eq!(nvml(&lost, true).verdict, Verdict::Warn);
+        assert_eq!(nvml(&lost, true).verdict, CheckStatus::Warn);
     }
 }

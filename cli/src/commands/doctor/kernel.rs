@@ -91,13 +91,13 @@ fn port(name: &'static str, address: &str, bound: std::io::Result<()>) -> Check 
 
 #[cfg(test)]
 mod tests {
-    use super::super::check::Verdict;
+    use super::super::check::CheckStatus;
     use super::*;
 
     #[test]
     fn low_buffers_are_told_with_the_line_that_cures() {
         let check = udp(&[("rmem_max", Some(212_992)), ("wmem_max", Some(8_388_608))]);
-        assert_eq!(check.verdict, Verdict::Warn);
+        assert_eq!(check.verdict, CheckStatus::Warn);
         let cure = check.cure.unwrap();
         assert!(
             cure.starts_with("sysctl -w net.core.rmem_max=4194304;"),
@@ -105,19 +105,19 @@ mod tests {
         );
         assert!(!cure.contains("wmem"));
         let check = udp(&[("rmem_max", Some(4_194_304)), ("wmem_max", Some(4_194_304))]);
-        assert_eq!(check.verdict, Verdict::Ok);
-        assert_eq!(udp(&[("rmem_max", None)]).verdict, Verdict::Ok);
+        assert_eq!(check.verdict, CheckStatus::Ok);
+        assert_eq!(udp(&[("rmem_max", None)]).verdict, CheckStatus::Ok);
     }
 
     #[test]
     fn few_files_and_odd_ports_are_told() {
-        assert_eq!(open_files(Some((1024, 20_000))).verdict, Verdict::Ok);
-        assert_eq!(open_files(Some((256, 1024))).verdict, Verdict::Warn);
+        assert_eq!(open_files(Some((1024, 20_000))).verdict, CheckStatus::Ok);
+        assert_eq!(open_files(Some((256, 1024))).verdict, CheckStatus::Warn);
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let again = TcpListener::bind(taken.local_addr().unwrap()).map(drop);
         let check = port("port http", "x", again);
         assert!(check.found.contains("taken"), "{check:?}");
         let refused = Err(ErrorKind::PermissionDenied.into());
-        assert_eq!(port("port http", "x", refused).verdict, Verdict::Warn);
+        assert_eq!(port("port http", "x", refused).verdict, CheckStatus::Warn);
     }
 }

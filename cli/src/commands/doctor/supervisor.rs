@@ -17,7 +17,7 @@ const NAME: &str = "supervisor";
 
 /// What the agent's program prints.
 #[derive(Debug, Deserialize)]
-struct Probed {
+struct SupervisorProbe {
     socket: String,
     state: String,
     why: Option<String>,
@@ -36,7 +36,7 @@ pub(super) fn check() -> Option<Check> {
     })
 }
 
-fn ask(agent: &Path) -> Result<Probed, String> {
+fn ask(agent: &Path) -> Result<SupervisorProbe, String> {
     let mut command = Command::new(agent);
     let said = command.arg("supervisor").stdin(Stdio::null()).output();
     let said = said.map_err(|e| format!("{} cannot be run: {e}", agent.display()))?;
@@ -47,7 +47,7 @@ fn ask(agent: &Path) -> Result<Probed, String> {
     serde_json::from_slice(&said.stdout).map_err(|e| format!("the answer is not understood: {e}"))
 }
 
-fn judged(probed: &Probed, has_config: bool) -> Check {
+fn judged(probed: &SupervisorProbe, has_config: bool) -> Check {
     let socket = &probed.socket;
     let why = probed.why.clone().unwrap_or_default();
     let start = "start it: `systemctl start sluice-supervisor`; `journalctl -u sluice-supervisor` says why it is not there";
@@ -86,11 +86,11 @@ fn judged(probed: &Probed, has_config: bool) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::check::Verdict;
+    use super::super::check::CheckStatus;
     use super::*;
 
     fn judge(state: &str, has_config: bool) -> Check {
-        let probed = Probed {
+        let probed = SupervisorProbe {
             socket: "/run/s".into(),
             state: state.into(),
             why: Some("it speaks version 9".into()),
@@ -100,8 +100,8 @@ mod tests {
 
     #[test]
     fn each_way_in_which_it_is_away_has_a_way_out() {
-        assert_eq!(judge("answers", true).verdict, Verdict::Ok);
-        assert_eq!(judge("missing", false).verdict, Verdict::Ok);
+        assert_eq!(judge("answers", true).verdict, CheckStatus::Ok);
+        assert_eq!(judge("missing", false).verdict, CheckStatus::Ok);
         for state in [
             "missing",
             "refused",
@@ -110,10 +110,10 @@ mod tests {
             "unreachable",
         ] {
             let check = judge(state, true);
-            assert_eq!(check.verdict, Verdict::Fail, "{state}");
+            assert_eq!(check.verdict, CheckStatus::Fail, "{state}");
             assert!(check.cure.unwrap().contains("systemctl"), "{state}");
         }
-        assert_eq!(judge("not_permitted", true).verdict, Verdict::Warn);
+        assert_eq!(judge("not_permitted", true).verdict, CheckStatus::Warn);
     }
 
     #[test]

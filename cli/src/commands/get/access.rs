@@ -2,13 +2,13 @@
 
 use sluice_common::api::{ApiTokenView, BindingView, RoleView};
 
-use super::Readable;
+use super::Gettable;
 use crate::args::GetArgs;
 use crate::client::{ApiError, Client};
 
 macro_rules! readable {
     ($view:ident, $all:ident, $one:ident) => {
-        impl Readable for $view {
+        impl Gettable for $view {
             fn known(client: &Client) -> Vec<String> {
                 let all = client.$all().unwrap_or_default();
                 all.into_iter().map(|it| it.name).collect()

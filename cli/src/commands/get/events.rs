@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 
 use super::super::outage_note;
-use super::{Found, show_found, wanted};
+use super::{GetResult, kinds, show_found};
 use crate::args::GetArgs;
-use crate::client::{ApiError, Client, EventFilter, Patience, Since, Stream};
+use crate::client::{ApiError, Client, EventFilter, EventStream, RetryLimit, Since};
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::render::event::Event;
@@ -23,8 +23,8 @@ pub(super) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
     if args.watch {
         return watch(client, since, filter, out);
     }
-    let found = Found {
-        items: wanted::last(all(client, since, filter, out)?, args.limit),
+    let found = GetResult {
+        items: kinds::last(all(client, since, filter, out)?, args.limit),
         missing: false,
     };
     show_found(&found, args, out)
@@ -39,7 +39,7 @@ fn all(
     let mut events: Vec<Event> = Vec::new();
     loop {
         let call = || client.events_page(since, filter);
-        let page = client.keep_trying(Patience::READ, outage_note(out), call)?;
+        let page = client.keep_trying(RetryLimit::READ, outage_note(out), call)?;
         events.extend(page.items);
         let cursor = page.next_cursor.and_then(|cursor| cursor.parse().ok());
         let before = since;
@@ -57,7 +57,7 @@ fn watch(client: &Client, since: Since, filter: EventFilter<'_>, out: Out) -> Re
     if out.format().is_text() {
         out.result(&table.header())?;
     }
-    let mut stream = Stream::new(client, since, filter);
+    let mut stream = EventStream::new(client, since, filter);
     loop {
         let event = Event(stream.next(outage_note(out))?);
         if out.format().is_text() {

@@ -3,12 +3,12 @@
 use sluice_common::api::{ErrorView, JoinTokenView};
 use sluice_common::error_code::ErrorCode;
 
-use super::wanted::Readable;
+use super::kinds::Gettable;
 use crate::args::GetArgs;
 use crate::client::{ApiError, Client};
 use crate::render::safe;
 
-impl Readable for JoinTokenView {
+impl Gettable for JoinTokenView {
     fn known(client: &Client) -> Vec<String> {
         let all = client.join_tokens().unwrap_or_default();
         all.into_iter().map(|token| token.id).collect()

@@ -9,7 +9,7 @@ use sluice_common::facts;
 use sluice_common::nearest::nearest;
 use sluice_common::state::{NodeState, StepState};
 
-use crate::args::{GetArgs, Kind};
+use crate::args::{GetArgs, GetKind};
 use crate::client::{ApiError, Client, StepFilter};
 use crate::failure::Failure;
 use crate::render::listed::Listed;
@@ -21,7 +21,7 @@ use crate::render::safe;
 const CLOSED: [&str; 3] = ["cordoned", "draining", "drained"];
 
 /// A kind of thing that can be listed by name and watched.
-pub(crate) trait Readable: Listed + Sized {
+pub(crate) trait Gettable: Listed + Sized {
     /// All that the filters take, in the order in which they are shown.
     fn all(client: &Client, args: &GetArgs) -> Result<Vec<Self>, ApiError>;
 
@@ -39,7 +39,7 @@ pub(crate) trait Readable: Listed + Sized {
 }
 
 /// What has labels.
-trait Labelled {
+trait HasLabels {
     /// Those that it has.
     fn labels(&self) -> &BTreeMap<String, String>;
 
@@ -50,7 +50,7 @@ trait Labelled {
     }
 }
 
-impl Readable for StepView {
+impl Gettable for StepView {
     fn known(_client: &Client) -> Vec<String> {
         Vec::new()
     }
@@ -91,7 +91,7 @@ impl Readable for StepView {
     }
 }
 
-impl Labelled for StepView {
+impl HasLabels for StepView {
     fn labels(&self) -> &BTreeMap<String, String> {
         &self.labels
     }
@@ -104,7 +104,7 @@ pub(super) fn last<T>(mut items: Vec<T>, limit: Option<usize>) -> Vec<T> {
     items
 }
 
-impl Readable for NodeView {
+impl Gettable for NodeView {
     fn known(client: &Client) -> Vec<String> {
         let nodes = client.nodes().unwrap_or_default();
         nodes.into_iter().map(|node| node.name).collect()
@@ -133,7 +133,7 @@ impl Readable for NodeView {
     }
 }
 
-impl Labelled for NodeView {
+impl HasLabels for NodeView {
     fn labels(&self) -> &BTreeMap<String, String> {
         &self.labels
     }
@@ -155,7 +155,7 @@ impl Labelled for NodeView {
     }
 }
 
-impl Readable for PoolView {
+impl Gettable for PoolView {
     fn known(client: &Client) -> Vec<String> {
         let pools = client.pools().unwrap_or_default();
         pools.into_iter().map(|pool| pool.name).collect()
@@ -176,7 +176,7 @@ impl Readable for PoolView {
     }
 }
 
-impl Readable for PolicyView {
+impl Gettable for PolicyView {
     fn known(client: &Client) -> Vec<String> {
         let all = policies(client, |_| true).unwrap_or_default();
         all.iter().map(Listed::name).collect()
@@ -202,7 +202,7 @@ impl Readable for PolicyView {
     }
 }
 
-impl Readable for PoolPlatform {
+impl Gettable for PoolPlatform {
     fn known(client: &Client) -> Vec<String> {
         let pools = client.pools().unwrap_or_default();
         let all = pools.into_iter().flat_map(Self::of);
@@ -239,7 +239,7 @@ impl Readable for PoolPlatform {
     }
 }
 
-impl Readable for TemplateView {
+impl Gettable for TemplateView {
     fn known(client: &Client) -> Vec<String> {
         let templates = client.templates().unwrap_or_default();
         templates.into_iter().map(|it| it.name).collect()
@@ -260,7 +260,7 @@ impl Readable for TemplateView {
     }
 }
 
-impl Readable for ClusterView {
+impl Gettable for ClusterView {
     fn known(_client: &Client) -> Vec<String> {
         Vec::new()
     }
@@ -280,7 +280,7 @@ impl Readable for ClusterView {
     }
 }
 
-impl Readable for ValidationView {
+impl Gettable for ValidationView {
     fn known(client: &Client) -> Vec<String> {
         let all = client.validations().unwrap_or_default();
         all.into_iter().map(|document| document.name).collect()
@@ -316,39 +316,48 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
         (
             "--subject",
             args.subject.is_some(),
-            &[Kind::Steps, Kind::Policies][..],
+            &[GetKind::Steps, GetKind::Policies][..],
         ),
-        ("--node", args.node.is_some(), &[Kind::Steps, Kind::Events]),
-        ("--step", args.step.is_some(), &[Kind::Events]),
-        ("--name", args.name.is_some(), &[Kind::Steps]),
-        ("--work", args.work.is_some(), &[Kind::Steps]),
+        (
+            "--node",
+            args.node.is_some(),
+            &[GetKind::Steps, GetKind::Events],
+        ),
+        ("--step", args.step.is_some(), &[GetKind::Events]),
+        ("--name", args.name.is_some(), &[GetKind::Steps]),
+        ("--work", args.work.is_some(), &[GetKind::Steps]),
         (
             "--state",
             !args.state.is_empty(),
-            &[Kind::Steps, Kind::Nodes],
+            &[GetKind::Steps, GetKind::Nodes],
         ),
         (
             "--pool",
             args.pool.is_some(),
-            &[Kind::Steps, Kind::Nodes, Kind::Policies, Kind::Platforms],
+            &[
+                GetKind::Steps,
+                GetKind::Nodes,
+                GetKind::Policies,
+                GetKind::Platforms,
+            ],
         ),
         (
             "--selector",
             args.selector.is_some(),
-            &[Kind::Nodes, Kind::Steps],
+            &[GetKind::Nodes, GetKind::Steps],
         ),
     ];
     let others = [
         (
             "--limit",
             args.limit.is_some(),
-            &[Kind::Steps, Kind::Events][..],
+            &[GetKind::Steps, GetKind::Events][..],
         ),
-        ("--since", args.since.is_some(), &[Kind::Events]),
+        ("--since", args.since.is_some(), &[GetKind::Events]),
         (
             "--show-labels",
             args.show_labels,
-            &[Kind::Nodes, Kind::Steps],
+            &[GetKind::Nodes, GetKind::Steps],
         ),
     ];
     for (flag, given, kinds) in filters.into_iter().chain(others) {
@@ -370,7 +379,7 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
 
 fn check_names(args: &GetArgs, filtered: bool) -> Result<(), Failure> {
     match args.names.first() {
-        Some(_) if args.kind == Kind::Events => Err(Failure::Usage(
+        Some(_) if args.kind == GetKind::Events => Err(Failure::Usage(
             "events have no names: choose with --step, --node and --since".into(),
         )),
         Some(name) if filtered || args.limit.is_some() => Err(Failure::Usage(format!(
@@ -383,23 +392,23 @@ fn check_names(args: &GetArgs, filtered: bool) -> Result<(), Failure> {
 
 fn check_states(args: &GetArgs) -> Result<(), Failure> {
     let known: Vec<&str> = match args.kind {
-        Kind::Nodes => NodeState::ALL
+        GetKind::Nodes => NodeState::ALL
             .map(NodeState::as_str)
             .into_iter()
             .chain(CLOSED)
             .collect(),
-        Kind::Steps
-        | Kind::Pools
-        | Kind::Policies
-        | Kind::Platforms
-        | Kind::Templates
-        | Kind::Cluster
-        | Kind::Validations
-        | Kind::Roles
-        | Kind::Bindings
-        | Kind::ApiTokens
-        | Kind::Tokens
-        | Kind::Events => StepState::ALL.map(StepState::as_str).into(),
+        GetKind::Steps
+        | GetKind::Pools
+        | GetKind::Policies
+        | GetKind::Platforms
+        | GetKind::Templates
+        | GetKind::Cluster
+        | GetKind::Validations
+        | GetKind::Roles
+        | GetKind::Bindings
+        | GetKind::ApiTokens
+        | GetKind::Tokens
+        | GetKind::Events => StepState::ALL.map(StepState::as_str).into(),
     };
     for word in &args.state {
         if !known.contains(&word.as_str()) {
@@ -427,7 +436,7 @@ pub(super) fn hint<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone)
 }
 
 /// What a name that there is not may have meant; empty where nothing is near.
-pub(super) fn meant<T: Readable>(client: &Client, name: &str) -> String {
+pub(super) fn meant<T: Gettable>(client: &Client, name: &str) -> String {
     let known = T::known(client);
     let near = nearest(name, known.iter().map(String::as_str));
     near.map_or_else(String::new, |near| {

@@ -13,9 +13,9 @@ use jiff::Timestamp;
 
 use super::super::outage_note;
 use super::find;
-use super::wanted::{self, Readable};
+use super::kinds::{self, Gettable};
 use crate::args::GetArgs;
-use crate::client::{ApiError, Backoff, Client, EventFilter, Patience, Since};
+use crate::client::{ApiError, Backoff, Client, EventFilter, RetryLimit, Since};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::render::event::Event;
@@ -31,7 +31,7 @@ const MAX_SINGLE: usize = 20;
 const LOOK: Duration = Duration::from_secs(30);
 
 /// What the follower of events says.
-enum News {
+enum WatchEvent {
     /// The stream is open: what happens from now on will be told.
     Open,
     /// Something happened, to this step if to one.
@@ -41,7 +41,7 @@ enum News {
 }
 
 /// Prints until the process ends.
-pub(super) fn run<T: Readable>(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failure> {
+pub(super) fn run<T: Gettable>(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failure> {
     let (send, news) = mpsc::channel();
     let follower = client.clone();
     thread::spawn(move || follow(&follower, &send, out));
@@ -52,19 +52,19 @@ pub(super) fn run<T: Readable>(client: &Client, args: &GetArgs, out: Out) -> Res
         table: None,
         shown: BTreeMap::new(),
     };
-    let mut touched = Touched::default();
+    let mut touched = StaleRows::default();
     touched.wait(&news)?;
     let found = find::<T>(client, args, out)?;
     if found.items.is_empty() && !args.names.is_empty() {
         return Ok(FAILED);
     }
     if found.items.is_empty() {
-        wanted::check_found(client, args)?;
+        kinds::check_found(client, args)?;
     }
     watch.print(found.items)?;
     loop {
         let rested = Instant::now() + REST;
-        let mut touched = Touched::default();
+        let mut touched = StaleRows::default();
         touched.wait(&news)?;
         watch.refresh::<T>(&touched)?;
         thread::sleep(rested.saturating_duration_since(Instant::now()));
@@ -72,15 +72,15 @@ pub(super) fn run<T: Readable>(client: &Client, args: &GetArgs, out: Out) -> Res
 }
 
 /// Says what happens, over every lost connection.
-fn follow(client: &Client, send: &Sender<News>, out: Out) {
+fn follow(client: &Client, send: &Sender<WatchEvent>, out: Out) {
     let mut backoff = Backoff::for_calls();
     loop {
         let call = || client.follow_events(Since::Now, EventFilter::default());
-        let events = match client.keep_trying(Patience::Endless, outage_note(out), call) {
+        let events = match client.keep_trying(RetryLimit::Endless, outage_note(out), call) {
             Ok(events) => events,
-            Err(error) => return drop(send.send(News::Over(error))),
+            Err(error) => return drop(send.send(WatchEvent::Over(error))),
         };
-        if send.send(News::Open).is_err() {
+        if send.send(WatchEvent::Open).is_err() {
             return;
         }
         for event in events.map_while(Result::ok) {
@@ -90,12 +90,12 @@ fn follow(client: &Client, send: &Sender<News>, out: Out) {
             };
             backoff.reset();
             let step = Event(value).step().map(str::to_owned);
-            if send.send(News::Event(step)).is_err() {
+            if send.send(WatchEvent::Event(step)).is_err() {
                 return;
             }
         }
         if let Err(error) = client.check_alive() {
-            return drop(send.send(News::Over(error)));
+            return drop(send.send(WatchEvent::Over(error)));
         }
         thread::sleep(backoff.next());
     }
@@ -103,16 +103,16 @@ fn follow(client: &Client, send: &Sender<News>, out: Out) {
 
 /// What must be read again.
 #[derive(Default)]
-struct Touched {
+struct StaleRows {
     all: bool,
     /// Nothing was said for long.
     late: bool,
     steps: BTreeSet<String>,
 }
 
-impl Touched {
+impl StaleRows {
     /// Waits until something must, and takes along what else was said by then.
-    fn wait(&mut self, news: &Receiver<News>) -> Result<(), Failure> {
+    fn wait(&mut self, news: &Receiver<WatchEvent>) -> Result<(), Failure> {
         match news.recv_timeout(LOOK) {
             Ok(first) => self.add(first)?,
             Err(RecvTimeoutError::Timeout) => self.late = true,
@@ -123,12 +123,12 @@ impl Touched {
         news.try_iter().try_for_each(|news| self.add(news))
     }
 
-    fn add(&mut self, news: News) -> Result<(), Failure> {
+    fn add(&mut self, news: WatchEvent) -> Result<(), Failure> {
         match news {
-            News::Open => self.all = true,
-            News::Event(Some(step)) => drop(self.steps.insert(step)),
-            News::Event(None) => {}
-            News::Over(error) => return Err(error.into()),
+            WatchEvent::Open => self.all = true,
+            WatchEvent::Event(Some(step)) => drop(self.steps.insert(step)),
+            WatchEvent::Event(None) => {}
+            WatchEvent::Over(error) => return Err(error.into()),
         }
         Ok(())
     }
@@ -144,7 +144,7 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    fn refresh<T: Readable>(&mut self, touched: &Touched) -> Result<(), Failure> {
+    fn refresh<T: Gettable>(&mut self, touched: &StaleRows) -> Result<(), Failure> {
         // Of steps every change is told.
         if touched.late && T::OWN_EVENTS {
             return Ok(());
@@ -159,7 +159,7 @@ impl Watch<'_> {
             let all = || T::all(self.client, self.args);
             items = self
                 .client
-                .keep_trying(Patience::Endless, outage_note(self.out), all)?;
+                .keep_trying(RetryLimit::Endless, outage_note(self.out), all)?;
             items.extend(self.left(&items)?);
         } else {
             for name in &self.args.names {
@@ -170,14 +170,14 @@ impl Watch<'_> {
     }
 
     /// One thing, if it is still known and is wanted or was until now.
-    fn read<T: Readable>(&self, name: &str) -> Result<Option<T>, Failure> {
+    fn read<T: Gettable>(&self, name: &str) -> Result<Option<T>, Failure> {
         if !self.args.names.is_empty() && !self.args.names.iter().any(|other| other == name) {
             return Ok(None);
         }
         let one = || T::one(self.client, name);
         match self
             .client
-            .keep_trying(Patience::Endless, outage_note(self.out), one)
+            .keep_trying(RetryLimit::Endless, outage_note(self.out), one)
         {
             Ok(item) => Ok((item.fits(self.args) || self.shown.contains_key(name)).then_some(item)),
             Err(error) if error.status() == Some(404) => Ok(None),
@@ -186,7 +186,7 @@ impl Watch<'_> {
     }
 
     /// Those that were shown and that the filters take no longer, so that their last row says why.
-    fn left<T: Readable>(&self, items: &[T]) -> Result<Vec<T>, Failure> {
+    fn left<T: Gettable>(&self, items: &[T]) -> Result<Vec<T>, Failure> {
         let here: BTreeSet<String> = items.iter().map(T::name).collect();
         let gone = self.shown.keys().filter(|name| !here.contains(*name));
         let read = gone.map(|name| self.read(name));
@@ -194,7 +194,7 @@ impl Watch<'_> {
     }
 
     /// Prints those that are not as they were shown.
-    fn print<T: Readable>(&mut self, mut items: Vec<T>) -> Result<(), Failure> {
+    fn print<T: Gettable>(&mut self, mut items: Vec<T>) -> Result<(), Failure> {
         items.retain(|item| self.shown.get(&item.name()) != Some(&mark(item)));
         for item in &items {
             if item.fits(self.args) {
@@ -221,7 +221,7 @@ impl Watch<'_> {
 }
 
 /// What a thing says of itself, ages left out: before all time every age is the same.
-fn mark<T: Readable>(item: &T) -> Vec<String> {
+fn mark<T: Gettable>(item: &T) -> Vec<String> {
     let cells = item.cells(Timestamp::MIN);
     cells.iter().map(|cell| cell.text().to_owned()).collect()
 }

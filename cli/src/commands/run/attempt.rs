@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use sluice_common::api::StepView;
 use sluice_common::wire::LogStream;
 
-use super::Event;
+use super::RunEvent;
 use crate::client::Client;
 use crate::commands::outage_note;
 use crate::failure::Failure;
-use crate::follow::{End, FollowError, News, Source, Tail, follow, gap_note};
+use crate::follow::{FollowEnd, FollowError, FollowEvent, OutputSource, Tail, follow, gap_note};
 use crate::out::{Out, Sink};
 
 /// The first attempt after `followed` whose process ran: its output is what comes next.
@@ -32,14 +32,14 @@ pub(super) fn next_to_follow(step: &StepView, followed: u32) -> Option<u32> {
 
 /// What the threads of one attempt share with the loop.
 #[derive(Debug)]
-struct Pulse {
+struct Activity {
     begun: Instant,
     /// When bytes last came, in milliseconds since `begun`.
     moved_millis: AtomicU64,
     stop: AtomicBool,
 }
 
-impl Pulse {
+impl Activity {
     fn millis(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
@@ -47,15 +47,15 @@ impl Pulse {
 
 /// An attempt whose output is passed on.
 #[derive(Debug)]
-pub(super) struct Attempt {
+pub(super) struct FollowedAttempt {
     number: u32,
     open: u8,
-    pulse: Arc<Pulse>,
+    activity: Arc<Activity>,
     /// When it was first seen to be over.
     over: OnceLock<Instant>,
 }
 
-impl Attempt {
+impl FollowedAttempt {
     /// Starts to pass on both streams, from their last `tail` lines on or from the beginning; each tells `send` when it
     /// has ended.
     pub(super) fn start(
@@ -63,10 +63,10 @@ impl Attempt {
         step: &str,
         number: u32,
         tail: Option<usize>,
-        send: &Sender<Event>,
+        send: &Sender<RunEvent>,
         out: Out,
     ) -> Result<Self, Failure> {
-        let pulse = Arc::new(Pulse {
+        let activity = Arc::new(Activity {
             begun: Instant::now(),
             moved_millis: AtomicU64::new(0),
             stop: AtomicBool::new(false),
@@ -75,7 +75,7 @@ impl Attempt {
             (LogStream::Stdout, Sink::stdout()?),
             (LogStream::Stderr, Sink::stderr()?),
         ] {
-            let source = Source {
+            let source = OutputSource {
                 client: client.clone(),
                 step: step.to_owned(),
                 attempt: number,
@@ -83,13 +83,13 @@ impl Attempt {
                 stream,
                 follow: true,
             };
-            let (pulse, send) = (Arc::clone(&pulse), send.clone());
-            thread::spawn(move || pass_on(&source, tail, sink, &pulse, &send, out));
+            let (activity, send) = (Arc::clone(&activity), send.clone());
+            thread::spawn(move || pass_on(&source, tail, sink, &activity, &send, out));
         }
         Ok(Self {
             number,
             open: 2,
-            pulse,
+            activity,
             over: OnceLock::new(),
         })
     }
@@ -109,35 +109,37 @@ impl Attempt {
     /// the attempt is over.
     pub(super) fn stood_still_since_over(&self, patience: Duration) -> bool {
         let over = self.over.get_or_init(Instant::now).elapsed();
-        let moved = Duration::from_millis(self.pulse.moved_millis.load(Ordering::Relaxed));
-        over.min(self.pulse.begun.elapsed().saturating_sub(moved)) >= patience
+        let moved = Duration::from_millis(self.activity.moved_millis.load(Ordering::Relaxed));
+        over.min(self.activity.begun.elapsed().saturating_sub(moved)) >= patience
     }
 
     /// Not a byte more.
     pub(super) fn stop(&self) {
-        self.pulse.stop.store(true, Ordering::Relaxed);
+        self.activity.stop.store(true, Ordering::Relaxed);
     }
 }
 
 fn pass_on(
-    source: &Source,
+    source: &OutputSource,
     tail: Option<usize>,
     mut sink: Sink,
-    pulse: &Pulse,
-    send: &Sender<Event>,
+    activity: &Activity,
+    send: &Sender<RunEvent>,
     out: Out,
 ) {
     let mut note = outage_note(out);
-    let mut listen = |news: News<'_>| {
+    let mut listen = |news: FollowEvent<'_>| {
         match news {
-            News::Bytes => pulse.moved_millis.store(pulse.millis(), Ordering::Relaxed),
-            News::Gap(bytes) => out.warning(&gap_note(bytes)),
-            News::Broken(error, pause) => {
+            FollowEvent::Bytes => activity
+                .moved_millis
+                .store(activity.millis(), Ordering::Relaxed),
+            FollowEvent::Gap(bytes) => out.warning(&gap_note(bytes)),
+            FollowEvent::Broken(error, pause) => {
                 note(error);
                 thread::sleep(pause);
             }
         }
-        if pulse.stop.load(Ordering::Relaxed) {
+        if activity.stop.load(Ordering::Relaxed) {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
@@ -149,22 +151,22 @@ fn pass_on(
     };
     let end = begun.and_then(|offset| follow(source, offset, &mut sink, &mut listen));
     // Nobody listens once the loop has ended.
-    let _ = send.send(Event::StreamEnded(source.attempt, end));
+    let _ = send.send(RunEvent::StreamEnded(source.attempt, end));
 }
 
 /// Writes the last lines of what there is now; answers where they end.
 fn last_lines(
-    source: &Source,
+    source: &OutputSource,
     lines: usize,
     sink: &mut Sink,
-    listen: &mut dyn FnMut(News<'_>) -> ControlFlow<()>,
+    listen: &mut dyn FnMut(FollowEvent<'_>) -> ControlFlow<()>,
 ) -> Result<u64, FollowError> {
-    let now = Source {
+    let now = OutputSource {
         follow: false,
         ..source.clone()
     };
     let mut tail = Tail::new(lines);
-    let (End::Complete(at) | End::Stopped(at)) = follow(&now, 0, &mut tail, listen)?;
+    let (FollowEnd::Complete(at) | FollowEnd::Stopped(at)) = follow(&now, 0, &mut tail, listen)?;
     sink.write_all(tail.bytes()).map_err(FollowError::Sink)?;
     Ok(at)
 }
@@ -190,10 +192,10 @@ mod tests {
 
     #[test]
     fn standing_still_counts_from_the_end_and_from_the_last_byte() {
-        let attempt = Attempt {
+        let attempt = FollowedAttempt {
             number: 1,
             open: 2,
-            pulse: Arc::new(Pulse {
+            activity: Arc::new(Activity {
                 begun: Instant::now() - Duration::from_secs(100),
                 moved_millis: AtomicU64::new(0),
                 stop: AtomicBool::new(false),
@@ -204,13 +206,13 @@ mod tests {
             !attempt.stood_still_since_over(Duration::from_secs(5)),
             "it is over only now"
         );
-        let long_over = Attempt {
+        let long_over = FollowedAttempt {
             over: OnceLock::from(Instant::now() - Duration::from_secs(50)),
             ..attempt
         };
         assert!(long_over.stood_still_since_over(Duration::from_secs(5)));
         long_over
-            .pulse
+            .activity
             .moved_millis
             .store(99_000, Ordering::Relaxed);
         assert!(

@@ -9,7 +9,7 @@ use crate::signals;
 
 /// How `run` ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum RunExit {
     /// As the step's program ended.
     Own(u8),
     /// The step was cancelled; with this code.
@@ -21,21 +21,21 @@ pub(super) enum Ending {
 /// How `run` ends for a step that has ended, where `interrupted` is the signal that made us cancel it.
 ///
 /// Success is never made up: a program that ended with 0 because it was stopped did not do its work.
-pub(super) fn of(step: &StepView, interrupted: Option<i32>) -> Ending {
+pub(super) fn of(step: &StepView, interrupted: Option<i32>) -> RunExit {
     let own = program_code(step);
     match step.state {
-        StepState::Succeeded => Ending::Own(0),
+        StepState::Succeeded => RunExit::Own(0),
         StepState::Cancelled => {
             let by_us = interrupted.map(signals::exit_code);
             match own.filter(|code| *code != 0).or(by_us) {
-                Some(code) => Ending::Cancelled(code),
-                None => Ending::Sluice,
+                Some(code) => RunExit::Cancelled(code),
+                None => RunExit::Sluice,
             }
         }
         StepState::Failed => own
             .filter(|code| *code != 0)
-            .map_or(Ending::Sluice, Ending::Own),
-        StepState::Rejected | StepState::Preempted => Ending::Sluice,
+            .map_or(RunExit::Sluice, RunExit::Own),
+        StepState::Rejected | StepState::Preempted => RunExit::Sluice,
         StepState::Queued
         | StepState::Allocated
         | StepState::Starting
@@ -43,7 +43,7 @@ pub(super) fn of(step: &StepView, interrupted: Option<i32>) -> Ending {
         | StepState::Suspending
         | StepState::Suspended
         | StepState::Resuming
-        | StepState::Stopping => Ending::Sluice,
+        | StepState::Stopping => RunExit::Sluice,
     }
 }
 
@@ -111,12 +111,12 @@ mod tests {
     fn a_program_s_end_is_passed_on() {
         use StepState::{Failed, Succeeded};
         for (state, code, signal, ending) in [
-            (Succeeded, Some(0), None, Ending::Own(0)),
-            (Failed, Some(7), None, Ending::Own(7)),
-            (Failed, Some(255), None, Ending::Own(255)),
-            (Failed, None, Some(9), Ending::Own(137)),
-            (Failed, None, None, Ending::Sluice),
-            (Failed, Some(0), None, Ending::Sluice),
+            (Succeeded, Some(0), None, RunExit::Own(0)),
+            (Failed, Some(7), None, RunExit::Own(7)),
+            (Failed, Some(255), None, RunExit::Own(255)),
+            (Failed, None, Some(9), RunExit::Own(137)),
+            (Failed, None, None, RunExit::Sluice),
+            (Failed, Some(0), None, RunExit::Sluice),
         ] {
             assert_eq!(
                 of(&ended(state, code, signal), None),
@@ -131,7 +131,7 @@ mod tests {
         for state in [StepState::Rejected, StepState::Preempted] {
             assert_eq!(
                 of(&ended(state, None, Some(15)), None),
-                Ending::Sluice,
+                RunExit::Sluice,
                 "{state}"
             );
         }
@@ -142,19 +142,22 @@ mod tests {
         let state = StepState::Cancelled;
         assert_eq!(
             of(&ended(state, None, Some(15)), Some(2)),
-            Ending::Cancelled(143)
+            RunExit::Cancelled(143)
         );
         assert_eq!(
             of(&ended(state, Some(0), None), Some(2)),
-            Ending::Cancelled(130)
+            RunExit::Cancelled(130)
         );
         assert_eq!(
             of(&ended(state, None, None), Some(15)),
-            Ending::Cancelled(143)
+            RunExit::Cancelled(143)
         );
-        assert_eq!(of(&ended(state, Some(0), None), None), Ending::Sluice);
-        assert_eq!(of(&ended(state, None, None), None), Ending::Sluice);
-        assert_eq!(of(&ended(state, Some(3), None), None), Ending::Cancelled(3));
+        assert_eq!(of(&ended(state, Some(0), None), None), RunExit::Sluice);
+        assert_eq!(of(&ended(state, None, None), None), RunExit::Sluice);
+        assert_eq!(
+            of(&ended(state, Some(3), None), None),
+            RunExit::Cancelled(3)
+        );
     }
 
     #[test]

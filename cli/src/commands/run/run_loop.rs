@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use sluice_common::api::StepView;
 use sluice_common::state::StepState;
 
-use super::attempt::{self, Attempt};
-use super::ending::{self, Ending};
-use super::{Bond, Event, input};
-use crate::client::{ApiError, Client, Patience, StepVerb};
+use super::attempt::{self, FollowedAttempt};
+use super::exit::{self, RunExit};
+use super::{Ownership, RunEvent, input};
+use crate::client::{ApiError, Client, RetryLimit, StepAction};
 use crate::commands::outage_note;
 use crate::failure::{Failure, RUN_FAILED, USAGE};
-use crate::follow::{End, FollowError};
+use crate::follow::{FollowEnd, FollowError};
 use crate::out::Out;
 use crate::render::safe;
 use crate::signals;
@@ -31,20 +31,20 @@ const REQUEUED_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a step may wait before that is said where nobody watches.
 const QUIET: Duration = Duration::from_secs(2);
 /// With the grace that the step has.
-const CANCEL: StepVerb = StepVerb::Cancel { grace: None };
+const CANCEL: StepAction = StepAction::Cancel { grace: None };
 /// How long a cancel may take when nobody is left to tell of it.
-const PARTING: Patience = Patience::For(Duration::from_secs(5));
+const PARTING: RetryLimit = RetryLimit::For(Duration::from_secs(5));
 
 /// A step that is looked at until it has ended or we leave.
-pub(super) struct Run<'a> {
+pub(super) struct RunLoop<'a> {
     client: &'a Client,
     out: Out,
-    bond: Bond,
+    ownership: Ownership,
     step: StepView,
-    send: Sender<Event>,
-    events: Receiver<Event>,
+    send: Sender<RunEvent>,
+    events: Receiver<RunEvent>,
     /// The attempt whose output is passed on.
-    current: Option<Attempt>,
+    current: Option<FollowedAttempt>,
     /// The last attempt that was followed, or passed over because it never ran.
     followed: u32,
     /// What was said last about waiting.
@@ -63,29 +63,29 @@ pub(super) struct Run<'a> {
     left: Option<u8>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> RunLoop<'a> {
     pub(super) fn new(
         client: &'a Client,
         out: Out,
-        bond: Bond,
+        ownership: Ownership,
         step: StepView,
-        send: Sender<Event>,
-        events: Receiver<Event>,
+        send: Sender<RunEvent>,
+        events: Receiver<RunEvent>,
     ) -> Self {
         // What was over before we came is not shown again.
-        let over = match bond {
-            Bond::Own => 0,
-            Bond::Guest { .. } if step.state == StepState::Queued => step.attempt,
-            Bond::Guest { .. } => step.attempt.saturating_sub(1),
+        let over = match ownership {
+            Ownership::Own => 0,
+            Ownership::Guest { .. } if step.state == StepState::Queued => step.attempt,
+            Ownership::Guest { .. } => step.attempt.saturating_sub(1),
         };
-        let cut = match bond {
-            Bond::Own => None,
-            Bond::Guest { tail } => Some((step.attempt, tail)),
+        let cut = match ownership {
+            Ownership::Own => None,
+            Ownership::Guest { tail } => Some((step.attempt, tail)),
         };
         Self {
             client,
             out,
-            bond,
+            ownership,
             step,
             send,
             events,
@@ -118,7 +118,7 @@ impl<'a> Run<'a> {
     }
 
     /// The next event; `None` when it is time to look at the step again.
-    fn next_event(&self) -> Option<Event> {
+    fn next_event(&self) -> Option<RunEvent> {
         let pause = match &self.current {
             // Looking costs nothing here: only the patience with its output is checked.
             Some(_) if self.attempt_is_over() => LOOK,
@@ -145,18 +145,18 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn on_event(&mut self, event: Event) -> Result<(), Failure> {
+    fn on_event(&mut self, event: RunEvent) -> Result<(), Failure> {
         match event {
             // A view that was under way while a newer one came says nothing new.
-            Event::View(step)
+            RunEvent::View(step)
                 if self.step.state.is_terminal() || step.attempt < self.step.attempt => {}
-            Event::View(step) => self.on_view(*step),
-            Event::Unwatchable(error) => return Err(self.unwatchable(error)),
-            Event::StreamEnded(number, end) => self.on_stream_end(number, end)?,
-            Event::Signal(signal) => self.on_signal(signal),
-            Event::Submitted(_) => {}
-            Event::Cancelled(Ok(())) => {}
-            Event::Cancelled(Err(error)) => {
+            RunEvent::View(step) => self.on_view(*step),
+            RunEvent::Unwatchable(error) => return Err(self.unwatchable(error)),
+            RunEvent::StreamEnded(number, end) => self.on_stream_end(number, end)?,
+            RunEvent::Signal(signal) => self.on_signal(signal),
+            RunEvent::Submitted(_) => {}
+            RunEvent::Cancelled(Ok(())) => {}
+            RunEvent::Cancelled(Err(error)) => {
                 let id = safe(&self.step.id);
                 self.out
                     .error(&format!("{id} could not be cancelled: {error}"));
@@ -167,7 +167,10 @@ impl<'a> Run<'a> {
 
     /// A guest wants to hear what becomes of the step; whoever runs it sees that it runs.
     fn on_view(&mut self, step: StepView) {
-        if self.bond != Bond::Own && step.state != self.step.state && !step.state.is_terminal() {
+        if self.ownership != Ownership::Own
+            && step.state != self.step.state
+            && !step.state.is_terminal()
+        {
             self.out
                 .notice(&format!("{} is {} now", safe(&step.id), step.state));
         }
@@ -201,7 +204,7 @@ impl<'a> Run<'a> {
             self.followed = number;
             self.waiting_since = None;
             let tail = self.cut.filter(|(cut, _)| *cut == number);
-            let attempt = Attempt::start(
+            let attempt = FollowedAttempt::start(
                 self.client,
                 &self.step.id,
                 number,
@@ -224,7 +227,7 @@ impl<'a> Run<'a> {
 
     /// Cancels our own step if input has come for it before its first attempt.
     fn refuse_input(&mut self) {
-        let begins = self.bond == Bond::Own && self.step.attempt == 0;
+        let begins = self.ownership == Ownership::Own && self.step.attempt == 0;
         if begins && self.interrupted.is_none() && !self.refused && input::holds_data() {
             self.refused = true;
             self.cancel();
@@ -275,7 +278,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn on_stream_end(&mut self, number: u32, end: Result<End, FollowError>) -> Result<(), Failure> {
+    fn on_stream_end(
+        &mut self,
+        number: u32,
+        end: Result<FollowEnd, FollowError>,
+    ) -> Result<(), Failure> {
         if let Err(FollowError::Sink(error)) = end {
             if error.kind() == std::io::ErrorKind::BrokenPipe {
                 self.on_closed_pipe();
@@ -308,7 +315,7 @@ impl<'a> Run<'a> {
     /// Whoever read our output has gone. A program that ran here would die of that, so the step is cancelled where it
     /// is ours.
     fn on_closed_pipe(&self) -> ! {
-        if self.bond != Bond::Own {
+        if self.ownership != Ownership::Own {
             signals::end_like_a_closed_pipe();
         }
         let cancel = || self.client.steer(&self.step.id, CANCEL);
@@ -323,7 +330,7 @@ impl<'a> Run<'a> {
     /// The first signal cancels the step; a second one leaves at once. A guest leaves at the first.
     pub(super) fn on_signal(&mut self, signal: i32) {
         let id = safe(&self.step.id);
-        if self.bond != Bond::Own {
+        if self.ownership != Ownership::Own {
             self.out.notice(&format!(
                 "detached from {id}, which goes on: `sluice attach {id}` comes back, `sluice cancel {id}` stops it"
             ));
@@ -348,8 +355,8 @@ impl<'a> Run<'a> {
         let (client, id, send) = (self.client.clone(), self.step.id.clone(), self.send.clone());
         thread::spawn(move || {
             let answer =
-                client.keep_trying(Patience::Endless, |_| (), || client.steer(&id, CANCEL));
-            let _ = send.send(Event::Cancelled(answer.map(drop)));
+                client.keep_trying(RetryLimit::Endless, |_| (), || client.steer(&id, CANCEL));
+            let _ = send.send(RunEvent::Cancelled(answer.map(drop)));
         });
     }
 
@@ -362,7 +369,7 @@ impl<'a> Run<'a> {
     /// Success is never made up: neither is that of a step whose input was lost.
     fn end(self) -> u8 {
         let code = self.end_of_step();
-        let own = self.bond == Bond::Own && self.interrupted.is_none();
+        let own = self.ownership == Ownership::Own && self.interrupted.is_none();
         if own && (self.refused || input::holds_data()) {
             self.out.error(input::REFUSAL);
             return if self.refused || code == 0 {
@@ -376,20 +383,20 @@ impl<'a> Run<'a> {
 
     /// Says how the step has ended: the exit code for that.
     fn end_of_step(&self) -> u8 {
-        match ending::of(&self.step, self.interrupted) {
-            Ending::Own(0) => 0,
+        match exit::of(&self.step, self.interrupted) {
+            RunExit::Own(0) => 0,
             // A program that ended by itself has its code; whoever watches is told nonetheless.
-            Ending::Own(code) if ending::tells_all(&self.step) => {
-                self.out.progress(&ending::sentence(&self.step));
+            RunExit::Own(code) if exit::tells_all(&self.step) => {
+                self.out.progress(&exit::sentence(&self.step));
                 code
             }
-            Ending::Own(code) | Ending::Cancelled(code) => {
-                let line = format!("sluice: {}", ending::sentence(&self.step));
+            RunExit::Own(code) | RunExit::Cancelled(code) => {
+                let line = format!("sluice: {}", exit::sentence(&self.step));
                 self.out.notice(&line);
                 code
             }
-            Ending::Sluice => {
-                self.out.error(&ending::sentence(&self.step));
+            RunExit::Sluice => {
+                self.out.error(&exit::sentence(&self.step));
                 RUN_FAILED
             }
         }
@@ -407,18 +414,18 @@ impl<'a> Run<'a> {
             loop {
                 let goal = (!started).then_some(StepState::Running);
                 let poll = || client.wait(&id, goal, POLL);
-                let event = match client.keep_trying(Patience::Endless, &mut note, poll) {
+                let event = match client.keep_trying(RetryLimit::Endless, &mut note, poll) {
                     Ok(step) => {
                         started = !matches!(
                             step.state,
                             StepState::Queued | StepState::Allocated | StepState::Starting
                         );
-                        Event::View(Box::new(step))
+                        RunEvent::View(Box::new(step))
                     }
-                    Err(error) => Event::Unwatchable(error),
+                    Err(error) => RunEvent::Unwatchable(error),
                 };
                 let last = match &event {
-                    Event::View(step) => step.state.is_terminal(),
+                    RunEvent::View(step) => step.state.is_terminal(),
                     _ => true,
                 };
                 if send.send(event).is_err() || last {

@@ -20,7 +20,7 @@ type Mistakes = Vec<String>;
 
 /// The cases of files, in order: all, or those with one of the ids in `only`.
 pub(super) fn files(paths: &[PathBuf], only: &[String]) -> Result<Vec<Case>, Failure> {
-    let mut read = Read::default();
+    let mut read = ParsedCases::default();
     for path in paths {
         let name = path.display().to_string();
         let text = text(path);
@@ -33,21 +33,21 @@ pub(super) fn files(paths: &[PathBuf], only: &[String]) -> Result<Vec<Case>, Fai
 /// The cases of a text that would stand in a file of this name.
 #[cfg(test)]
 pub(crate) fn of_text(name: &str, text: &str) -> Result<Vec<Case>, Failure> {
-    let mut read = Read::default();
+    let mut read = ParsedCases::default();
     read.take(name, text, &[])?;
     read.finish(&[])
 }
 
 /// What was read so far.
 #[derive(Default)]
-struct Read {
+struct ParsedCases {
     cases: Vec<Case>,
     mistakes: Mistakes,
     /// Of all cases, those that nobody asked for included.
     ids: Vec<String>,
 }
 
-impl Read {
+impl ParsedCases {
     fn take(&mut self, name: &str, text: &str, only: &[String]) -> Result<(), Failure> {
         for (nth, value) in (1..).zip(values(name, text)?) {
             let id = value["id"].as_str().map(str::to_owned);
