@@ -28,10 +28,10 @@ const SEEDS: u64 = 10;
 const ARRIVED_PERCENT: u64 = 130;
 
 /// GPUs, thousandths of a core, memory in units of 10^6 bytes.
-type Units = [u64; 3];
+type Amounts = [u64; 3];
 
 /// The GPUs that are granted of hosts to pods, with a seed for what is left to chance.
-type Place<'a> = dyn Fn(&[Units], &[Units], u64) -> u64 + 'a;
+type Placement<'a> = dyn Fn(&[Amounts], &[Amounts], u64) -> u64 + 'a;
 
 fn main() {
     let Some(folder) = folder() else {
@@ -51,7 +51,7 @@ fn main() {
             &folder.join(format!("openb_pod_list_{workload}.csv")),
             "num_gpu",
         );
-        let run = |name: &str, place: &Place<'_>| {
+        let run = |name: &str, place: &Placement<'_>| {
             report(workload, name, &hosts, &pods, place);
         };
         run("ours", &ours);
@@ -59,14 +59,14 @@ fn main() {
             baseline(hosts, pods, best_fit(hosts))
         });
         run("random", &|hosts, pods, seed| {
-            let mut random = Random(!seed);
+            let mut random = SplitMix64(!seed);
             baseline(hosts, pods, move |_, _| random.next())
         });
     }
 }
 
 /// Prints what a placement allocates of all GPUs, over the seeds.
-fn report(workload: &str, name: &str, hosts: &[Units], pods: &[Units], place: &Place<'_>) {
+fn report(workload: &str, name: &str, hosts: &[Amounts], pods: &[Amounts], place: &Placement<'_>) {
     let all: u64 = hosts.iter().map(|host| host[0]).sum();
     let begin = Instant::now();
     let percents = (1..=SEEDS).map(|seed| {
@@ -94,7 +94,7 @@ fn folder() -> Option<PathBuf> {
     folders.find(|folder| folder.exists())
 }
 
-fn read(path: &Path, gpus: &str) -> Vec<Units> {
+fn read(path: &Path, gpus: &str) -> Vec<Amounts> {
     let text = fs::read_to_string(path).unwrap();
     let mut lines = text.lines();
     let header: Vec<&str> = lines.next().unwrap().split(',').collect();
@@ -109,8 +109,8 @@ fn read(path: &Path, gpus: &str) -> Vec<Units> {
 }
 
 /// Pods in random order until enough was asked for; where there are too few they come again in another order.
-fn arrivals(pods: &[Units], all: u64, seed: u64) -> Vec<Units> {
-    let mut random = Random(seed);
+fn arrivals(pods: &[Amounts], all: u64, seed: u64) -> Vec<Amounts> {
+    let mut random = SplitMix64(seed);
     let mut found = Vec::new();
     let mut asked = 0;
     while asked * 100 < all * ARRIVED_PERCENT {
@@ -129,7 +129,7 @@ fn arrivals(pods: &[Units], all: u64, seed: u64) -> Vec<Units> {
 }
 
 /// GPUs that our scheduler grants.
-fn ours(hosts: &[Units], pods: &[Units], _seed: u64) -> u64 {
+fn ours(hosts: &[Amounts], pods: &[Amounts], _seed: u64) -> u64 {
     let pool = PoolName::new("p").unwrap();
     let subject = Subject::new("s").unwrap();
     let mut simulation = Simulation::new(Time::default());
@@ -171,11 +171,15 @@ fn ours(hosts: &[Units], pods: &[Units], _seed: u64) -> u64 {
 
 /// GPUs that are granted where each pod goes to the host with the least score among those that it fits on, and is turned
 /// away where there is none.
-fn baseline(hosts: &[Units], pods: &[Units], mut score: impl FnMut(&Units, &Units) -> u64) -> u64 {
+fn baseline(
+    hosts: &[Amounts],
+    pods: &[Amounts],
+    mut score: impl FnMut(&Amounts, &Amounts) -> u64,
+) -> u64 {
     let mut free = hosts.to_vec();
     let mut granted = 0;
     for pod in pods {
-        let fits = |host: &Units| host.iter().zip(pod).all(|(have, ask)| have >= ask);
+        let fits = |host: &Amounts| host.iter().zip(pod).all(|(have, ask)| have >= ask);
         let fitting = (0..free.len()).filter(|n| fits(&free[*n]));
         let scored: Vec<(u64, usize)> = fitting.map(|n| (score(&free[n], pod), n)).collect();
         if let Some((_, n)) = scored.into_iter().min() {
@@ -189,8 +193,9 @@ fn baseline(hosts: &[Units], pods: &[Units], mut score: impl FnMut(&Units, &Unit
 }
 
 /// What would be left of a host, in millionths of the largest host's, over all keys.
-fn best_fit(hosts: &[Units]) -> impl Fn(&Units, &Units) -> u64 + use<> {
-    let most: Units = std::array::from_fn(|key| hosts.iter().map(|host| host[key]).max().unwrap());
+fn best_fit(hosts: &[Amounts]) -> impl Fn(&Amounts, &Amounts) -> u64 + use<> {
+    let most: Amounts =
+        std::array::from_fn(|key| hosts.iter().map(|host| host[key]).max().unwrap());
     move |free, pod| {
         let left = (0..most.len()).map(|key| (free[key] - pod[key]) * 1_000_000 / most[key]);
         left.sum()
@@ -198,9 +203,9 @@ fn best_fit(hosts: &[Units]) -> impl Fn(&Units, &Units) -> u64 + use<> {
 }
 
 /// Numbers that are drawn alike from the same seed (SplitMix64).
-struct Random(u64);
+struct SplitMix64(u64);
 
-impl Random {
+impl SplitMix64 {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

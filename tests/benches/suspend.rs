@@ -21,10 +21,10 @@ use sluice_tests::{
 const ROUNDS: usize = 100;
 
 fn main() {
-    let floor = Floor::new();
+    let floor = CgroupProcess::new();
     let plain = Dev::start();
     start(&plain, &["--cpus", "1"]);
-    let gpu = GpuHost::start();
+    let gpu = BenchGpuHost::start();
     let mut figures: [Vec<Duration>; 6] = Default::default();
     for _ in 0..ROUNDS {
         figures[0].push(floor.set(true));
@@ -67,12 +67,12 @@ fn turn(dev: &Dev, verb: &str, state: &str) -> Duration {
 }
 
 /// A host of one GPU that a step holds memory of.
-struct GpuHost {
+struct BenchGpuHost {
     dev: Dev,
     folder: tempfile::TempDir,
 }
 
-impl GpuHost {
+impl BenchGpuHost {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let pid = folder.path().join("pid");
@@ -109,12 +109,12 @@ fn main_process(dev: &Dev) -> String {
 }
 
 /// One process in a group of its own.
-struct Floor {
+struct CgroupProcess {
     group: PathBuf,
     child: Child,
 }
 
-impl Floor {
+impl CgroupProcess {
     fn new() -> Self {
         let group = own_group().join(format!("sluice-bench-{}", std::process::id()));
         fs::create_dir(&group).unwrap();
@@ -141,7 +141,7 @@ impl Floor {
     }
 }
 
-impl Drop for Floor {
+impl Drop for CgroupProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -84,7 +84,7 @@ pub struct Dev {
 
 /// What a command printed and how it ended.
 #[derive(Debug)]
-pub struct Ran {
+pub struct CommandOutput {
     /// Standard output.
     pub stdout: String,
     /// Standard error.
@@ -210,7 +210,7 @@ impl Dev {
     }
 
     /// Runs a `sluice` command against it to its end.
-    pub fn sluice(&self, args: &[&str]) -> Ran {
+    pub fn sluice(&self, args: &[&str]) -> CommandOutput {
         run(self.command(args))
     }
 
@@ -384,7 +384,7 @@ fn base(bin: &Path, folder: &Path, user: Option<u32>) -> Command {
     command
 }
 
-fn run(mut command: Command) -> Ran {
+fn run(mut command: Command) -> CommandOutput {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -408,7 +408,7 @@ fn run(mut command: Command) -> Ran {
         .join()
         .expect("the reader does not panic")
         .expect("a pipe can be read");
-    Ran {
+    CommandOutput {
         stdout: String::from_utf8_lossy(&stdout).into_owned(),
         stderr: String::from_utf8_lossy(&stderr).into_owned(),
         code: status.code().unwrap_or(-1),

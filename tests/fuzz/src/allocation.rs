@@ -9,10 +9,10 @@ thread_local! {
     static HELD: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
 }
 
-struct Counting;
+struct CountingAllocator;
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: CountingAllocator = CountingAllocator;
 
 /// Forgets the most that was held. What is held now counts as nothing.
 pub(crate) fn restart() {
@@ -39,7 +39,7 @@ fn signed(bytes: usize) -> isize {
 
 #[expect(unsafe_code, reason = "an allocator can only be written so")]
 // SAFETY: every call goes to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(signed(layout.size()));
         // SAFETY: the caller's promises are passed on.

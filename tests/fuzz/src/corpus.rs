@@ -10,15 +10,15 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
-use crate::coverage::Way;
+use crate::coverage::EdgeHit;
 
 /// One input, and the ways that it took.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct CorpusEntry {
     /// Whether it is a file that somebody wrote and named: such an input is kept whatever it adds.
     pub(crate) is_by_hand: bool,
     pub(crate) bytes: Vec<u8>,
-    pub(crate) ways: Vec<Way>,
+    pub(crate) ways: Vec<EdgeHit>,
 }
 
 /// The inputs of a target that were written by hand. What guided runs found lies beside it, see [`archive`].
@@ -44,7 +44,7 @@ fn archive(folder: &Path) -> PathBuf {
 ///
 /// # Panics
 /// If there is none: a target without a corpus tries next to nothing.
-pub(crate) fn read(folder: &Path) -> Vec<Entry> {
+pub(crate) fn read(folder: &Path) -> Vec<CorpusEntry> {
     let mut all = by_hand(folder);
     let path = archive(folder);
     match File::open(&path) {
@@ -56,13 +56,13 @@ pub(crate) fn read(folder: &Path) -> Vec<Entry> {
     all
 }
 
-fn by_hand(folder: &Path) -> Vec<Entry> {
+fn by_hand(folder: &Path) -> Vec<CorpusEntry> {
     let files = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let mut paths: Vec<PathBuf> = files
         .map(|file| file.expect("a folder can be read").path())
         .collect();
     paths.sort();
-    let entry = |path: PathBuf| Entry {
+    let entry = |path: PathBuf| CorpusEntry {
         is_by_hand: true,
         bytes: fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())),
         ways: Vec::new(),
@@ -70,12 +70,12 @@ fn by_hand(folder: &Path) -> Vec<Entry> {
     paths.into_iter().map(entry).collect()
 }
 
-fn found(file: File) -> io::Result<Vec<Entry>> {
+fn found(file: File) -> io::Result<Vec<CorpusEntry>> {
     let mut archive = tar::Archive::new(GzDecoder::new(file));
     let entry = |packed: io::Result<tar::Entry<'_, _>>| {
         let mut bytes = Vec::new();
         packed?.read_to_end(&mut bytes)?;
-        Ok(Entry {
+        Ok(CorpusEntry {
             is_by_hand: false,
             bytes,
             ways: Vec::new(),
@@ -94,15 +94,15 @@ pub(crate) fn keep(folder: &Path, bytes: &[u8]) -> PathBuf {
 
 /// Leaves in the archive the smallest inputs that take every edge that those by hand do not, as far as `room` bytes go: a
 /// corpus is read at every test run, and lies in the tree for good. How many inputs are kept, those by hand included.
-pub(crate) fn rewrite(folder: &Path, mut entries: Vec<Entry>, mut room: usize) -> usize {
+pub(crate) fn rewrite(folder: &Path, mut entries: Vec<CorpusEntry>, mut room: usize) -> usize {
     entries.sort_by_key(|entry| (!entry.is_by_hand, entry.bytes.len()));
     let mut taken = BTreeSet::new();
-    let adds = |entry: &Entry| {
+    let adds = |entry: &CorpusEntry| {
         let before = taken.len();
         taken.extend(entry.ways.iter().map(|way| way.edge));
         taken.len() > before || entry.is_by_hand
     };
-    let (hand, mut made): (Vec<Entry>, Vec<Entry>) = entries
+    let (hand, mut made): (Vec<CorpusEntry>, Vec<CorpusEntry>) = entries
         .into_iter()
         .filter(adds)
         .partition(|entry| entry.is_by_hand);
@@ -117,7 +117,7 @@ pub(crate) fn rewrite(folder: &Path, mut entries: Vec<Entry>, mut room: usize) -
 }
 
 /// The same inputs make the same file, whenever and by whomever it is written.
-fn pack(path: &Path, entries: &[Entry]) -> io::Result<()> {
+fn pack(path: &Path, entries: &[CorpusEntry]) -> io::Result<()> {
     let packed = GzEncoder::new(File::create(path)?, Compression::best());
     let mut archive = tar::Builder::new(packed);
     for entry in entries {
@@ -140,12 +140,12 @@ fn hash_name(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn entry(is_by_hand: bool, bytes: &[u8], edges: &[usize]) -> Entry {
-        let way = |edge: &usize| Way {
+    fn entry(is_by_hand: bool, bytes: &[u8], edges: &[usize]) -> CorpusEntry {
+        let way = |edge: &usize| EdgeHit {
             edge: *edge,
             often: 1,
         };
-        Entry {
+        CorpusEntry {
             is_by_hand,
             bytes: bytes.into(),
             ways: edges.iter().map(way).collect(),

@@ -24,7 +24,7 @@ pub(crate) fn is_counted() -> bool {
 
 /// One way through an edge of the code: the edge, and about how often it was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Way {
+pub(crate) struct EdgeHit {
     pub(crate) edge: usize,
     pub(crate) often: u8,
 }
@@ -35,12 +35,12 @@ pub(crate) fn restart() {
 }
 
 /// The ways that were taken since the last [`restart`].
-pub(crate) fn ways() -> Vec<Way> {
+pub(crate) fn ways() -> Vec<EdgeHit> {
     let mut found = Vec::new();
     for (at, chunk) in counters().chunks(WIDE).enumerate() {
         if chunk.iter().any(|count| *count != 0) {
             let taken = chunk.iter().enumerate().filter(|(_, count)| **count != 0);
-            found.extend(taken.map(|(place, count)| Way {
+            found.extend(taken.map(|(place, count)| EdgeHit {
                 edge: at * WIDE + place,
                 often: scale(*count),
             }));

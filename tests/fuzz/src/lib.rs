@@ -6,10 +6,10 @@
 //! `tests/fuzz/instrument`, what takes a new way through the code is kept and mutated on. `docs/dev/fuzzing.md` tells how.
 
 mod allocation;
-mod chance;
 mod corpus;
 mod coverage;
 mod mutation;
+mod random;
 mod run;
 mod watchdog;
 

@@ -1,8 +1,8 @@
 //! How an input is changed: bytes as such, lengths and other whole numbers, words of the format, pieces of other
 //! inputs, and what the code was seen to compare.
 
-use crate::chance::Chance;
 use crate::coverage;
+use crate::random::Random;
 
 /// Whole numbers at which code goes wrong.
 const NUMBERS: &[u64] = &[
@@ -108,7 +108,7 @@ const TEXTS: &[&[u8]] = &[
 
 /// What changes are made of.
 pub(crate) struct Mutator<'a> {
-    pub(crate) chance: Chance,
+    pub(crate) random: Random,
     /// Words of the format.
     pub(crate) words: &'a [&'a str],
     /// No input is made longer.
@@ -119,7 +119,7 @@ impl Mutator<'_> {
     /// A changed copy of `from`, in which there may be pieces of `other`.
     pub(crate) fn mutate(&mut self, from: &[u8], other: &[u8]) -> Vec<u8> {
         let mut bytes = from.to_vec();
-        for _ in 0..=self.chance.below(6) {
+        for _ in 0..=self.random.below(6) {
             self.change(&mut bytes, other);
         }
         bytes.truncate(self.max_bytes);
@@ -127,7 +127,7 @@ impl Mutator<'_> {
     }
 
     fn change(&mut self, bytes: &mut Vec<u8>, other: &[u8]) {
-        match self.chance.below(14) {
+        match self.random.below(14) {
             0 => self.flip(bytes),
             1 => self.set_byte(bytes),
             2 => self.insert_noise(bytes),
@@ -144,40 +144,40 @@ impl Mutator<'_> {
     }
 
     fn flip(&mut self, bytes: &mut [u8]) {
-        let bit = self.chance.below(8);
-        let at = self.chance.below(bytes.len());
+        let bit = self.random.below(8);
+        let at = self.random.below(bytes.len());
         if let Some(byte) = bytes.get_mut(at) {
             *byte ^= 1 << bit;
         }
     }
 
     fn set_byte(&mut self, bytes: &mut [u8]) {
-        let (at, value) = (self.chance.below(bytes.len()), self.chance.byte());
+        let (at, value) = (self.random.below(bytes.len()), self.random.byte());
         if let Some(byte) = bytes.get_mut(at) {
             *byte = value;
         }
     }
 
     fn insert_noise(&mut self, bytes: &mut Vec<u8>) {
-        let noise: Vec<u8> = (0..=self.chance.below(16))
-            .map(|_| self.chance.byte())
+        let noise: Vec<u8> = (0..=self.random.below(16))
+            .map(|_| self.random.byte())
             .collect();
         self.insert(bytes, &noise);
     }
 
     fn insert(&mut self, bytes: &mut Vec<u8>, what: &[u8]) {
-        let at = self.chance.below(bytes.len() + 1);
+        let at = self.random.below(bytes.len() + 1);
         bytes.splice(at..at, what.iter().copied());
     }
 
     /// A piece of `len` bytes, mostly a short one.
     fn piece(&mut self, len: usize) -> std::ops::Range<usize> {
-        let start = self.chance.below(len);
-        let longest = match self.chance.below(4) {
+        let start = self.random.below(len);
+        let longest = match self.random.below(4) {
             0 => len - start.min(len),
             _ => 16.min(len - start.min(len)),
         };
-        start..(start + self.chance.below(longest + 1)).min(len)
+        start..(start + self.random.below(longest + 1)).min(len)
     }
 
     fn delete(&mut self, bytes: &mut Vec<u8>) {
@@ -188,9 +188,9 @@ impl Mutator<'_> {
     /// A piece again, seldom very often: what is nested deeply or goes on for long.
     fn repeat(&mut self, bytes: &mut Vec<u8>) {
         let piece = self.piece(bytes.len());
-        let times = match self.chance.below(8) {
-            0 => 1 + self.chance.below(300),
-            _ => 1 + self.chance.below(4),
+        let times = match self.random.below(8) {
+            0 => 1 + self.random.below(300),
+            _ => 1 + self.random.below(4),
         };
         let again = bytes[piece.clone()].repeat(times);
         bytes.splice(piece.end..piece.end, again);
@@ -203,23 +203,23 @@ impl Mutator<'_> {
     }
 
     fn put_word(&mut self, bytes: &mut Vec<u8>) {
-        if let Some(word) = self.chance.one_of(self.words) {
+        if let Some(word) = self.random.one_of(self.words) {
             self.put(bytes, word.as_bytes());
         }
     }
 
     fn put_text(&mut self, bytes: &mut Vec<u8>) {
-        if let Some(text) = self.chance.one_of(TEXTS) {
+        if let Some(text) = self.random.one_of(TEXTS) {
             self.put(bytes, text);
         }
     }
 
     /// Between what there is, or over it.
     fn put(&mut self, bytes: &mut Vec<u8>, what: &[u8]) {
-        match self.chance.below(2) {
+        match self.random.below(2) {
             0 => self.insert(bytes, what),
             _ => {
-                let start = self.chance.below(bytes.len());
+                let start = self.random.below(bytes.len());
                 let end = (start + what.len()).min(bytes.len());
                 bytes.splice(start..end, what.iter().copied());
             }
@@ -227,9 +227,9 @@ impl Mutator<'_> {
     }
 
     fn set_number(&mut self, bytes: &mut [u8]) {
-        let number = self.chance.one_of(NUMBERS).copied().unwrap_or(0);
-        let width = 1 << self.chance.below(4);
-        let start = self.chance.below(bytes.len());
+        let number = self.random.one_of(NUMBERS).copied().unwrap_or(0);
+        let width = 1 << self.random.below(4);
+        let start = self.random.below(bytes.len());
         if let Some(place) = bytes.get_mut(start..start + width) {
             place.copy_from_slice(&number.to_le_bytes()[..width]);
         }
@@ -237,7 +237,7 @@ impl Mutator<'_> {
 
     /// Another number where one is written out.
     fn write_number(&mut self, bytes: &mut Vec<u8>) {
-        let from = self.chance.below(bytes.len());
+        let from = self.random.below(bytes.len());
         let Some(start) = (from..bytes.len()).find(|at| bytes[*at].is_ascii_digit()) else {
             return;
         };
@@ -245,23 +245,23 @@ impl Mutator<'_> {
             .iter()
             .take_while(|byte| byte.is_ascii_digit())
             .count();
-        if let Some(written) = self.chance.one_of(WRITTEN) {
+        if let Some(written) = self.random.one_of(WRITTEN) {
             bytes.splice(start..start + len, written.bytes());
         }
     }
 
     /// What the code compared with something else, as that.
     fn answer_comparison(&mut self, bytes: &mut [u8]) {
-        let draw = self.chance.below(usize::MAX);
+        let draw = self.random.below(usize::MAX);
         let Some((one, other, width)) = coverage::compared(draw) else {
             return self.flip(bytes);
         };
-        let (there, wanted) = match self.chance.below(2) {
+        let (there, wanted) = match self.random.below(2) {
             0 => (one, other),
             _ => (other, one),
         };
         let (there, wanted) = (there.to_le_bytes(), wanted.to_le_bytes());
-        let from = self.chance.below(bytes.len());
+        let from = self.random.below(bytes.len());
         let found = bytes
             .get(from..)
             .unwrap_or_default()
@@ -273,7 +273,7 @@ impl Mutator<'_> {
     }
 
     fn truncate(&mut self, bytes: &mut Vec<u8>) {
-        let len = self.chance.below(bytes.len());
+        let len = self.random.below(bytes.len());
         bytes.truncate(len);
     }
 }
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn nothing_grows_beyond_its_bound_and_most_changes_change() {
         let mut mutator = Mutator {
-            chance: Chance::new(),
+            random: Random::new(),
             words: &["word"],
             max_bytes: 200,
         };

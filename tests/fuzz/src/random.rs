@@ -4,9 +4,9 @@ use std::hash::{BuildHasher, RandomState};
 
 /// A stream of numbers. Another one at each start: an input that fails is kept itself, so no seed has to be.
 #[derive(Debug)]
-pub(crate) struct Chance(u64);
+pub(crate) struct Random(u64);
 
-impl Chance {
+impl Random {
     pub(crate) fn new() -> Self {
         Self(RandomState::new().hash_one("where a stream begins"))
     }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::allocation;
-use crate::chance::Chance;
-use crate::corpus::{self, Entry};
-use crate::coverage::{self, Way};
+use crate::corpus::{self, CorpusEntry};
+use crate::coverage::{self, EdgeHit};
 use crate::mutation::Mutator;
+use crate::random::Random;
 use crate::watchdog::Watchdog;
 
 /// How long a target's corpus is changed where `SLUICE_FUZZ_SECONDS` does not say it: all targets together must not
@@ -80,7 +80,7 @@ impl<'a> Fuzz<'a> {
     fn run_one(&self, check: &dyn Fn(&[u8])) {
         let _turn =
             coverage::is_counted().then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut run = Run::new(self, check);
+        let mut run = FuzzRun::new(self, check);
         run.replay();
         let replayed = run.corpus.len();
         let start = Instant::now();
@@ -104,17 +104,17 @@ fn room_to_keep() -> Option<usize> {
     Some(kib * 1024)
 }
 
-struct Run<'a> {
+struct FuzzRun<'a> {
     fuzz: &'a Fuzz<'a>,
     check: &'a dyn Fn(&[u8]),
-    corpus: Vec<Entry>,
-    seen: BTreeSet<Way>,
+    corpus: Vec<CorpusEntry>,
+    seen: BTreeSet<EdgeHit>,
     executions: u64,
     failures: PathBuf,
     watchdog: Watchdog,
 }
 
-impl<'a> Run<'a> {
+impl<'a> FuzzRun<'a> {
     fn new(fuzz: &'a Fuzz<'a>, check: &'a dyn Fn(&[u8])) -> Self {
         let failures = corpus::failures(fuzz.target);
         Self {
@@ -143,18 +143,18 @@ impl<'a> Run<'a> {
 
     fn change_until(&mut self, end: Instant) {
         let mut mutator = Mutator {
-            chance: Chance::new(),
+            random: Random::new(),
             words: self.fuzz.words,
             max_bytes: self.fuzz.max_bytes,
         };
         while Instant::now() < end {
-            let from = self.pick(&mut mutator.chance);
-            let other = mutator.chance.below(self.corpus.len());
+            let from = self.pick(&mut mutator.random);
+            let other = mutator.random.below(self.corpus.len());
             let made = mutator.mutate(&self.corpus[from].bytes, &self.corpus[other].bytes);
             let ways = self.try_one(&made);
             if ways.iter().any(|way| !self.seen.contains(way)) {
                 self.seen.extend(ways.iter().copied());
-                self.corpus.push(Entry {
+                self.corpus.push(CorpusEntry {
                     is_by_hand: false,
                     bytes: made,
                     ways,
@@ -164,16 +164,16 @@ impl<'a> Run<'a> {
     }
 
     /// Half of the time something found lately: that is where there is more to find.
-    fn pick(&self, chance: &mut Chance) -> usize {
+    fn pick(&self, random: &mut Random) -> usize {
         let all = self.corpus.len();
-        match chance.below(2) {
-            0 => all - 1 - chance.below(all.div_ceil(8)),
-            _ => chance.below(all),
+        match random.below(2) {
+            0 => all - 1 - random.below(all.div_ceil(8)),
+            _ => random.below(all),
         }
     }
 
     /// The ways that an input took, after it was held to the bounds.
-    fn try_one(&mut self, input: &[u8]) -> Vec<Way> {
+    fn try_one(&mut self, input: &[u8]) -> Vec<EdgeHit> {
         self.executions += 1;
         self.watchdog.begin(input);
         coverage::restart();

@@ -7,7 +7,7 @@ use nvml_wrapper_sys::bindings as nvml;
 
 use crate::NOT_SUPPORTED;
 use crate::exports::exports;
-use crate::out::{Out, Text};
+use crate::out::{OutPtr, TextBuffer};
 
 const ENABLED: nvml::nvmlEnableState_t = nvml::nvmlEnableState_enum_NVML_FEATURE_ENABLED;
 const DISABLED: nvml::nvmlEnableState_t = nvml::nvmlEnableState_enum_NVML_FEATURE_DISABLED;
@@ -16,47 +16,47 @@ const DISABLED: nvml::nvmlEnableState_t = nvml::nvmlEnableState_enum_NVML_FEATUR
 const ACCOUNTING_ENTRIES: c_uint = 4000;
 
 exports! {
-    gpu fn nvmlDeviceGetBoardPartNumber([device] number: Text, length: c_uint)
+    gpu fn nvmlDeviceGetBoardPartNumber([device] number: TextBuffer, length: c_uint)
         |device| number.put(length, device.model().part_number);
-    gpu fn nvmlDeviceGetVbiosVersion([device] version: Text, length: c_uint)
+    gpu fn nvmlDeviceGetVbiosVersion([device] version: TextBuffer, length: c_uint)
         |_device| version.put(length, "96.00.89.00.01");
-    gpu fn nvmlDeviceGetInforomImageVersion([device] version: Text, length: c_uint)
+    gpu fn nvmlDeviceGetInforomImageVersion([device] version: TextBuffer, length: c_uint)
         |_device| version.put(length, "G520.0200.00.05");
-    gpu fn nvmlDeviceGetInforomVersion([device] _object: nvml::nvmlInforomObject_t, version: Text, length: c_uint)
+    gpu fn nvmlDeviceGetInforomVersion([device] _object: nvml::nvmlInforomObject_t, version: TextBuffer, length: c_uint)
         |_device| version.put(length, "2.1");
-    gpu fn nvmlDeviceGetGspFirmwareMode([device] enabled: Out<c_uint>, default: Out<c_uint>)
+    gpu fn nvmlDeviceGetGspFirmwareMode([device] enabled: OutPtr<c_uint>, default: OutPtr<c_uint>)
         |_device| {
             enabled.put(1)?;
             default.put(1)
         };
     // The buffer is of a fixed length, which callers do not tell.
-    gpu fn nvmlDeviceGetGspFirmwareVersion([device] version: Text)
+    gpu fn nvmlDeviceGetGspFirmwareVersion([device] version: TextBuffer)
         |device| version.put(nvml::NVML_GSP_FIRMWARE_VERSION_BUF_SIZE, &device.host.driver_version);
 
-    gpu fn nvmlDeviceGetPersistenceMode([device] mode: Out<nvml::nvmlEnableState_t>)
+    gpu fn nvmlDeviceGetPersistenceMode([device] mode: OutPtr<nvml::nvmlEnableState_t>)
         |_device| mode.put(ENABLED);
-    gpu fn nvmlDeviceGetComputeMode([device] mode: Out<nvml::nvmlComputeMode_t>)
+    gpu fn nvmlDeviceGetComputeMode([device] mode: OutPtr<nvml::nvmlComputeMode_t>)
         |_device| mode.put(nvml::nvmlComputeMode_enum_NVML_COMPUTEMODE_DEFAULT);
-    gpu fn nvmlDeviceGetDisplayMode([device] mode: Out<nvml::nvmlEnableState_t>)
+    gpu fn nvmlDeviceGetDisplayMode([device] mode: OutPtr<nvml::nvmlEnableState_t>)
         |_device| mode.put(DISABLED);
-    gpu fn nvmlDeviceGetDisplayActive([device] active: Out<nvml::nvmlEnableState_t>)
+    gpu fn nvmlDeviceGetDisplayActive([device] active: OutPtr<nvml::nvmlEnableState_t>)
         |_device| active.put(DISABLED);
-    gpu fn nvmlDeviceGetAccountingMode([device] mode: Out<nvml::nvmlEnableState_t>)
+    gpu fn nvmlDeviceGetAccountingMode([device] mode: OutPtr<nvml::nvmlEnableState_t>)
         |_device| mode.put(DISABLED);
-    gpu fn nvmlDeviceGetAccountingBufferSize([device] entries: Out<c_uint>)
+    gpu fn nvmlDeviceGetAccountingBufferSize([device] entries: OutPtr<c_uint>)
         |_device| entries.put(ACCOUNTING_ENTRIES);
-    gpu fn nvmlDeviceGetVirtualizationMode([device] mode: Out<nvml::nvmlGpuVirtualizationMode_t>)
+    gpu fn nvmlDeviceGetVirtualizationMode([device] mode: OutPtr<nvml::nvmlGpuVirtualizationMode_t>)
         |_device| mode.put(nvml::nvmlGpuVirtualizationMode_NVML_GPU_VIRTUALIZATION_MODE_NONE);
-    gpu fn nvmlDeviceGetHostVgpuMode([device] _mode: Out<nvml::nvmlHostVgpuMode_t>)
+    gpu fn nvmlDeviceGetHostVgpuMode([device] _mode: OutPtr<nvml::nvmlHostVgpuMode_t>)
         |_device| Err(NOT_SUPPORTED);
-    gpu fn nvmlDeviceGetDriverModel([device] _current: Out<c_uint>, _pending: Out<c_uint>)
+    gpu fn nvmlDeviceGetDriverModel([device] _current: OutPtr<c_uint>, _pending: OutPtr<c_uint>)
         |_device| Err(NOT_SUPPORTED);
-    gpu fn nvmlDeviceGetDriverModel_v2([device] _current: Out<c_uint>, _pending: Out<c_uint>)
+    gpu fn nvmlDeviceGetDriverModel_v2([device] _current: OutPtr<c_uint>, _pending: OutPtr<c_uint>)
         |_device| Err(NOT_SUPPORTED);
-    gpu fn nvmlDeviceGetLastBBXFlushTime([device] _time: Out<c_ulonglong>, _took_us: Out<c_ulong>)
+    gpu fn nvmlDeviceGetLastBBXFlushTime([device] _time: OutPtr<c_ulonglong>, _took_us: OutPtr<c_ulong>)
         |_device| Err(NOT_SUPPORTED);
-    gpu fn nvmlDeviceGetGpuOperationMode([device] _current: Out<c_uint>, _pending: Out<c_uint>)
+    gpu fn nvmlDeviceGetGpuOperationMode([device] _current: OutPtr<c_uint>, _pending: OutPtr<c_uint>)
         |_device| Err(NOT_SUPPORTED);
-    gpu fn nvmlDeviceGetAutoBoostedClocksEnabled([device] _enabled: Out<c_uint>, _default: Out<c_uint>)
+    gpu fn nvmlDeviceGetAutoBoostedClocksEnabled([device] _enabled: OutPtr<c_uint>, _default: OutPtr<c_uint>)
         |_device| Err(NOT_SUPPORTED);
 }

@@ -7,53 +7,53 @@ use nvml_wrapper_sys::bindings as nvml;
 
 use crate::exports::exports;
 use crate::host::Host;
-use crate::out::{Given, Out, Text};
+use crate::out::{CallerText, OutPtr, TextBuffer};
 use crate::pci::Address;
-use crate::view::Device;
-use crate::{Answer, Code, INVALID_ARGUMENT, NOT_FOUND};
+use crate::resolve::Device;
+use crate::{Code, INVALID_ARGUMENT, NOT_FOUND, NvmlResult};
 
 exports! {
-    host fn nvmlDeviceGetCount(count: Out<c_uint>)
+    host fn nvmlDeviceGetCount(count: OutPtr<c_uint>)
         |host| count.put(host.gpus.len() as c_uint);
-    host fn nvmlDeviceGetCount_v2(count: Out<c_uint>)
+    host fn nvmlDeviceGetCount_v2(count: OutPtr<c_uint>)
         |host| count.put(host.gpus.len() as c_uint);
-    host fn nvmlDeviceGetHandleByIndex(index: c_uint, device: Out<nvml::nvmlDevice_t>)
+    host fn nvmlDeviceGetHandleByIndex(index: c_uint, device: OutPtr<nvml::nvmlDevice_t>)
         |host| give("nvmlDeviceGetHandleByIndex", at(host, index), &device);
-    host fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: Out<nvml::nvmlDevice_t>)
+    host fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: OutPtr<nvml::nvmlDevice_t>)
         |host| give("nvmlDeviceGetHandleByIndex_v2", at(host, index), &device);
-    host fn nvmlDeviceGetHandleByUUID(uuid: Given, device: Out<nvml::nvmlDevice_t>)
+    host fn nvmlDeviceGetHandleByUUID(uuid: CallerText, device: OutPtr<nvml::nvmlDevice_t>)
         |host| give("nvmlDeviceGetHandleByUUID", with_uuid(host, &uuid), &device);
-    host fn nvmlDeviceGetHandleBySerial(serial: Given, device: Out<nvml::nvmlDevice_t>)
+    host fn nvmlDeviceGetHandleBySerial(serial: CallerText, device: OutPtr<nvml::nvmlDevice_t>)
         |host| give("nvmlDeviceGetHandleBySerial", with_serial(host, &serial), &device);
-    host fn nvmlDeviceGetHandleByPciBusId(address: Given, device: Out<nvml::nvmlDevice_t>)
+    host fn nvmlDeviceGetHandleByPciBusId(address: CallerText, device: OutPtr<nvml::nvmlDevice_t>)
         |host| give("nvmlDeviceGetHandleByPciBusId", with_address(host, &address), &device);
-    host fn nvmlDeviceGetHandleByPciBusId_v2(address: Given, device: Out<nvml::nvmlDevice_t>)
+    host fn nvmlDeviceGetHandleByPciBusId_v2(address: CallerText, device: OutPtr<nvml::nvmlDevice_t>)
         |host| give("nvmlDeviceGetHandleByPciBusId_v2", with_address(host, &address), &device);
 
     // A MIG device is counted within its GPU.
-    unit fn nvmlDeviceGetIndex([device] index: Out<c_uint>)
+    unit fn nvmlDeviceGetIndex([device] index: OutPtr<c_uint>)
         |unit| index.put(unit.mig.unwrap_or(unit.index) as c_uint);
-    gpu fn nvmlDeviceGetMinorNumber([device] number: Out<c_uint>)
+    gpu fn nvmlDeviceGetMinorNumber([device] number: OutPtr<c_uint>)
         |device| number.put(device.index as c_uint);
-    gpu fn nvmlDeviceGetModuleId([device] id: Out<c_uint>)
+    gpu fn nvmlDeviceGetModuleId([device] id: OutPtr<c_uint>)
         |device| id.put(device.index as c_uint);
-    gpu fn nvmlDeviceGetBoardId([device] id: Out<c_uint>)
+    gpu fn nvmlDeviceGetBoardId([device] id: OutPtr<c_uint>)
         |device| id.put(device.address().bus << 8);
-    gpu fn nvmlDeviceGetMultiGpuBoard([device] multi: Out<c_uint>)
+    gpu fn nvmlDeviceGetMultiGpuBoard([device] multi: OutPtr<c_uint>)
         |_device| multi.put(0);
-    unit fn nvmlDeviceGetUUID([device] uuid: Text, length: c_uint)
+    unit fn nvmlDeviceGetUUID([device] uuid: TextBuffer, length: c_uint)
         |unit| uuid.put(length, unit.uuid());
-    unit fn nvmlDeviceGetName([device] name: Text, length: c_uint)
+    unit fn nvmlDeviceGetName([device] name: TextBuffer, length: c_uint)
         |unit| name.put(length, &unit.name());
-    gpu fn nvmlDeviceGetSerial([device] serial: Text, length: c_uint)
+    gpu fn nvmlDeviceGetSerial([device] serial: TextBuffer, length: c_uint)
         |device| serial.put(length, &device.serial());
-    gpu fn nvmlDeviceGetBrand([device] brand: Out<nvml::nvmlBrandType_t>)
+    gpu fn nvmlDeviceGetBrand([device] brand: OutPtr<nvml::nvmlBrandType_t>)
         |_device| brand.put(nvml::nvmlBrandType_enum_NVML_BRAND_NVIDIA);
-    gpu fn nvmlDeviceGetArchitecture([device] architecture: Out<nvml::nvmlDeviceArchitecture_t>)
+    gpu fn nvmlDeviceGetArchitecture([device] architecture: OutPtr<nvml::nvmlDeviceArchitecture_t>)
         |device| architecture.put(device.model().architecture);
-    gpu fn nvmlDeviceGetNumGpuCores([device] cores: Out<c_uint>)
+    gpu fn nvmlDeviceGetNumGpuCores([device] cores: OutPtr<c_uint>)
         |device| cores.put(device.model().cores);
-    unit fn nvmlDeviceGetCudaComputeCapability([device] major: Out<c_int>, minor: Out<c_int>)
+    unit fn nvmlDeviceGetCudaComputeCapability([device] major: OutPtr<c_int>, minor: OutPtr<c_int>)
         |unit| {
             let [high, low] = unit.gpu().compute_capability.unwrap_or(unit.model().compute_capability);
             major.put(high)?;
@@ -62,7 +62,7 @@ exports! {
 }
 
 /// Hands out a handle, unless the GPU's own faults are in the way.
-fn give(name: &str, found: Result<Device, Code>, to: &Out<nvml::nvmlDevice_t>) -> Answer {
+fn give(name: &str, found: Result<Device, Code>, to: &OutPtr<nvml::nvmlDevice_t>) -> NvmlResult {
     let device = found?;
     device.gate(name)?;
     to.put(device.handle())
@@ -74,21 +74,21 @@ fn at(host: &Arc<Host>, index: c_uint) -> Result<Device, Code> {
         .ok_or(INVALID_ARGUMENT)
 }
 
-fn with_uuid(host: &Arc<Host>, uuid: &Given) -> Result<Device, Code> {
+fn with_uuid(host: &Arc<Host>, uuid: &CallerText) -> Result<Device, Code> {
     let uuid = uuid.text()?;
     Device::all(host)
         .find(|device| device.uuid() == uuid)
         .ok_or(NOT_FOUND)
 }
 
-fn with_serial(host: &Arc<Host>, serial: &Given) -> Result<Device, Code> {
+fn with_serial(host: &Arc<Host>, serial: &CallerText) -> Result<Device, Code> {
     let serial = serial.text()?;
     Device::gpus(host)
         .find(|device| device.serial() == serial)
         .ok_or(NOT_FOUND)
 }
 
-fn with_address(host: &Arc<Host>, text: &Given) -> Result<Device, Code> {
+fn with_address(host: &Arc<Host>, text: &CallerText) -> Result<Device, Code> {
     let address = Address::read(&text.text()?).ok_or(INVALID_ARGUMENT)?;
     Device::gpus(host)
         .find(|device| device.address() == address)

@@ -11,9 +11,9 @@ use nvml_wrapper_sys::bindings as nvml;
 
 use crate::exports::exports;
 use crate::host::{Gpu, Host, Xid};
-use crate::out::Out;
-use crate::view::Device;
-use crate::{Answer, Code, INVALID_ARGUMENT, NOT_SUPPORTED};
+use crate::out::OutPtr;
+use crate::resolve::Device;
+use crate::{Code, INVALID_ARGUMENT, NOT_SUPPORTED, NvmlResult};
 
 /// How often the file is looked at while somebody waits.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -23,18 +23,18 @@ const CORRECTED: u64 = nvml::nvmlEventTypeSingleBitEccError as u64;
 const UNCORRECTED: u64 = nvml::nvmlEventTypeDoubleBitEccError as u64;
 
 exports! {
-    host fn nvmlEventSetCreate(set: Out<nvml::nvmlEventSet_t>)
+    host fn nvmlEventSetCreate(set: OutPtr<nvml::nvmlEventSet_t>)
         |_host| set.put(create());
     host fn nvmlEventSetFree(set: nvml::nvmlEventSet_t)
         |_host| sets().by_number.remove(&set.addr()).map(drop).ok_or(INVALID_ARGUMENT);
-    gpu fn nvmlDeviceGetSupportedEventTypes([device] types: Out<c_ulonglong>)
+    gpu fn nvmlDeviceGetSupportedEventTypes([device] types: OutPtr<c_ulonglong>)
         |_device| types.put(XID | CORRECTED | UNCORRECTED);
     gpu fn nvmlDeviceRegisterEvents([device] types: c_ulonglong, set: nvml::nvmlEventSet_t)
         |device| register(device, types, set);
-    host fn nvmlEventSetWait(set: nvml::nvmlEventSet_t, data: Out<EventData1>, timeout_ms: c_uint)
+    host fn nvmlEventSetWait(set: nvml::nvmlEventSet_t, data: OutPtr<EventData1>, timeout_ms: c_uint)
         |_host| data.put(EventData1::of(wait(set, timeout_ms)?));
 
-    host fn nvmlEventSetWait_v2(set: nvml::nvmlEventSet_t, data: Out<nvml::nvmlEventData_t>, timeout_ms: c_uint)
+    host fn nvmlEventSetWait_v2(set: nvml::nvmlEventSet_t, data: OutPtr<nvml::nvmlEventData_t>, timeout_ms: c_uint)
         |_host| data.put(wait(set, timeout_ms)?);
 }
 
@@ -58,12 +58,12 @@ impl EventData1 {
 }
 
 /// All event sets, by the number that is their handle.
-struct Sets {
+struct EventSets {
     last: usize,
     by_number: BTreeMap<usize, Vec<Watch>>,
 }
 
-static SETS: Mutex<Sets> = Mutex::new(Sets {
+static SETS: Mutex<EventSets> = Mutex::new(EventSets {
     last: 0,
     by_number: BTreeMap::new(),
 });
@@ -72,18 +72,18 @@ static SETS: Mutex<Sets> = Mutex::new(Sets {
 struct Watch {
     uuid: String,
     types: u64,
-    told: Told,
+    told: ReportedCounts,
 }
 
 /// How much of what a host file counts was told.
 #[derive(Clone, Copy)]
-struct Told {
+struct ReportedCounts {
     xids: usize,
     corrected: u64,
     uncorrected: u64,
 }
 
-impl Told {
+impl ReportedCounts {
     /// All that there is: a set is told only what comes after it asked.
     fn all(gpu: &Gpu) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl Told {
 }
 
 /// A map is whole at any moment, whoever panicked.
-fn sets() -> MutexGuard<'static, Sets> {
+fn sets() -> MutexGuard<'static, EventSets> {
     SETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -121,7 +121,7 @@ fn create() -> nvml::nvmlEventSet_t {
     std::ptr::without_provenance_mut(number)
 }
 
-fn register(device: &Device, types: u64, set: nvml::nvmlEventSet_t) -> Answer {
+fn register(device: &Device, types: u64, set: nvml::nvmlEventSet_t) -> NvmlResult {
     if types & !(XID | CORRECTED | UNCORRECTED) != 0 {
         return Err(NOT_SUPPORTED);
     }
@@ -135,7 +135,7 @@ fn register(device: &Device, types: u64, set: nvml::nvmlEventSet_t) -> Answer {
         None => watches.push(Watch {
             uuid: device.uuid().to_owned(),
             types,
-            told: Told::all(device.gpu()),
+            told: ReportedCounts::all(device.gpu()),
         }),
     }
     Ok(())
@@ -193,7 +193,7 @@ fn next(
 impl Watch {
     /// What comes next of its GPU, from then on told.
     fn next(&mut self, device: &Device) -> Option<nvml::nvmlEventData_t> {
-        let all = Told::all(device.gpu());
+        let all = ReportedCounts::all(device.gpu());
         self.told = self.told.but_not_more_than(all);
         if self.types & XID != 0
             && let Some(xid) = device.gpu().xids.get(self.told.xids)

@@ -7,8 +7,8 @@ use std::time::Duration;
 use nvml_wrapper_sys::bindings as nvml;
 
 use crate::host::Host;
-use crate::view::Device;
-use crate::{Answer, Code, SUCCESS};
+use crate::resolve::Device;
+use crate::{Code, NvmlResult, SUCCESS};
 
 /// Exports C functions that answer with a code. Each says who is asked: the `host`; a `gpu`, where a MIG device's
 /// handle is refused as the real library does; or a `unit`, which is a GPU or a MIG device.
@@ -44,7 +44,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         crate::memory::NAMES,
         crate::mig::NAMES,
         crate::pci::NAMES,
-        crate::place::NAMES,
+        crate::topology::NAMES,
         crate::process::NAMES,
         crate::system::NAMES,
         crate::system::INIT_NAMES,
@@ -53,7 +53,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// A question to the host.
-pub(crate) fn host(name: &str, answer: impl FnOnce(&Arc<Host>) -> Answer) -> Code {
+pub(crate) fn host(name: &str, answer: impl FnOnce(&Arc<Host>) -> NvmlResult) -> Code {
     code(Host::now().and_then(|host| {
         gate(&host, name)?;
         answer(&host)
@@ -64,7 +64,7 @@ pub(crate) fn host(name: &str, answer: impl FnOnce(&Arc<Host>) -> Answer) -> Cod
 pub(crate) fn unit(
     name: &str,
     handle: nvml::nvmlDevice_t,
-    answer: impl FnOnce(&Device) -> Answer,
+    answer: impl FnOnce(&Device) -> NvmlResult,
 ) -> Code {
     code(Host::now().and_then(|host| {
         gate(&host, name)?;
@@ -78,7 +78,7 @@ pub(crate) fn unit(
 pub(crate) fn gpu(
     name: &str,
     handle: nvml::nvmlDevice_t,
-    answer: impl FnOnce(&Device) -> Answer,
+    answer: impl FnOnce(&Device) -> NvmlResult,
 ) -> Code {
     unit(name, handle, |device| {
         device.is_whole()?;
@@ -87,7 +87,7 @@ pub(crate) fn gpu(
 }
 
 /// What the host's faults do to a call: the driver is gone, the function is absent, slow or refused.
-pub(crate) fn gate(host: &Host, name: &str) -> Answer {
+pub(crate) fn gate(host: &Host, name: &str) -> NvmlResult {
     if let Some(gone) = host.gone {
         return Err(gone.code());
     }
@@ -99,10 +99,10 @@ pub(crate) fn gate(host: &Host, name: &str) -> Answer {
 
 /// A delay and an error, where the file has them for this function.
 pub(crate) fn trouble(
-    slow_ms: &crate::fault::Slow,
-    errors: &crate::fault::Errors,
+    slow_ms: &crate::fault::Delays,
+    errors: &crate::fault::InjectedErrors,
     name: &str,
-) -> Answer {
+) -> NvmlResult {
     if let Some(delay) = slow_ms.get(name) {
         sleep(Duration::from_millis(*delay));
     }
@@ -110,6 +110,6 @@ pub(crate) fn trouble(
 }
 
 /// The code of a call that may fail half-way.
-pub(crate) fn code(result: Answer) -> Code {
+pub(crate) fn code(result: NvmlResult) -> Code {
     result.err().unwrap_or(SUCCESS)
 }

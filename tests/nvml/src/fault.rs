@@ -9,10 +9,10 @@ use serde::{Deserialize, Deserializer, de};
 use crate::Code;
 
 /// What functions answer instead of what they know.
-pub(crate) type Errors = BTreeMap<String, ErrorName>;
+pub(crate) type InjectedErrors = BTreeMap<String, ErrorName>;
 
 /// How many milliseconds functions take before they answer.
-pub(crate) type Slow = BTreeMap<String, u64>;
+pub(crate) type Delays = BTreeMap<String, u64>;
 
 /// A code, written in the file by NVML's name without `NVML_ERROR_`.
 #[derive(Clone, Copy)]

@@ -16,7 +16,7 @@ const FILE_VARIABLE: &str = "SLUICE_NVML_STANDIN";
 
 /// Which state of which file was parsed. A rename changes the inode, a write in place the time or the size.
 #[derive(PartialEq)]
-struct Stamp {
+struct FileStamp {
     path: PathBuf,
     device: u64,
     inode: u64,
@@ -24,7 +24,7 @@ struct Stamp {
     modified: (i64, i64),
 }
 
-impl Stamp {
+impl FileStamp {
     fn of(path: &Path, metadata: &Metadata) -> Self {
         Self {
             path: path.to_owned(),
@@ -37,12 +37,12 @@ impl Stamp {
 }
 
 /// What the last parse came to.
-struct Parsed {
-    stamp: Stamp,
+struct ParsedFile {
+    stamp: FileStamp,
     host: Result<Arc<Host>, Code>,
 }
 
-static LAST: Mutex<Option<Parsed>> = Mutex::new(None);
+static LAST: Mutex<Option<ParsedFile>> = Mutex::new(None);
 
 /// The host as it is now. Without a file there is no driver; a file that is not a host is an unknown error, and
 /// standard error says what is wrong with it, once for each state of the file.
@@ -51,7 +51,7 @@ pub(crate) fn load() -> Result<Arc<Host>, Code> {
     let path = std::env::var_os(FILE_VARIABLE).ok_or_else(|| no_driver(io::ErrorKind::NotFound))?;
     let path = Path::new(&path);
     let metadata = fs::metadata(path).map_err(|error| no_driver(error.kind()))?;
-    let stamp = Stamp::of(path, &metadata);
+    let stamp = FileStamp::of(path, &metadata);
     // Parsed is replaced as a whole, so it is whole whoever panicked.
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(parsed) = last.as_ref().filter(|parsed| parsed.stamp == stamp) {
@@ -59,7 +59,7 @@ pub(crate) fn load() -> Result<Arc<Host>, Code> {
     }
     let text = fs::read(path).map_err(|error| no_driver(error.kind()))?;
     let host = parse(path, &text);
-    *last = Some(Parsed {
+    *last = Some(ParsedFile {
         stamp,
         host: host.clone(),
     });

@@ -6,26 +6,26 @@ use nvml_wrapper_sys::bindings as nvml;
 
 use crate::exports::exports;
 use crate::host::{EccCounts, RetiredPages};
-use crate::out::Out;
-use crate::view::Device;
-use crate::{Answer, Code, INVALID_ARGUMENT, NOT_SUPPORTED};
+use crate::out::OutPtr;
+use crate::resolve::Device;
+use crate::{Code, INVALID_ARGUMENT, NOT_SUPPORTED, NvmlResult};
 
 exports! {
-    gpu fn nvmlDeviceGetEccMode([device] current: Out<nvml::nvmlEnableState_t>, pending: Out<nvml::nvmlEnableState_t>)
+    gpu fn nvmlDeviceGetEccMode([device] current: OutPtr<nvml::nvmlEnableState_t>, pending: OutPtr<nvml::nvmlEnableState_t>)
         |device| {
             let ecc = &device.gpu().ecc;
             current.put(state(ecc.enabled))?;
             pending.put(state(ecc.pending.unwrap_or(ecc.enabled)))
         };
-    gpu fn nvmlDeviceGetDefaultEccMode([device] mode: Out<nvml::nvmlEnableState_t>)
+    gpu fn nvmlDeviceGetDefaultEccMode([device] mode: OutPtr<nvml::nvmlEnableState_t>)
         |_device| mode.put(state(true));
     unit fn nvmlDeviceGetTotalEccErrors(
-        [device] kind: nvml::nvmlMemoryErrorType_t, counter: nvml::nvmlEccCounterType_t, count: Out<c_ulonglong>
+        [device] kind: nvml::nvmlMemoryErrorType_t, counter: nvml::nvmlEccCounterType_t, count: OutPtr<c_ulonglong>
     ) |unit| count.put(of_kind(unit.ecc_counts(counter)?, kind)?);
     unit fn nvmlDeviceGetDetailedEccErrors(
         [device] kind: nvml::nvmlMemoryErrorType_t,
         counter: nvml::nvmlEccCounterType_t,
-        counts: Out<nvml::nvmlEccErrorCounts_t>
+        counts: OutPtr<nvml::nvmlEccErrorCounts_t>
     ) |unit| counts.put(nvml::nvmlEccErrorCounts_t {
         l1Cache: 0,
         l2Cache: 0,
@@ -36,11 +36,11 @@ exports! {
         [device] kind: nvml::nvmlMemoryErrorType_t,
         counter: nvml::nvmlEccCounterType_t,
         location: nvml::nvmlMemoryLocation_t,
-        count: Out<c_ulonglong>
+        count: OutPtr<c_ulonglong>
     ) |unit| count.put(at(location, of_kind(unit.ecc_counts(counter)?, kind)?)?);
 
     gpu fn nvmlDeviceGetRemappedRows(
-        [device] correctable: Out<c_uint>, uncorrectable: Out<c_uint>, pending: Out<c_uint>, failed: Out<c_uint>
+        [device] correctable: OutPtr<c_uint>, uncorrectable: OutPtr<c_uint>, pending: OutPtr<c_uint>, failed: OutPtr<c_uint>
     ) |device| {
         let rows = &device.gpu().remapped_rows;
         correctable.put(c_uint::from(rows.correctable))?;
@@ -48,7 +48,7 @@ exports! {
         pending.put(c_uint::from(rows.pending))?;
         failed.put(c_uint::from(rows.failed))
     };
-    gpu fn nvmlDeviceGetRowRemapperHistogram([device] banks: Out<nvml::nvmlRowRemapperHistogramValues_t>)
+    gpu fn nvmlDeviceGetRowRemapperHistogram([device] banks: OutPtr<nvml::nvmlRowRemapperHistogramValues_t>)
         |device| {
             let rows = &device.gpu().remapped_rows;
             let touched = u32::from(rows.correctable) + u32::from(rows.uncorrectable);
@@ -57,24 +57,24 @@ exports! {
             banks.put(nvml::nvmlRowRemapperHistogramValues_t { max: BANKS - high, high, partial: 0, low: 0, none: 0 })
         };
     gpu fn nvmlDeviceGetRetiredPages(
-        [device] cause: nvml::nvmlPageRetirementCause_t, count: Out<c_uint>, addresses: Out<c_ulonglong>
+        [device] cause: nvml::nvmlPageRetirementCause_t, count: OutPtr<c_uint>, addresses: OutPtr<c_ulonglong>
     ) |device| addresses.fill(&count, pages(retired(device)?, cause)?);
     gpu fn nvmlDeviceGetRetiredPages_v2(
         [device] cause: nvml::nvmlPageRetirementCause_t,
-        count: Out<c_uint>,
-        addresses: Out<c_ulonglong>,
-        times: Out<c_ulonglong>
+        count: OutPtr<c_uint>,
+        addresses: OutPtr<c_ulonglong>,
+        times: OutPtr<c_ulonglong>
     ) |device| {
         let pages = pages(retired(device)?, cause)?;
         addresses.fill(&count, pages)?;
         times.fill_all(&vec![0; pages.len()])
     };
-    gpu fn nvmlDeviceGetRetiredPagesPendingStatus([device] pending: Out<nvml::nvmlEnableState_t>)
+    gpu fn nvmlDeviceGetRetiredPagesPendingStatus([device] pending: OutPtr<nvml::nvmlEnableState_t>)
         |device| pending.put(state(retired(device)?.pending));
-    gpu fn nvmlDeviceGetFieldValues([device] count: std::ffi::c_int, values: Out<nvml::nvmlFieldValue_t>)
+    gpu fn nvmlDeviceGetFieldValues([device] count: std::ffi::c_int, values: OutPtr<nvml::nvmlFieldValue_t>)
         |device| fields(device, count, &values);
 
-    gpu fn nvmlDeviceGetSramEccErrorStatus([device] status: Out<nvml::nvmlEccSramErrorStatus_t>)
+    gpu fn nvmlDeviceGetSramEccErrorStatus([device] status: OutPtr<nvml::nvmlEccSramErrorStatus_t>)
         |device| {
             let version = status.expect_version(1)?;
             device.ecc_counts(nvml::nvmlEccCounterType_enum_NVML_VOLATILE_ECC)?;
@@ -176,7 +176,11 @@ fn pages(retired: &RetiredPages, cause: nvml::nvmlPageRetirementCause_t) -> Resu
 }
 
 /// Each field is answered for itself, the call as a whole succeeds.
-fn fields(device: &Device, count: std::ffi::c_int, values: &Out<nvml::nvmlFieldValue_t>) -> Answer {
+fn fields(
+    device: &Device,
+    count: std::ffi::c_int,
+    values: &OutPtr<nvml::nvmlFieldValue_t>,
+) -> NvmlResult {
     let length = usize::try_from(count).map_err(|_| INVALID_ARGUMENT)?;
     values.change_all(length, |value| {
         let answer = field(device, value.fieldId);

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use crate::view::Device;
+use crate::resolve::Device;
 
 /// One process and what it holds.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Hold {
+pub(crate) struct MemoryHold {
     /// The file to which the process writes its number. Until it is there, nothing is held.
     pid_file: PathBuf,
     used_mib: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Hold {
 }
 
 /// What a GPU shows of a hold.
-pub(crate) struct Held {
+pub(crate) struct HeldMemory {
     pub(crate) pid: Option<u32>,
     pub(crate) bytes: u64,
 }
@@ -39,23 +39,23 @@ pub(crate) struct Held {
 static DEATHS: Mutex<BTreeMap<PathBuf, Instant>> = Mutex::new(BTreeMap::new());
 
 /// All that is held so on a GPU now.
-pub(crate) fn held(device: &Device) -> impl Iterator<Item = Held> {
-    device.gpu().holds.iter().filter_map(Hold::now)
+pub(crate) fn held(device: &Device) -> impl Iterator<Item = HeldMemory> {
+    device.gpu().holds.iter().filter_map(MemoryHold::now)
 }
 
-impl Hold {
-    fn now(&self) -> Option<Held> {
+impl MemoryHold {
+    fn now(&self) -> Option<HeldMemory> {
         let bytes = u64::from(self.used_mib) << 20;
         let pid = fs::read_to_string(&self.pid_file).ok()?;
         let pid: u32 = pid.trim().parse().ok()?;
         if lives(pid) && self.is_moved(pid) {
-            return Some(Held {
+            return Some(HeldMemory {
                 pid: self.shown_when_moved.then_some(pid),
                 bytes: 0,
             });
         }
         if lives(pid) {
-            return Some(Held {
+            return Some(HeldMemory {
                 pid: Some(pid),
                 bytes,
             });
@@ -63,14 +63,14 @@ impl Hold {
         let lingers = self
             .linger_ms
             .is_none_or(|ms| since_death(&self.pid_file) < Duration::from_millis(ms));
-        lingers.then_some(Held {
+        lingers.then_some(HeldMemory {
             pid: self.lingers_as,
             bytes,
         })
     }
 }
 
-impl Hold {
+impl MemoryHold {
     fn is_moved(&self, pid: u32) -> bool {
         let state = self
             .moved_by

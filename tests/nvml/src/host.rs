@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nvml_wrapper_sys::bindings as nvml;
 use serde::Deserialize;
 
-use crate::fault::{ErrorName, Errors, Slow};
-use crate::hold::Hold;
-use crate::mig::Instance;
+use crate::fault::{Delays, ErrorName, InjectedErrors};
+use crate::held_memory::MemoryHold;
+use crate::mig::MigInstance;
 use crate::model::Model;
 use crate::pci::Address;
 use crate::{Code, exports, file};
@@ -40,9 +40,9 @@ pub(crate) struct Host {
     #[serde(default)]
     pub(crate) absent: Vec<String>,
     #[serde(default)]
-    pub(crate) errors: Errors,
+    pub(crate) errors: InjectedErrors,
     #[serde(default)]
-    pub(crate) slow_ms: Slow,
+    pub(crate) slow_ms: Delays,
 }
 
 /// One of its GPUs.
@@ -66,7 +66,7 @@ pub(crate) struct Gpu {
     pub(crate) processes: Vec<Process>,
     /// Processes of the test itself, and what lingers of them.
     #[serde(default)]
-    pub(crate) holds: Vec<Hold>,
+    pub(crate) holds: Vec<MemoryHold>,
     /// In percent.
     #[serde(default)]
     pub(crate) utilization: Utilization,
@@ -80,7 +80,7 @@ pub(crate) struct Gpu {
     pub(crate) remapped_rows: RemappedRows,
     pub(crate) retired_pages: Option<RetiredPages>,
     /// The devices that it is cut into. Where it is there, though empty, MIG is on.
-    pub(crate) mig: Option<Vec<Instance>>,
+    pub(crate) mig: Option<Vec<MigInstance>>,
     /// Links that are down.
     #[serde(default)]
     pub(crate) links_down: Vec<u32>,
@@ -91,9 +91,9 @@ pub(crate) struct Gpu {
     #[serde(default)]
     pub(crate) lost: bool,
     #[serde(default)]
-    pub(crate) errors: Errors,
+    pub(crate) errors: InjectedErrors,
     #[serde(default)]
-    pub(crate) slow_ms: Slow,
+    pub(crate) slow_ms: Delays,
 }
 
 /// A process that holds memory of a GPU.

@@ -22,7 +22,7 @@ mod fault;
 mod file;
 mod handle;
 pub mod health;
-mod hold;
+mod held_memory;
 mod host;
 pub mod link;
 pub mod load;
@@ -31,10 +31,10 @@ pub mod mig;
 mod model;
 pub mod out;
 pub mod pci;
-pub mod place;
 pub mod process;
+mod resolve;
 pub mod system;
-mod view;
+pub mod topology;
 
 use nvml_wrapper_sys::bindings as nvml;
 
@@ -42,7 +42,7 @@ use nvml_wrapper_sys::bindings as nvml;
 pub(crate) type Code = nvml::nvmlReturn_t;
 
 /// What a function has to say besides what it wrote.
-pub(crate) type Answer = Result<(), Code>;
+pub(crate) type NvmlResult = Result<(), Code>;
 
 pub(crate) const SUCCESS: Code = nvml::nvmlReturn_enum_NVML_SUCCESS;
 pub(crate) const INVALID_ARGUMENT: Code = nvml::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT;

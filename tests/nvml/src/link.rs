@@ -7,24 +7,24 @@ use nvml_wrapper_sys::bindings as nvml;
 
 use crate::exports::exports;
 use crate::model::NvLink;
-use crate::out::Out;
+use crate::out::OutPtr;
 use crate::pci::{Address, PciInfo2};
-use crate::view::Device;
-use crate::{Answer, Code, INVALID_ARGUMENT, NOT_SUPPORTED, SUCCESS};
+use crate::resolve::Device;
+use crate::{Code, INVALID_ARGUMENT, NOT_SUPPORTED, NvmlResult, SUCCESS};
 
 /// The bus of the first switch; no model has a GPU on it or on the next ones.
 const SWITCH_BUS: c_uint = 0xc4;
 
 exports! {
-    gpu fn nvmlDeviceGetNvLinkState([device] link: c_uint, active: Out<nvml::nvmlEnableState_t>)
+    gpu fn nvmlDeviceGetNvLinkState([device] link: c_uint, active: OutPtr<nvml::nvmlEnableState_t>)
         |device| active.put(match far_end(device, link)? {
             Some(_) => nvml::nvmlEnableState_enum_NVML_FEATURE_ENABLED,
             None => nvml::nvmlEnableState_enum_NVML_FEATURE_DISABLED,
         });
-    gpu fn nvmlDeviceGetNvLinkVersion([device] link: c_uint, version: Out<c_uint>)
+    gpu fn nvmlDeviceGetNvLinkVersion([device] link: c_uint, version: OutPtr<c_uint>)
         |device| version.put(known(device, link)?.version);
     gpu fn nvmlDeviceGetNvLinkCapability(
-        [device] link: c_uint, capability: nvml::nvmlNvLinkCapability_t, result: Out<c_uint>
+        [device] link: c_uint, capability: nvml::nvmlNvLinkCapability_t, result: OutPtr<c_uint>
     ) |device| {
         known(device, link)?;
         match capability {
@@ -34,28 +34,28 @@ exports! {
         }
     };
     gpu fn nvmlDeviceGetNvLinkErrorCounter(
-        [device] link: c_uint, _counter: nvml::nvmlNvLinkErrorCounter_t, count: Out<std::ffi::c_ulonglong>
+        [device] link: c_uint, _counter: nvml::nvmlNvLinkErrorCounter_t, count: OutPtr<std::ffi::c_ulonglong>
     ) |device| {
         known(device, link)?;
         count.put(0)
     };
-    gpu fn nvmlDeviceGetNvLinkRemotePciInfo([device] link: c_uint, pci: Out<PciInfo2>)
+    gpu fn nvmlDeviceGetNvLinkRemotePciInfo([device] link: c_uint, pci: OutPtr<PciInfo2>)
         |device| {
             let (address, id) = linked(device, link)?.pci(device);
             pci.put(PciInfo2::at(address, id))
         };
-    gpu fn nvmlDeviceGetNvLinkRemotePciInfo_v2([device] link: c_uint, pci: Out<nvml::nvmlPciInfo_t>)
+    gpu fn nvmlDeviceGetNvLinkRemotePciInfo_v2([device] link: c_uint, pci: OutPtr<nvml::nvmlPciInfo_t>)
         |device| {
             let (address, id) = linked(device, link)?.pci(device);
             pci.put(address.info(id, 0))
         };
-    gpu fn nvmlDeviceGetNvLinkRemoteDeviceType([device] link: c_uint, kind: Out<nvml::nvmlIntNvLinkDeviceType_t>)
+    gpu fn nvmlDeviceGetNvLinkRemoteDeviceType([device] link: c_uint, kind: OutPtr<nvml::nvmlIntNvLinkDeviceType_t>)
         |device| kind.put(match linked(device, link)? {
-            FarEnd::Switch(_) => nvml::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH,
-            FarEnd::Gpu(_) => nvml::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_GPU,
+            LinkPeer::Switch(_) => nvml::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH,
+            LinkPeer::Gpu(_) => nvml::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_GPU,
         });
 
-    gpu fn nvmlDeviceGetGpuFabricInfo([device] fabric: Out<nvml::nvmlGpuFabricInfo_t>)
+    gpu fn nvmlDeviceGetGpuFabricInfo([device] fabric: OutPtr<nvml::nvmlGpuFabricInfo_t>)
         |device| {
             has_fabric(device)?;
             fabric.put(nvml::nvmlGpuFabricInfo_t {
@@ -65,7 +65,7 @@ exports! {
                 state: REGISTERED,
             })
         };
-    gpu fn nvmlDeviceGetGpuFabricInfoV([device] fabric: Out<nvml::nvmlGpuFabricInfo_v2_t>)
+    gpu fn nvmlDeviceGetGpuFabricInfoV([device] fabric: OutPtr<nvml::nvmlGpuFabricInfo_v2_t>)
         |device| {
             let version = fabric.expect_version(2)?;
             has_fabric(device)?;
@@ -85,7 +85,7 @@ const REGISTERED: nvml::nvmlGpuFabricState_t =
     nvml::NVML_GPU_FABRIC_STATE_COMPLETED as nvml::nvmlGpuFabricState_t;
 
 /// Cards tell of their fabric from Hopper on.
-fn has_fabric(device: &Device) -> Answer {
+fn has_fabric(device: &Device) -> NvmlResult {
     let tells = device.model().architecture >= nvml::NVML_DEVICE_ARCH_HOPPER;
     match tells && is_switched(device) {
         true => Ok(()),
@@ -94,18 +94,18 @@ fn has_fabric(device: &Device) -> Answer {
 }
 
 /// What a link leads to.
-enum FarEnd {
+enum LinkPeer {
     /// The number of the switch.
     Switch(u32),
     /// The index of the GPU.
     Gpu(usize),
 }
 
-impl FarEnd {
+impl LinkPeer {
     /// Where it is, and what PCI knows it as.
     fn pci(&self, device: &Device) -> (Address, c_uint) {
         match self {
-            FarEnd::Switch(number) => (
+            LinkPeer::Switch(number) => (
                 Address {
                     domain: 0,
                     bus: SWITCH_BUS + number,
@@ -117,7 +117,7 @@ impl FarEnd {
                     .as_ref()
                     .map_or(0, |links| links.switch_device),
             ),
-            FarEnd::Gpu(index) => {
+            LinkPeer::Gpu(index) => {
                 let other = Device {
                     index: *index,
                     ..device.clone()
@@ -138,27 +138,27 @@ fn known(device: &Device, link: c_uint) -> Result<&'static NvLink, Code> {
 }
 
 /// What a link leads to; nothing where it is down.
-fn far_end(device: &Device, link: c_uint) -> Result<Option<FarEnd>, Code> {
+fn far_end(device: &Device, link: c_uint) -> Result<Option<LinkPeer>, Code> {
     let links = known(device, link)?;
     if device.gpu().links_down.contains(&link) {
         return Ok(None);
     }
     Ok(match &device.host.bridges {
         Some(_) => across(device, links, link),
-        None => is_switched(device).then(|| FarEnd::Switch(link % links.switches)),
+        None => is_switched(device).then(|| LinkPeer::Switch(link % links.switches)),
     })
 }
 
-fn linked(device: &Device, link: c_uint) -> Result<FarEnd, Code> {
+fn linked(device: &Device, link: c_uint) -> Result<LinkPeer, Code> {
     far_end(device, link)?.ok_or(NOT_SUPPORTED)
 }
 
 /// The other end of a bridge: a GPU's links are shared out evenly among its bridges. A lost GPU takes them down.
-fn across(device: &Device, links: &NvLink, link: c_uint) -> Option<FarEnd> {
+fn across(device: &Device, links: &NvLink, link: c_uint) -> Option<LinkPeer> {
     let others = bridged(device);
     let each = (links.links as usize).checked_div(others.len())?;
     let other = *others.get(link as usize / each.max(1))?;
-    (!device.host.gpus[other].lost).then_some(FarEnd::Gpu(other))
+    (!device.host.gpus[other].lost).then_some(LinkPeer::Gpu(other))
 }
 
 /// The GPUs at the other ends of its bridges.

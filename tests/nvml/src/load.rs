@@ -6,9 +6,9 @@ use std::fs;
 use nvml_wrapper_sys::bindings as nvml;
 
 use crate::exports::exports;
-use crate::out::Out;
-use crate::view::Device;
-use crate::{Answer, Code, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED};
+use crate::out::OutPtr;
+use crate::resolve::Device;
+use crate::{Code, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, NvmlResult};
 
 const UNKNOWN: Code = nvml::nvmlReturn_enum_NVML_ERROR_UNKNOWN;
 
@@ -19,107 +19,107 @@ const GPU_MAX_C: c_uint = 85;
 const MEMORY_MAX_C: c_uint = 95;
 
 exports! {
-    gpu fn nvmlDeviceGetUtilizationRates([device] rates: Out<nvml::nvmlUtilization_t>)
+    gpu fn nvmlDeviceGetUtilizationRates([device] rates: OutPtr<nvml::nvmlUtilization_t>)
         |device| {
             device.is_not_cut()?;
             let utilization = &device.gpu().utilization;
             rates.put(nvml::nvmlUtilization_t { gpu: utilization.gpu, memory: utilization.memory })
         };
-    gpu fn nvmlDeviceGetEncoderUtilization([device] percent: Out<c_uint>, period_us: Out<c_uint>)
+    gpu fn nvmlDeviceGetEncoderUtilization([device] percent: OutPtr<c_uint>, period_us: OutPtr<c_uint>)
         |device| none_in_a_period(device, &percent, &period_us);
-    gpu fn nvmlDeviceGetDecoderUtilization([device] percent: Out<c_uint>, period_us: Out<c_uint>)
+    gpu fn nvmlDeviceGetDecoderUtilization([device] percent: OutPtr<c_uint>, period_us: OutPtr<c_uint>)
         |device| none_in_a_period(device, &percent, &period_us);
 
-    gpu fn nvmlDeviceGetJpgUtilization([device] percent: Out<c_uint>, period_us: Out<c_uint>)
+    gpu fn nvmlDeviceGetJpgUtilization([device] percent: OutPtr<c_uint>, period_us: OutPtr<c_uint>)
         |device| none_in_a_period(device, &percent, &period_us);
-    gpu fn nvmlDeviceGetOfaUtilization([device] percent: Out<c_uint>, period_us: Out<c_uint>)
+    gpu fn nvmlDeviceGetOfaUtilization([device] percent: OutPtr<c_uint>, period_us: OutPtr<c_uint>)
         |device| none_in_a_period(device, &percent, &period_us);
-    gpu fn nvmlDeviceGetEncoderStats([device] sessions: Out<c_uint>, fps: Out<c_uint>, latency_us: Out<c_uint>)
+    gpu fn nvmlDeviceGetEncoderStats([device] sessions: OutPtr<c_uint>, fps: OutPtr<c_uint>, latency_us: OutPtr<c_uint>)
         |_device| {
             sessions.put(0)?;
             fps.put(0)?;
             latency_us.put(0)
         };
-    gpu fn nvmlDeviceGetFBCStats([device] stats: Out<nvml::nvmlFBCStats_t>)
+    gpu fn nvmlDeviceGetFBCStats([device] stats: OutPtr<nvml::nvmlFBCStats_t>)
         |_device| stats.put(nvml::nvmlFBCStats_t { sessionsCount: 0, averageFPS: 0, averageLatency: 0 });
 
-    gpu fn nvmlDeviceGetTemperature([device] sensor: nvml::nvmlTemperatureSensors_t, celsius: Out<c_uint>)
+    gpu fn nvmlDeviceGetTemperature([device] sensor: nvml::nvmlTemperatureSensors_t, celsius: OutPtr<c_uint>)
         |device| celsius.put(temperature(device, sensor)?);
-    gpu fn nvmlDeviceGetTemperatureThreshold([device] kind: nvml::nvmlTemperatureThresholds_t, celsius: Out<c_uint>)
+    gpu fn nvmlDeviceGetTemperatureThreshold([device] kind: nvml::nvmlTemperatureThresholds_t, celsius: OutPtr<c_uint>)
         |_device| celsius.put(threshold(kind)?);
-    gpu fn nvmlDeviceGetNumFans([device] count: Out<c_uint>)
+    gpu fn nvmlDeviceGetNumFans([device] count: OutPtr<c_uint>)
         |_device| count.put(0);
-    gpu fn nvmlDeviceGetFanSpeed([device] _percent: Out<c_uint>)
+    gpu fn nvmlDeviceGetFanSpeed([device] _percent: OutPtr<c_uint>)
         |_device| Err(NOT_SUPPORTED);
-    gpu fn nvmlDeviceGetFanSpeed_v2([device] _fan: c_uint, _percent: Out<c_uint>)
+    gpu fn nvmlDeviceGetFanSpeed_v2([device] _fan: c_uint, _percent: OutPtr<c_uint>)
         |_device| Err(NOT_SUPPORTED);
 
-    gpu fn nvmlDeviceGetPowerUsage([device] milliwatts: Out<c_uint>)
+    gpu fn nvmlDeviceGetPowerUsage([device] milliwatts: OutPtr<c_uint>)
         |device| milliwatts.put(device.power_mw());
-    gpu fn nvmlDeviceGetTotalEnergyConsumption([device] millijoules: Out<c_ulonglong>)
+    gpu fn nvmlDeviceGetTotalEnergyConsumption([device] millijoules: OutPtr<c_ulonglong>)
         |device| millijoules.put(energy_mj(device)?);
-    gpu fn nvmlDeviceGetPowerManagementMode([device] mode: Out<nvml::nvmlEnableState_t>)
+    gpu fn nvmlDeviceGetPowerManagementMode([device] mode: OutPtr<nvml::nvmlEnableState_t>)
         |_device| mode.put(nvml::nvmlEnableState_enum_NVML_FEATURE_ENABLED);
-    gpu fn nvmlDeviceGetPowerManagementLimit([device] milliwatts: Out<c_uint>)
+    gpu fn nvmlDeviceGetPowerManagementLimit([device] milliwatts: OutPtr<c_uint>)
         |device| milliwatts.put(device.power_limit_mw());
-    gpu fn nvmlDeviceGetEnforcedPowerLimit([device] milliwatts: Out<c_uint>)
+    gpu fn nvmlDeviceGetEnforcedPowerLimit([device] milliwatts: OutPtr<c_uint>)
         |device| milliwatts.put(device.power_limit_mw());
-    gpu fn nvmlDeviceGetPowerManagementDefaultLimit([device] milliwatts: Out<c_uint>)
+    gpu fn nvmlDeviceGetPowerManagementDefaultLimit([device] milliwatts: OutPtr<c_uint>)
         |device| milliwatts.put(milli(device.model().limit_w));
-    gpu fn nvmlDeviceGetPowerManagementLimitConstraints([device] least: Out<c_uint>, most: Out<c_uint>)
+    gpu fn nvmlDeviceGetPowerManagementLimitConstraints([device] least: OutPtr<c_uint>, most: OutPtr<c_uint>)
         |device| {
             least.put(milli(device.model().limit_w) / 4)?;
             most.put(milli(device.model().limit_w))
         };
-    gpu fn nvmlDeviceGetPerformanceState([device] state: Out<nvml::nvmlPstates_t>)
+    gpu fn nvmlDeviceGetPerformanceState([device] state: OutPtr<nvml::nvmlPstates_t>)
         |_device| state.put(nvml::nvmlPStates_enum_NVML_PSTATE_0);
-    gpu fn nvmlDeviceGetPowerState([device] state: Out<nvml::nvmlPstates_t>)
+    gpu fn nvmlDeviceGetPowerState([device] state: OutPtr<nvml::nvmlPstates_t>)
         |_device| state.put(nvml::nvmlPStates_enum_NVML_PSTATE_0);
 
-    gpu fn nvmlDeviceGetClockInfo([device] kind: nvml::nvmlClockType_t, mhz: Out<c_uint>)
+    gpu fn nvmlDeviceGetClockInfo([device] kind: nvml::nvmlClockType_t, mhz: OutPtr<c_uint>)
         |device| mhz.put(clock(device, kind, device.is_idle())?);
-    gpu fn nvmlDeviceGetMaxClockInfo([device] kind: nvml::nvmlClockType_t, mhz: Out<c_uint>)
+    gpu fn nvmlDeviceGetMaxClockInfo([device] kind: nvml::nvmlClockType_t, mhz: OutPtr<c_uint>)
         |device| mhz.put(clock(device, kind, false)?);
-    gpu fn nvmlDeviceGetMaxCustomerBoostClock([device] kind: nvml::nvmlClockType_t, mhz: Out<c_uint>)
+    gpu fn nvmlDeviceGetMaxCustomerBoostClock([device] kind: nvml::nvmlClockType_t, mhz: OutPtr<c_uint>)
         |device| mhz.put(clock(device, kind, false)?);
-    gpu fn nvmlDeviceGetApplicationsClock([device] kind: nvml::nvmlClockType_t, mhz: Out<c_uint>)
+    gpu fn nvmlDeviceGetApplicationsClock([device] kind: nvml::nvmlClockType_t, mhz: OutPtr<c_uint>)
         |device| mhz.put(clock(device, kind, false)?);
-    gpu fn nvmlDeviceGetDefaultApplicationsClock([device] kind: nvml::nvmlClockType_t, mhz: Out<c_uint>)
+    gpu fn nvmlDeviceGetDefaultApplicationsClock([device] kind: nvml::nvmlClockType_t, mhz: OutPtr<c_uint>)
         |device| mhz.put(clock(device, kind, false)?);
     gpu fn nvmlDeviceGetClock(
-        [device] kind: nvml::nvmlClockType_t, id: nvml::nvmlClockId_t, mhz: Out<c_uint>
+        [device] kind: nvml::nvmlClockType_t, id: nvml::nvmlClockId_t, mhz: OutPtr<c_uint>
     ) |device| {
         let now = id == nvml::nvmlClockId_enum_NVML_CLOCK_ID_CURRENT;
         mhz.put(clock(device, kind, now && device.is_idle())?)
     };
-    gpu fn nvmlDeviceGetSupportedMemoryClocks([device] count: Out<c_uint>, mhz: Out<c_uint>)
+    gpu fn nvmlDeviceGetSupportedMemoryClocks([device] count: OutPtr<c_uint>, mhz: OutPtr<c_uint>)
         |device| mhz.fill(&count, &[device.model().clocks.memory]);
-    gpu fn nvmlDeviceGetSupportedGraphicsClocks([device] memory_mhz: c_uint, count: Out<c_uint>, mhz: Out<c_uint>)
+    gpu fn nvmlDeviceGetSupportedGraphicsClocks([device] memory_mhz: c_uint, count: OutPtr<c_uint>, mhz: OutPtr<c_uint>)
         |device| match memory_mhz == device.model().clocks.memory {
             true => mhz.fill(&count, &graphics_clocks(device)),
             false => Err(NOT_FOUND),
         };
-    gpu fn nvmlDeviceGetCurrentClocksThrottleReasons([device] reasons: Out<c_ulonglong>)
+    gpu fn nvmlDeviceGetCurrentClocksThrottleReasons([device] reasons: OutPtr<c_ulonglong>)
         |device| reasons.put(throttled(device));
-    gpu fn nvmlDeviceGetSupportedClocksThrottleReasons([device] reasons: Out<c_ulonglong>)
+    gpu fn nvmlDeviceGetSupportedClocksThrottleReasons([device] reasons: OutPtr<c_ulonglong>)
         |_device| reasons.put(u64::from(nvml::nvmlClocksEventReasonGpuIdle));
 
-    gpu fn nvmlDeviceGetTemperatureV([device] temperature: Out<nvml::nvmlTemperature_t>)
+    gpu fn nvmlDeviceGetTemperatureV([device] temperature: OutPtr<nvml::nvmlTemperature_t>)
         |device| {
             temperature.expect_version(1)?;
             let asked = temperature.get()?;
             let celsius = self::temperature(device, asked.sensorType)? as i32;
             temperature.put(nvml::nvmlTemperature_t { temperature: celsius, ..asked })
         };
-    gpu fn nvmlDeviceGetCurrentClocksEventReasons([device] reasons: Out<c_ulonglong>)
+    gpu fn nvmlDeviceGetCurrentClocksEventReasons([device] reasons: OutPtr<c_ulonglong>)
         |device| reasons.put(throttled(device));
-    gpu fn nvmlDeviceGetSupportedClocksEventReasons([device] reasons: Out<c_ulonglong>)
+    gpu fn nvmlDeviceGetSupportedClocksEventReasons([device] reasons: OutPtr<c_ulonglong>)
         |_device| reasons.put(u64::from(nvml::nvmlClocksEventReasonGpuIdle));
 }
 
 impl Device {
     /// The driver does not tell how busy a GPU is that is cut.
-    pub(crate) fn is_not_cut(&self) -> Answer {
+    pub(crate) fn is_not_cut(&self) -> NvmlResult {
         match self.gpu().mig {
             Some(_) => Err(NOT_SUPPORTED),
             None => Ok(()),
@@ -144,7 +144,11 @@ fn milli(watts: u16) -> c_uint {
 }
 
 /// Coders, which nothing here uses, over the usual period.
-fn none_in_a_period(device: &Device, percent: &Out<c_uint>, period_us: &Out<c_uint>) -> Answer {
+fn none_in_a_period(
+    device: &Device,
+    percent: &OutPtr<c_uint>,
+    period_us: &OutPtr<c_uint>,
+) -> NvmlResult {
     device.is_not_cut()?;
     percent.put(0)?;
     period_us.put(167_000)

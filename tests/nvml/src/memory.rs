@@ -5,22 +5,22 @@ use std::ffi::c_uint;
 use nvml_wrapper_sys::bindings as nvml;
 
 use crate::exports::exports;
-use crate::hold;
-use crate::mig::Instance;
-use crate::out::Out;
-use crate::view::Device;
+use crate::held_memory;
+use crate::mig::MigInstance;
+use crate::out::OutPtr;
+use crate::resolve::Device;
 
 const MIB: u64 = 1 << 20;
 
 exports! {
-    unit fn nvmlDeviceGetMemoryInfo([device] memory: Out<nvml::nvmlMemory_t>)
+    unit fn nvmlDeviceGetMemoryInfo([device] memory: OutPtr<nvml::nvmlMemory_t>)
         |unit| memory.put(Memory::of(unit).first());
-    gpu fn nvmlDeviceGetMemoryBusWidth([device] bits: Out<c_uint>)
+    gpu fn nvmlDeviceGetMemoryBusWidth([device] bits: OutPtr<c_uint>)
         |device| bits.put(device.model().bus_width);
-    unit fn nvmlDeviceGetBAR1MemoryInfo([device] memory: Out<nvml::nvmlBAR1Memory_t>)
+    unit fn nvmlDeviceGetBAR1MemoryInfo([device] memory: OutPtr<nvml::nvmlBAR1Memory_t>)
         |unit| memory.put(bar1(unit));
 
-    unit fn nvmlDeviceGetMemoryInfo_v2([device] memory: Out<nvml::nvmlMemory_v2_t>)
+    unit fn nvmlDeviceGetMemoryInfo_v2([device] memory: OutPtr<nvml::nvmlMemory_v2_t>)
         |unit| {
             let version = memory.expect_version(2)?;
             memory.put(Memory::of(unit).second(version))
@@ -56,13 +56,13 @@ impl Memory {
         Self::new(
             bytes(gpu.memory_total_mib.unwrap_or(model.memory_mib)),
             bytes(gpu.memory_reserved_mib.unwrap_or(model.reserved_mib)),
-            hold::held(device).fold(known.max(bytes(gpu.memory_used_mib)), |sum, held| {
+            held_memory::held(device).fold(known.max(bytes(gpu.memory_used_mib)), |sum, held| {
                 sum.saturating_add(held.bytes)
             }),
         )
     }
 
-    fn of_instance(unit: &Device, instance: &Instance) -> Self {
+    fn of_instance(unit: &Device, instance: &MigInstance) -> Self {
         let used = used(unit, unit.mig, instance.held_mib);
         Self::new(bytes(instance.memory_mib()), 0, used)
     }

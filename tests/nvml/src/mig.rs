@@ -6,12 +6,12 @@ use nvml_wrapper_sys::bindings as nvml;
 use serde::Deserialize;
 
 use crate::exports::exports;
-use crate::out::Out;
-use crate::view::Device;
-use crate::{Answer, Code, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED};
+use crate::out::OutPtr;
+use crate::resolve::Device;
+use crate::{Code, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, NvmlResult};
 
 exports! {
-    gpu fn nvmlDeviceGetMigMode([device] current: Out<c_uint>, pending: Out<c_uint>)
+    gpu fn nvmlDeviceGetMigMode([device] current: OutPtr<c_uint>, pending: OutPtr<c_uint>)
         |device| {
             device.can_be_cut()?;
             let mode = match device.gpu().mig {
@@ -21,37 +21,37 @@ exports! {
             current.put(mode)?;
             pending.put(mode)
         };
-    gpu fn nvmlDeviceGetMaxMigDeviceCount([device] count: Out<c_uint>)
+    gpu fn nvmlDeviceGetMaxMigDeviceCount([device] count: OutPtr<c_uint>)
         |device| count.put(device.model().mig.as_ref().map_or(0, |mig| mig.max_devices));
-    gpu fn nvmlDeviceGetMigDeviceHandleByIndex([device] index: c_uint, mig_device: Out<nvml::nvmlDevice_t>)
+    gpu fn nvmlDeviceGetMigDeviceHandleByIndex([device] index: c_uint, mig_device: OutPtr<nvml::nvmlDevice_t>)
         |device| mig_device.put(part(device, index)?.handle());
-    unit fn nvmlDeviceIsMigDeviceHandle([device] is: Out<c_uint>)
+    unit fn nvmlDeviceIsMigDeviceHandle([device] is: OutPtr<c_uint>)
         |unit| is.put(c_uint::from(unit.mig.is_some()));
-    unit fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle([device] parent: Out<nvml::nvmlDevice_t>)
+    unit fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle([device] parent: OutPtr<nvml::nvmlDevice_t>)
         |unit| {
             the_instance(unit)?;
             parent.put(Device { mig: None, ..unit.clone() }.handle())
         };
-    unit fn nvmlDeviceGetGpuInstanceId([device] id: Out<c_uint>)
+    unit fn nvmlDeviceGetGpuInstanceId([device] id: OutPtr<c_uint>)
         |unit| {
             the_instance(unit)?;
             id.put(unit.instance_ids().0)
         };
-    unit fn nvmlDeviceGetComputeInstanceId([device] id: Out<c_uint>)
+    unit fn nvmlDeviceGetComputeInstanceId([device] id: OutPtr<c_uint>)
         |unit| {
             the_instance(unit)?;
             id.put(unit.instance_ids().1)
         };
-    unit fn nvmlDeviceGetAttributes([device] attributes: Out<nvml::nvmlDeviceAttributes_t>)
+    unit fn nvmlDeviceGetAttributes([device] attributes: OutPtr<nvml::nvmlDeviceAttributes_t>)
         |unit| attributes.put(attributes_of(unit)?);
-    unit fn nvmlDeviceGetAttributes_v2([device] attributes: Out<nvml::nvmlDeviceAttributes_t>)
+    unit fn nvmlDeviceGetAttributes_v2([device] attributes: OutPtr<nvml::nvmlDeviceAttributes_t>)
         |unit| attributes.put(attributes_of(unit)?);
 }
 
 /// A MIG device, as a host file describes it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Instance {
+pub(crate) struct MigInstance {
     pub(crate) uuid: String,
     /// Such as `1g.10gb`: how many of seven slices, how much memory.
     pub(crate) profile: String,
@@ -64,7 +64,7 @@ pub(crate) struct Instance {
     pub(crate) held_mib: u32,
 }
 
-impl Instance {
+impl MigInstance {
     /// Whether the profile can be read and the UUID is one of a MIG device.
     pub(crate) fn check(&self) -> Result<(), String> {
         if !self.uuid.starts_with("MIG-") {
@@ -118,7 +118,7 @@ impl Instance {
 }
 
 impl Device {
-    fn can_be_cut(&self) -> Answer {
+    fn can_be_cut(&self) -> NvmlResult {
         match self.model().mig {
             Some(_) => Ok(()),
             None => Err(NOT_SUPPORTED),
@@ -140,7 +140,7 @@ impl Device {
     }
 }
 
-fn the_instance(unit: &Device) -> Result<&Instance, Code> {
+fn the_instance(unit: &Device) -> Result<&MigInstance, Code> {
     unit.instance().ok_or(INVALID_ARGUMENT)
 }
 

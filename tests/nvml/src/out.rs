@@ -5,18 +5,18 @@ use std::ffi::{CStr, c_char, c_uint};
 
 use nvml_wrapper_sys::bindings as nvml;
 
-use crate::{Answer, Code, INVALID_ARGUMENT};
+use crate::{Code, INVALID_ARGUMENT, NvmlResult};
 
 const INSUFFICIENT_SIZE: Code = nvml::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE;
 const VERSION_MISMATCH: Code = nvml::nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
 
 /// A place for a value, or for the first of several.
 #[repr(transparent)]
-pub struct Out<T>(*mut T);
+pub struct OutPtr<T>(*mut T);
 
-impl<T: Copy> Out<T> {
+impl<T: Copy> OutPtr<T> {
     /// Writes the value there.
-    pub(crate) fn put(&self, value: T) -> Answer {
+    pub(crate) fn put(&self, value: T) -> NvmlResult {
         self.not_null()?;
         // SAFETY: it is not null, and the caller vouches for the rest.
         unsafe { self.0.write(value) };
@@ -44,7 +44,7 @@ impl<T: Copy> Out<T> {
 
     /// Writes several values, by the protocol of all such functions: `count` says how much room there is and is told
     /// how much is needed.
-    pub(crate) fn fill(&self, count: &Out<c_uint>, values: &[T]) -> Answer {
+    pub(crate) fn fill(&self, count: &OutPtr<c_uint>, values: &[T]) -> NvmlResult {
         let room = count.get()? as usize;
         count.put(values.len() as c_uint)?;
         if room < values.len() {
@@ -54,7 +54,7 @@ impl<T: Copy> Out<T> {
     }
 
     /// The same, where a caller may ask for the count alone by giving no array.
-    pub(crate) fn fill_or_count(&self, count: &Out<c_uint>, values: &[T]) -> Answer {
+    pub(crate) fn fill_or_count(&self, count: &OutPtr<c_uint>, values: &[T]) -> NvmlResult {
         match self.0.is_null() {
             true => count.put(values.len() as c_uint),
             false => self.fill(count, values),
@@ -62,7 +62,7 @@ impl<T: Copy> Out<T> {
     }
 
     /// Writes several values into an array whose length the caller has told apart, and which is long enough.
-    pub(crate) fn fill_all(&self, values: &[T]) -> Answer {
+    pub(crate) fn fill_all(&self, values: &[T]) -> NvmlResult {
         if values.is_empty() {
             return Ok(());
         }
@@ -76,7 +76,7 @@ impl<T: Copy> Out<T> {
     }
 
     /// Changes several values of the caller's in their places.
-    pub(crate) fn change_all(&self, length: usize, mut change: impl FnMut(&mut T)) -> Answer {
+    pub(crate) fn change_all(&self, length: usize, mut change: impl FnMut(&mut T)) -> NvmlResult {
         self.not_null()?;
         for index in 0..length {
             // SAFETY: it is not null, and the caller vouches for `length` written values.
@@ -85,7 +85,7 @@ impl<T: Copy> Out<T> {
         Ok(())
     }
 
-    fn not_null(&self) -> Answer {
+    fn not_null(&self) -> NvmlResult {
         match self.0.is_null() {
             true => Err(INVALID_ARGUMENT),
             false => Ok(()),
@@ -95,11 +95,11 @@ impl<T: Copy> Out<T> {
 
 /// A buffer for a text.
 #[repr(transparent)]
-pub struct Text(*mut c_char);
+pub struct TextBuffer(*mut c_char);
 
-impl Text {
+impl TextBuffer {
     /// Writes a text and its NUL into the buffer of `length` bytes.
-    pub(crate) fn put(&self, length: c_uint, text: &str) -> Answer {
+    pub(crate) fn put(&self, length: c_uint, text: &str) -> NvmlResult {
         if self.0.is_null() {
             return Err(INVALID_ARGUMENT);
         }
@@ -118,9 +118,9 @@ impl Text {
 
 /// A text of the caller's.
 #[repr(transparent)]
-pub struct Given(*const c_char);
+pub struct CallerText(*const c_char);
 
-impl Given {
+impl CallerText {
     /// The text, up to its NUL.
     pub(crate) fn text(&self) -> Result<String, Code> {
         if self.0.is_null() {

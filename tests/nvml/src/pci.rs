@@ -6,52 +6,52 @@ use nvml_wrapper_sys::bindings as nvml;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::exports::exports;
-use crate::out::{Out, chars};
-use crate::view::Device;
+use crate::out::{OutPtr, chars};
+use crate::resolve::Device;
 use crate::{INVALID_ARGUMENT, NOT_SUPPORTED};
 
 /// Display controllers, and among them those that render in 3D.
 const CLASS: (c_uint, c_uint) = (0x03, 0x02);
 
 exports! {
-    gpu fn nvmlDeviceGetPciInfo([device] pci: Out<PciInfo1>)
+    gpu fn nvmlDeviceGetPciInfo([device] pci: OutPtr<PciInfo1>)
         |device| pci.put(PciInfo1::of(device));
-    gpu fn nvmlDeviceGetPciInfo_v2([device] pci: Out<PciInfo2>)
+    gpu fn nvmlDeviceGetPciInfo_v2([device] pci: OutPtr<PciInfo2>)
         |device| pci.put(PciInfo2 {
             first: PciInfo1::of(device),
             subsystem: device.model().pci_subsystem,
             reserved: [0; 4],
         });
-    gpu fn nvmlDeviceGetPciInfo_v3([device] pci: Out<nvml::nvmlPciInfo_t>)
+    gpu fn nvmlDeviceGetPciInfo_v3([device] pci: OutPtr<nvml::nvmlPciInfo_t>)
         |device| pci.put(device.address().info(device.model().pci_device, device.model().pci_subsystem));
 
-    gpu fn nvmlDeviceGetCurrPcieLinkGeneration([device] generation: Out<c_uint>)
+    gpu fn nvmlDeviceGetCurrPcieLinkGeneration([device] generation: OutPtr<c_uint>)
         |device| generation.put(device.model().pcie_generation);
-    gpu fn nvmlDeviceGetMaxPcieLinkGeneration([device] generation: Out<c_uint>)
+    gpu fn nvmlDeviceGetMaxPcieLinkGeneration([device] generation: OutPtr<c_uint>)
         |device| generation.put(device.model().pcie_generation);
-    gpu fn nvmlDeviceGetGpuMaxPcieLinkGeneration([device] generation: Out<c_uint>)
+    gpu fn nvmlDeviceGetGpuMaxPcieLinkGeneration([device] generation: OutPtr<c_uint>)
         |device| generation.put(device.model().pcie_generation);
-    gpu fn nvmlDeviceGetCurrPcieLinkWidth([device] width: Out<c_uint>)
+    gpu fn nvmlDeviceGetCurrPcieLinkWidth([device] width: OutPtr<c_uint>)
         |_device| width.put(16);
-    gpu fn nvmlDeviceGetMaxPcieLinkWidth([device] width: Out<c_uint>)
+    gpu fn nvmlDeviceGetMaxPcieLinkWidth([device] width: OutPtr<c_uint>)
         |_device| width.put(16);
-    gpu fn nvmlDeviceGetPcieReplayCounter([device] replays: Out<c_uint>)
+    gpu fn nvmlDeviceGetPcieReplayCounter([device] replays: OutPtr<c_uint>)
         |_device| replays.put(0);
-    gpu fn nvmlDeviceGetPcieThroughput([device] counter: nvml::nvmlPcieUtilCounter_t, rate: Out<c_uint>)
+    gpu fn nvmlDeviceGetPcieThroughput([device] counter: nvml::nvmlPcieUtilCounter_t, rate: OutPtr<c_uint>)
         |_device| match counter {
             nvml::nvmlPcieUtilCounter_enum_NVML_PCIE_UTIL_TX_BYTES
             | nvml::nvmlPcieUtilCounter_enum_NVML_PCIE_UTIL_RX_BYTES => rate.put(0),
             _ => Err(INVALID_ARGUMENT),
         };
-    gpu fn nvmlDeviceGetBridgeChipInfo([device] _chips: Out<nvml::nvmlBridgeChipHierarchy_t>)
+    gpu fn nvmlDeviceGetBridgeChipInfo([device] _chips: OutPtr<nvml::nvmlBridgeChipHierarchy_t>)
         |_device| Err(NOT_SUPPORTED);
-    gpu fn nvmlDeviceOnSameBoard([device] other: nvml::nvmlDevice_t, same: Out<c_int>)
+    gpu fn nvmlDeviceOnSameBoard([device] other: nvml::nvmlDevice_t, same: OutPtr<c_int>)
         |device| {
             let other = device.other(other)?;
             same.put(c_int::from(device.index == other.index))
         };
 
-    gpu fn nvmlDeviceGetPciInfoExt([device] pci: Out<nvml::nvmlPciInfoExt_t>)
+    gpu fn nvmlDeviceGetPciInfoExt([device] pci: OutPtr<nvml::nvmlPciInfoExt_t>)
         |device| {
             let version = pci.expect_version(1)?;
             let address = device.address();

@@ -6,26 +6,26 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nvml_wrapper_sys::bindings as nvml;
 
 use crate::exports::exports;
-use crate::hold;
+use crate::held_memory;
 use crate::host::Process;
-use crate::out::Out;
-use crate::view::Device;
+use crate::out::OutPtr;
+use crate::resolve::Device;
 use crate::{Code, NOT_FOUND};
 
 /// Said in place of a number that the driver does not know.
 const NOT_AVAILABLE: u64 = u64::MAX;
 
 exports! {
-    unit fn nvmlDeviceGetComputeRunningProcesses([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v1_t>)
+    unit fn nvmlDeviceGetComputeRunningProcesses([device] count: OutPtr<c_uint>, to: OutPtr<nvml::nvmlProcessInfo_v1_t>)
         |unit| to.fill(&count, &first(&running(unit, Kind::Compute)));
-    unit fn nvmlDeviceGetComputeRunningProcesses_v2([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v2_t>)
+    unit fn nvmlDeviceGetComputeRunningProcesses_v2([device] count: OutPtr<c_uint>, to: OutPtr<nvml::nvmlProcessInfo_v2_t>)
         |unit| to.fill(&count, &running(unit, Kind::Compute));
-    unit fn nvmlDeviceGetGraphicsRunningProcesses([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v1_t>)
+    unit fn nvmlDeviceGetGraphicsRunningProcesses([device] count: OutPtr<c_uint>, to: OutPtr<nvml::nvmlProcessInfo_v1_t>)
         |unit| to.fill(&count, &first(&running(unit, Kind::Graphics)));
-    unit fn nvmlDeviceGetGraphicsRunningProcesses_v2([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v2_t>)
+    unit fn nvmlDeviceGetGraphicsRunningProcesses_v2([device] count: OutPtr<c_uint>, to: OutPtr<nvml::nvmlProcessInfo_v2_t>)
         |unit| to.fill(&count, &running(unit, Kind::Graphics));
     gpu fn nvmlDeviceGetProcessUtilization(
-        [device] to: Out<nvml::nvmlProcessUtilizationSample_t>, count: Out<c_uint>, _since_us: c_ulonglong
+        [device] to: OutPtr<nvml::nvmlProcessUtilizationSample_t>, count: OutPtr<c_uint>, _since_us: c_ulonglong
     ) |device| {
         device.is_not_cut()?;
         match samples(device)? {
@@ -33,16 +33,16 @@ exports! {
             samples => to.fill(&count, &samples),
         }
     };
-    unit fn nvmlDeviceGetMPSComputeRunningProcesses([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v1_t>)
+    unit fn nvmlDeviceGetMPSComputeRunningProcesses([device] count: OutPtr<c_uint>, to: OutPtr<nvml::nvmlProcessInfo_v1_t>)
         |_unit| to.fill(&count, &[]);
-    unit fn nvmlDeviceGetMPSComputeRunningProcesses_v2([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v2_t>)
+    unit fn nvmlDeviceGetMPSComputeRunningProcesses_v2([device] count: OutPtr<c_uint>, to: OutPtr<nvml::nvmlProcessInfo_v2_t>)
         |_unit| to.fill(&count, &[]);
 
-    unit fn nvmlDeviceGetComputeRunningProcesses_v3([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v2_t>)
+    unit fn nvmlDeviceGetComputeRunningProcesses_v3([device] count: OutPtr<c_uint>, to: OutPtr<nvml::nvmlProcessInfo_v2_t>)
         |unit| to.fill(&count, &running(unit, Kind::Compute));
-    unit fn nvmlDeviceGetGraphicsRunningProcesses_v3([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v2_t>)
+    unit fn nvmlDeviceGetGraphicsRunningProcesses_v3([device] count: OutPtr<c_uint>, to: OutPtr<nvml::nvmlProcessInfo_v2_t>)
         |unit| to.fill(&count, &running(unit, Kind::Graphics));
-    unit fn nvmlDeviceGetMPSComputeRunningProcesses_v3([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v2_t>)
+    unit fn nvmlDeviceGetMPSComputeRunningProcesses_v3([device] count: OutPtr<c_uint>, to: OutPtr<nvml::nvmlProcessInfo_v2_t>)
         |_unit| to.fill(&count, &[]);
 }
 
@@ -72,7 +72,7 @@ fn running(unit: &Device, kind: Kind) -> Vec<nvml::nvmlProcessInfo_v2_t> {
             computeInstanceId: compute_instance,
         }
     });
-    let held = hold::held(unit).filter(|_| !draws && unit.mig.is_none());
+    let held = held_memory::held(unit).filter(|_| !draws && unit.mig.is_none());
     let held = held.filter_map(|held| {
         let (gpu_instance, compute_instance) = unit.instance_ids();
         Some(nvml::nvmlProcessInfo_v2_t {

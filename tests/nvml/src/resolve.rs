@@ -6,9 +6,9 @@ use nvml_wrapper_sys::bindings as nvml;
 
 use crate::exports::trouble;
 use crate::host::{Gpu, Host};
-use crate::mig::Instance;
+use crate::mig::MigInstance;
 use crate::model::Model;
-use crate::{Answer, Code, INVALID_ARGUMENT, NOT_SUPPORTED, handle};
+use crate::{Code, INVALID_ARGUMENT, NOT_SUPPORTED, NvmlResult, handle};
 
 const GPU_IS_LOST: Code = nvml::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST;
 
@@ -67,7 +67,7 @@ impl Device {
     }
 
     /// The MIG device that it is.
-    pub(crate) fn instance(&self) -> Option<&Instance> {
+    pub(crate) fn instance(&self) -> Option<&MigInstance> {
         self.gpu().mig.as_ref()?.get(self.mig?)
     }
 
@@ -89,12 +89,12 @@ impl Device {
     }
 
     /// What the GPU's faults do to a call.
-    pub(crate) fn gate(&self, name: &str) -> Answer {
+    pub(crate) fn gate(&self, name: &str) -> NvmlResult {
         self.is_there()?;
         trouble(&self.gpu().slow_ms, &self.gpu().errors, name)
     }
 
-    fn is_there(&self) -> Answer {
+    fn is_there(&self) -> NvmlResult {
         match self.gpu().lost {
             true => Err(GPU_IS_LOST),
             false => Ok(()),
@@ -102,7 +102,7 @@ impl Device {
     }
 
     /// Refuses MIG devices.
-    pub(crate) fn is_whole(&self) -> Answer {
+    pub(crate) fn is_whole(&self) -> NvmlResult {
         match self.mig {
             Some(_) => Err(NOT_SUPPORTED),
             None => Ok(()),

@@ -8,8 +8,8 @@ use nvml_wrapper_sys::bindings as nvml;
 
 use crate::exports::{code, exports, gate};
 use crate::host::{Host, USERS};
-use crate::out::{Out, Text};
-use crate::{Answer, Code, NOT_FOUND, SUCCESS, event, fault, file};
+use crate::out::{OutPtr, TextBuffer};
+use crate::{Code, NOT_FOUND, NvmlResult, SUCCESS, event, fault, file};
 
 /// Functions that begin, which have faults like the others.
 pub(crate) const INIT_NAMES: &[&str] = &["nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags"];
@@ -32,7 +32,7 @@ pub extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> Code {
     code(init("nvmlInitWithFlags"))
 }
 
-fn init(name: &str) -> Answer {
+fn init(name: &str) -> NvmlResult {
     let host = file::load()?;
     gate(&host, name)?;
     if let Some(error) = host.init {
@@ -67,28 +67,28 @@ pub extern "C" fn nvmlErrorString(result: Code) -> *const c_char {
 /// What NVIDIA's own `nvidia-smi` asks for first. It is documented nowhere; that there is no table is enough for it.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInternalGetExportTable(
-    table: Out<*const c_void>,
+    table: OutPtr<*const c_void>,
     _id: *const c_void,
 ) -> Code {
     code(table.put(std::ptr::null()))
 }
 
 exports! {
-    host fn nvmlSystemGetDriverVersion(version: Text, length: c_uint)
+    host fn nvmlSystemGetDriverVersion(version: TextBuffer, length: c_uint)
         |host| version.put(length, &host.driver_version);
-    host fn nvmlSystemGetNVMLVersion(version: Text, length: c_uint)
+    host fn nvmlSystemGetNVMLVersion(version: TextBuffer, length: c_uint)
         |host| version.put(length, &nvml_version(host));
-    host fn nvmlSystemGetCudaDriverVersion(version: Out<c_int>)
+    host fn nvmlSystemGetCudaDriverVersion(version: OutPtr<c_int>)
         |host| version.put(cuda_version(host));
-    host fn nvmlSystemGetCudaDriverVersion_v2(version: Out<c_int>)
+    host fn nvmlSystemGetCudaDriverVersion_v2(version: OutPtr<c_int>)
         |host| version.put(cuda_version(host));
-    host fn nvmlSystemGetProcessName(pid: c_uint, name: Text, length: c_uint)
+    host fn nvmlSystemGetProcessName(pid: c_uint, name: TextBuffer, length: c_uint)
         |_host| process_name(pid, &name, length);
-    host fn nvmlSystemGetHicVersion(count: Out<c_uint>, _entries: Out<nvml::nvmlHwbcEntry_t>)
+    host fn nvmlSystemGetHicVersion(count: OutPtr<c_uint>, _entries: OutPtr<nvml::nvmlHwbcEntry_t>)
         |_host| count.put(0);
-    host fn nvmlUnitGetCount(count: Out<c_uint>)
+    host fn nvmlUnitGetCount(count: OutPtr<c_uint>)
         |_host| count.put(0);
-    host fn nvmlGetExcludedDeviceCount(count: Out<c_uint>)
+    host fn nvmlGetExcludedDeviceCount(count: OutPtr<c_uint>)
         |_host| count.put(0);
 }
 
@@ -134,7 +134,7 @@ fn came_with(branch: c_int) -> (c_int, c_int) {
 }
 
 /// The real library asks the kernel too.
-fn process_name(pid: c_uint, name: &Text, length: c_uint) -> Answer {
+fn process_name(pid: c_uint, name: &TextBuffer, length: c_uint) -> NvmlResult {
     let line = fs::read(format!("/proc/{pid}/cmdline")).map_err(|_| NOT_FOUND)?;
     let program = line.split(|byte| *byte == 0).next().unwrap_or_default();
     name.put(length, &String::from_utf8_lossy(program))

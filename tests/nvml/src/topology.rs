@@ -7,49 +7,49 @@ use nvml_wrapper_sys::bindings as nvml;
 
 use crate::exports::exports;
 use crate::link::are_linked;
-use crate::out::Out;
-use crate::view::Device;
-use crate::{Answer, INVALID_ARGUMENT, NOT_SUPPORTED};
+use crate::out::OutPtr;
+use crate::resolve::Device;
+use crate::{INVALID_ARGUMENT, NOT_SUPPORTED, NvmlResult};
 
 exports! {
     gpu fn nvmlDeviceGetMemoryAffinity(
-        [device] length: c_uint, nodes: Out<c_ulong>, scope: nvml::nvmlAffinityScope_t
+        [device] length: c_uint, nodes: OutPtr<c_ulong>, scope: nvml::nvmlAffinityScope_t
     ) |device| {
         check(scope)?;
         mask(&nodes, length, [device.numa_node() as usize].into_iter())
     };
-    gpu fn nvmlDeviceGetCpuAffinity([device] length: c_uint, cpus: Out<c_ulong>)
+    gpu fn nvmlDeviceGetCpuAffinity([device] length: c_uint, cpus: OutPtr<c_ulong>)
         |device| mask(&cpus, length, device.near_cpus());
     gpu fn nvmlDeviceGetCpuAffinityWithinScope(
-        [device] length: c_uint, cpus: Out<c_ulong>, scope: nvml::nvmlAffinityScope_t
+        [device] length: c_uint, cpus: OutPtr<c_ulong>, scope: nvml::nvmlAffinityScope_t
     ) |device| {
         check(scope)?;
         mask(&cpus, length, device.near_cpus())
     };
     gpu fn nvmlDeviceGetTopologyCommonAncestor(
-        [device] other: nvml::nvmlDevice_t, level: Out<nvml::nvmlGpuTopologyLevel_t>
+        [device] other: nvml::nvmlDevice_t, level: OutPtr<nvml::nvmlGpuTopologyLevel_t>
     ) |device| level.put(ancestor(device, &device.other(other)?));
     gpu fn nvmlDeviceGetTopologyNearestGpus(
-        [device] level: nvml::nvmlGpuTopologyLevel_t, count: Out<c_uint>, near: Out<nvml::nvmlDevice_t>
+        [device] level: nvml::nvmlGpuTopologyLevel_t, count: OutPtr<c_uint>, near: OutPtr<nvml::nvmlDevice_t>
     ) |device| {
         let others = Device::gpus(&device.host)
             .filter(|other| other.index != device.index && ancestor(device, other) == level);
         near.fill_or_count(&count, &others.map(|other| other.handle()).collect::<Vec<_>>())
     };
-    host fn nvmlSystemGetTopologyGpuSet(cpu: c_uint, count: Out<c_uint>, near: Out<nvml::nvmlDevice_t>)
+    host fn nvmlSystemGetTopologyGpuSet(cpu: c_uint, count: OutPtr<c_uint>, near: OutPtr<nvml::nvmlDevice_t>)
         |host| {
             let gpus = Device::gpus(host).filter(|gpu| gpu.near_cpus().contains(&(cpu as usize)));
             near.fill_or_count(&count, &gpus.map(|gpu| gpu.handle()).collect::<Vec<_>>())
         };
     gpu fn nvmlDeviceGetP2PStatus(
-        [device] other: nvml::nvmlDevice_t, what: nvml::nvmlGpuP2PCapsIndex_t, status: Out<nvml::nvmlGpuP2PStatus_t>
+        [device] other: nvml::nvmlDevice_t, what: nvml::nvmlGpuP2PCapsIndex_t, status: OutPtr<nvml::nvmlGpuP2PStatus_t>
     ) |device| {
         let other = device.other(other)?;
         other.is_whole()?;
         status.put(peer(device, &other, what))
     };
 
-    gpu fn nvmlDeviceGetNumaNodeId([device] node: Out<c_uint>)
+    gpu fn nvmlDeviceGetNumaNodeId([device] node: OutPtr<c_uint>)
         |device| node.put(device.gpu().own_numa_node.ok_or(NOT_SUPPORTED)?);
 }
 
@@ -69,7 +69,7 @@ impl Device {
     }
 }
 
-fn check(scope: nvml::nvmlAffinityScope_t) -> Answer {
+fn check(scope: nvml::nvmlAffinityScope_t) -> NvmlResult {
     match scope {
         nvml::NVML_AFFINITY_SCOPE_NODE | nvml::NVML_AFFINITY_SCOPE_SOCKET => Ok(()),
         _ => Err(INVALID_ARGUMENT),
@@ -77,7 +77,7 @@ fn check(scope: nvml::nvmlAffinityScope_t) -> Answer {
 }
 
 /// Writes bits into words. Those beyond the last word are left out, as the real library does.
-fn mask(to: &Out<c_ulong>, length: c_uint, bits: impl Iterator<Item = usize>) -> Answer {
+fn mask(to: &OutPtr<c_ulong>, length: c_uint, bits: impl Iterator<Item = usize>) -> NvmlResult {
     if length == 0 {
         return Err(INVALID_ARGUMENT);
     }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use sluice_tests::{Dev, Ran, binaries, eventually, kill};
+use sluice_tests::{CommandOutput, Dev, binaries, eventually, kill};
 
 /// What stands between backticks in a text and begins so, each once.
 fn advised(text: &str, begin: &str) -> Vec<String> {
@@ -20,7 +20,7 @@ fn advised(text: &str, begin: &str) -> Vec<String> {
 }
 
 /// Runs a line that somebody was advised to type, with what he fills in.
-fn typed(dev: &Dev, line: &str) -> Ran {
+fn typed(dev: &Dev, line: &str) -> CommandOutput {
     let words: Vec<&str> = line.split(' ').collect();
     assert_eq!(words[0], "sluice", "{line}");
     dev.sluice(&words[1..])
@@ -50,13 +50,13 @@ fn in_pool(dev: &Dev, name: &str, pool: &str) -> Value {
 }
 
 /// A host beside that of `dev`: what an admin has installed there.
-struct Host {
+struct SecondHost {
     dir: PathBuf,
     supervisor: Child,
     agent: Option<Child>,
 }
 
-impl Host {
+impl SecondHost {
     fn new(dev: &Dev) -> Self {
         let dir = dev.folder().join("host");
         fs::create_dir(&dir).unwrap();
@@ -125,7 +125,7 @@ impl Host {
     }
 }
 
-impl Drop for Host {
+impl Drop for SecondHost {
     fn drop(&mut self) {
         for child in self.agent.iter_mut().chain([&mut self.supervisor]) {
             let _ended_already = child.kill();
@@ -145,7 +145,7 @@ const POOLS: &str = "{kind: pool, name: night}\n---\n{kind: pool, name: day}\n--
 fn the_pool_of_a_host_is_told_by_its_config_once_and_by_its_admin_from_then_on() {
     let dev = Dev::start();
     apply(&dev, POOLS);
-    let mut host = Host::new(&dev);
+    let mut host = SecondHost::new(&dev);
 
     // A pool without hosts advises how one comes into it.
     dev.ok(&[

@@ -15,11 +15,11 @@ const HOSTS: &str = "
 {kind: host, name: h1, pool: shared, gpus: 4, gpu_model: H100}
 ";
 
-struct Files {
+struct DocumentFiles {
     folder: tempfile::TempDir,
 }
 
-impl Files {
+impl DocumentFiles {
     fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
@@ -33,7 +33,7 @@ impl Files {
     }
 }
 
-fn dev(files: &Files) -> Dev {
+fn dev(files: &DocumentFiles) -> Dev {
     Dev::with(DevOptions {
         files: vec![files.write("hosts.yaml", HOSTS)],
         ..DevOptions::default()
@@ -63,7 +63,7 @@ fn submit(dev: &Dev, id: &str, subject: &str, gpus: &str) {
 
 #[test]
 fn a_share_that_is_granted_later_is_shown_first_and_then_taken() {
-    let files = Files::new();
+    let files = DocumentFiles::new();
     let dev = dev(&files);
     submit(&dev, "r1", "red", "4");
     dev.step_in("r1", &["running"]);
@@ -93,7 +93,7 @@ fn a_share_that_is_granted_later_is_shown_first_and_then_taken() {
 
 #[test]
 fn one_bad_document_keeps_all_of_a_file_out() {
-    let files = Files::new();
+    let files = DocumentFiles::new();
     let dev = dev(&files);
     for (text, words) in [
         (
@@ -132,7 +132,7 @@ fn one_bad_document_keeps_all_of_a_file_out() {
 
 #[test]
 fn what_somebody_uses_is_deleted_by_force_alone_and_runs_on() {
-    let files = Files::new();
+    let files = DocumentFiles::new();
     let dev = dev(&files);
     submit(&dev, "r1", "red", "2");
     dev.step_in("r1", &["running"]);

@@ -5,16 +5,16 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use sluice_tests::{Daemon, Dev, Ran, binaries};
+use sluice_tests::{CommandOutput, Daemon, Dev, binaries};
 
 /// Runs a binary of the product to its end, which must come by itself.
-fn run(name: &str, args: &[&str]) -> Ran {
+fn run(name: &str, args: &[&str]) -> CommandOutput {
     let output = Command::new(binaries().join(name))
         .args(args)
         .env("SLUICE_LOG", "info")
         .output()
         .unwrap();
-    Ran {
+    CommandOutput {
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         code: output.status.code().unwrap_or(-1),

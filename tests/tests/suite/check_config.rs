@@ -8,13 +8,13 @@ use std::process::Command;
 use sluice_tests::binaries;
 
 /// What checking a file says, and how it ends.
-struct Checked {
+struct CheckOutput {
     code: Option<i32>,
     out: String,
     err: String,
 }
 
-fn check(daemon: &str, file: &Path) -> Checked {
+fn check(daemon: &str, file: &Path) -> CheckOutput {
     let mut command = Command::new(binaries().join(daemon));
     command.args(["--check-config", "--config"]).arg(file);
     // Variables that go before the file are nobody's here.
@@ -23,7 +23,7 @@ fn check(daemon: &str, file: &Path) -> Checked {
         command.env_remove(name);
     }
     let output = command.output().unwrap();
-    Checked {
+    CheckOutput {
         code: output.status.code(),
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),

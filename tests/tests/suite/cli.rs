@@ -15,12 +15,12 @@ fn json(text: &str) -> Value {
 }
 
 /// A command that goes on, with the lines of its output and of its errors as they come.
-struct Going {
+struct RunningCommand {
     child: Child,
     lines: Receiver<String>,
 }
 
-impl Going {
+impl RunningCommand {
     fn start(dev: &Dev, args: &[&str]) -> Self {
         let mut child = dev
             .command(args)
@@ -71,7 +71,7 @@ impl Going {
     }
 }
 
-impl Drop for Going {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -168,7 +168,7 @@ fn filters_take_what_they_name_and_refuse_what_there_is_not() {
 #[test]
 fn watching_shows_the_life_of_a_step_and_survives_the_coordinator() {
     let dev = Dev::start();
-    let going = Going::start(&dev, &["get", "steps", "-w"]);
+    let going = RunningCommand::start(&dev, &["get", "steps", "-w"]);
     going.until("header", |line| line.starts_with("ID "));
     dev.ok(&["submit", "--id", "life", "--", "sh", "-c", "exit 3"]);
     let life = going.until("end", |line| line.contains(" failed "));
@@ -185,7 +185,7 @@ fn watching_shows_the_life_of_a_step_and_survives_the_coordinator() {
         "what did not change is not said again: {later:#?}"
     );
     assert_eq!(going.end(Some(Signal::SIGINT)), None, "the signal ends it");
-    let going = Going::start(&dev, &["get", "steps", "life", "-w", "-o", "json"]);
+    let going = RunningCommand::start(&dev, &["get", "steps", "life", "-w", "-o", "json"]);
     let first = going.until("line", |_| true);
     assert_eq!(json(&first[0])["state"], "failed");
 }
@@ -193,7 +193,7 @@ fn watching_shows_the_life_of_a_step_and_survives_the_coordinator() {
 #[test]
 fn a_watched_filter_shows_what_leaves_it_once_more() {
     let dev = Dev::start();
-    let going = Going::start(&dev, &["get", "steps", "--state", "running", "-w"]);
+    let going = RunningCommand::start(&dev, &["get", "steps", "--state", "running", "-w"]);
     going.until("header", |line| line.starts_with("ID "));
     let script = "until [ -e go ]; do sleep 0.02; done";
     dev.ok(&["submit", "--id", "leaves", "--", "sh", "-c", script]);
@@ -215,7 +215,7 @@ fn a_watched_filter_shows_what_leaves_it_once_more() {
 #[test]
 fn watching_nodes_shows_what_is_used_of_them() {
     let dev = Dev::start();
-    let going = Going::start(&dev, &["get", "nodes", "-w", "-o", "json"]);
+    let going = RunningCommand::start(&dev, &["get", "nodes", "-w", "-o", "json"]);
     let steps = |line: &str| json(line)["steps"].as_array().unwrap().len();
     going.until("empty node", |line| steps(line) == 0);
     dev.ok(&["submit", "--id", "use", "--", "sleep", "1000"]);
@@ -243,7 +243,7 @@ fn events_from_now_on_are_those_that_happen_later_also_over_a_lost_coordinator()
         "{}",
         refused.stderr
     );
-    let going = Going::start(
+    let going = RunningCommand::start(
         &dev,
         &["get", "events", "--since", "now", "-w", "-o", "json"],
     );
@@ -278,7 +278,7 @@ fn attaching_looks_on_and_leaves_the_step_alone() {
     eventually("its output", || {
         dev.ok(&["logs", "seen"]).contains("20").then_some(())
     });
-    let guest = Going::start(&dev, &["attach", "seen", "--tail", "2"]);
+    let guest = RunningCommand::start(&dev, &["attach", "seen", "--tail", "2"]);
     let shown = guest.until("last line", |line| line == "20");
     assert_eq!(shown, ["19", "20"]);
     assert_eq!(
@@ -286,7 +286,7 @@ fn attaching_looks_on_and_leaves_the_step_alone() {
         Some(0),
         "detaching is no failure"
     );
-    let guest = Going::start(&dev, &["attach", "step/seen"]);
+    let guest = RunningCommand::start(&dev, &["attach", "step/seen"]);
     guest.until("last line", |line| line == "20");
     let (_, step) = dev.call("GET", "/v1/steps/seen", None);
     assert_eq!(step["state"], "running", "the first guest left it alone");
@@ -314,9 +314,9 @@ fn a_run_that_waits_says_why_and_a_guest_hears_of_changes() {
     let second = [
         "run", "--id", "second", "--cpus", &cpus, "--", "sh", "-c", script,
     ];
-    let waiting = Going::start(&dev, &second);
+    let waiting = RunningCommand::start(&dev, &second);
     waiting.until("reason", |line| line.starts_with("second waits: "));
-    let guest = Going::start(&dev, &["attach", "second"]);
+    let guest = RunningCommand::start(&dev, &["attach", "second"]);
     guest.until("reason", |line| line.starts_with("second waits: "));
     dev.ok(&["cancel", "first"]);
     waiting.until("output", |line| line == "done");
@@ -338,7 +338,7 @@ fn a_run_that_waits_says_why_and_a_guest_hears_of_changes() {
 fn the_doctor_looks_at_this_machine_with_and_without_a_cluster() {
     let dev = Dev::start();
     let folder = dev.folder().to_string_lossy().into_owned();
-    let report = |ran: &sluice_tests::Ran| {
+    let report = |ran: &sluice_tests::CommandOutput| {
         let report = json(&ran.stdout);
         let checks = report["checks"].as_array().unwrap().clone();
         let find = move |name: &str| {

@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use sluice_tests::{Dev, as_starter, binaries, eventually};
 
 /// A daemon of the copy; killed at the end.
-struct Copy(Child);
+struct CloneDaemon(Child);
 
-impl Copy {
+impl CloneDaemon {
     fn start(program: &str, args: &[&Path], log: &Path) -> Self {
         let mut command = Command::new(binaries().join(program));
         for (flag, value) in ["--config", "--state-dir"].iter().zip(args) {
@@ -24,7 +24,7 @@ impl Copy {
     }
 }
 
-impl Drop for Copy {
+impl Drop for CloneDaemon {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -57,13 +57,13 @@ fn a_copy_of_a_state_directory_is_refused_and_what_runs_on_the_first_host_runs_o
     fs::write(&config, text.join("\n")).unwrap();
     let own = copy.join("supervisor.toml");
     fs::write(&own, as_starter()).unwrap();
-    let _supervisor = Copy::start(
+    let _supervisor = CloneDaemon::start(
         "sluice-supervisor",
         &[&own, &copy.join("s")],
         &dev.folder().join("copy-supervisor.log"),
     );
     let log = dev.folder().join("copy-agent.log");
-    let _agent = Copy::start("sluice-agent", &[&config], &log);
+    let _agent = CloneDaemon::start("sluice-agent", &[&config], &log);
 
     eventually("the copy to be refused", || {
         let said = fs::read_to_string(&log).unwrap();

@@ -23,9 +23,9 @@ const VICTIMS: [&[Daemon]; 5] = [
 ];
 
 /// Numbers from a seed, so that a failure can be tried again: xorshift64*.
-struct Choices(u64);
+struct RandomChoices(u64);
 
-impl Choices {
+impl RandomChoices {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -51,7 +51,7 @@ fn every_accepted_step_ends_exactly_once_with_its_full_output() {
     let seed =
         from_environment("SLUICE_CRASH_SEED").unwrap_or_else(|| getrandom::u64().unwrap() | 1);
     let dev = Dev::start();
-    let mut choices = Choices(seed);
+    let mut choices = RandomChoices(seed);
     let mut accepted: BTreeMap<String, Expected> = BTreeMap::new();
     for round in 0..rounds {
         let victims = VICTIMS[choices.below(VICTIMS.len() as u64) as usize];

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use serde_json::Value;
-use sluice_tests::{Daemon, Dev, DevOptions, Ran, eventually, is_alive, kill, pids_with_environ};
+use sluice_tests::{
+    CommandOutput, Daemon, Dev, DevOptions, eventually, is_alive, kill, pids_with_environ,
+};
 
 /// A mark that no other process of this machine carries.
 fn mark(dev: &Dev, id: &str) -> String {
@@ -30,7 +32,7 @@ fn submit_sleeper(dev: &Dev, id: &str) -> u32 {
     marked("the step's process", &mark)
 }
 
-fn exec(dev: &Dev, id: &str, command: &str) -> Ran {
+fn exec(dev: &Dev, id: &str, command: &str) -> CommandOutput {
     dev.sluice(&["exec", id, "--", "sh", "-c", command])
 }
 

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use sluice_tests::{Daemon, Dev, DevOptions, eventually, is_alive, kill};
 
 /// A folder with hooks in it, and what they and the steps write.
-struct Hooks(tempfile::TempDir);
+struct HookDir(tempfile::TempDir);
 
-impl Hooks {
+impl HookDir {
     fn new(prolog: &str, epilog: &str, more: &str) -> Self {
         let hooks = Self(tempfile::tempdir().unwrap());
         let [prolog, epilog] = [("prolog", prolog), ("epilog", epilog)].map(|(name, text)| {
@@ -65,7 +65,7 @@ fn lines(path: &Path) -> Vec<String> {
 
 #[test]
 fn hooks_run_around_a_step_and_its_units_are_free_after_them() {
-    let hooks = Hooks::new(
+    let hooks = HookDir::new(
         "echo prolog $SLUICE_HOOK_STEP_ID.$SLUICE_HOOK_ATTEMPT $SLUICE_HOOK_SUBJECT >> log; echo not for the step",
         "echo epilog $SLUICE_HOOK_STEP_ID.$SLUICE_HOOK_ATTEMPT >> log; while [ ! -e go ]; do sleep 0.02; done",
         "",
@@ -93,7 +93,7 @@ fn hooks_run_around_a_step_and_its_units_are_free_after_them() {
 
 #[test]
 fn a_step_whose_prolog_fails_waits_and_its_host_is_closed_after_some_in_a_row() {
-    let hooks = Hooks::new(
+    let hooks = HookDir::new(
         "[ ! -e bad ] || { echo the disk is gone; exit 3; }",
         "true",
         "prolog_failures_max = 2\n",
@@ -119,7 +119,7 @@ fn a_step_whose_prolog_fails_waits_and_its_host_is_closed_after_some_in_a_row() 
 
 #[test]
 fn a_step_whose_prolog_fails_on_one_host_runs_on_another() {
-    let hooks = Hooks::new(
+    let hooks = HookDir::new(
         "echo $SLUICE_HOOK_NODE >> tried; [ \"$(head -1 tried)\" != $SLUICE_HOOK_NODE ]",
         "true",
         "prolog_failures_max = 9\n",
@@ -147,7 +147,7 @@ fn pid_in(path: &Path) -> u32 {
 
 #[test]
 fn a_prolog_runs_outside_of_the_step_s_groups_and_is_killed_with_the_step() {
-    let hooks = Hooks::new(
+    let hooks = HookDir::new(
         "trap '' TERM; echo $$ > pid; cat /proc/self/cgroup > groups; [ -e go ] || while :; do sleep 0.02; done",
         "true",
         "",
@@ -184,7 +184,7 @@ fn a_prolog_runs_outside_of_the_step_s_groups_and_is_killed_with_the_step() {
 #[test]
 fn hooks_that_run_while_the_supervisor_upgrades_itself_go_on_and_run_once() {
     let wait_for = |file: &str| format!("while [ ! -e {file} ]; do sleep 0.02; done");
-    let hooks = Hooks::new(
+    let hooks = HookDir::new(
         &format!(
             "echo prolog $SLUICE_HOOK_STEP_ID >> log; {}",
             wait_for("prolog-may-end")
@@ -224,7 +224,7 @@ fn hooks_that_run_while_the_supervisor_upgrades_itself_go_on_and_run_once() {
 
 #[test]
 fn a_host_whose_health_check_fails_is_closed_until_it_passes() {
-    let hooks = Hooks::new("true", "true", "");
+    let hooks = HookDir::new("true", "true", "");
     let check = hooks.path("check");
     let text = "[ ! -e ill ] || { echo the disk is gone; echo and more; exit 1; }";
     hooks.write(&check, text);
@@ -264,7 +264,7 @@ fn a_host_whose_health_check_fails_is_closed_until_it_passes() {
 
 #[test]
 fn an_epilog_whose_supervisor_dies_is_ended_and_run_once_more() {
-    let hooks = Hooks::new(
+    let hooks = HookDir::new(
         "true",
         "echo $$ >> log; while [ ! -e go ]; do sleep 0.02; done",
         "",

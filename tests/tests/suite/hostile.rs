@@ -19,14 +19,14 @@ const MOST_MORE_KIB: u64 = 96 * 1024;
 const CUT_WITHIN: Duration = Duration::from_secs(55);
 
 /// What a daemon costs before, while and after, held to bounds.
-struct Watched<'a> {
+struct CostWatch<'a> {
     dev: &'a Dev,
     daemon: Daemon,
     what: &'static str,
     before: Cost,
 }
 
-impl<'a> Watched<'a> {
+impl<'a> CostWatch<'a> {
     fn new(dev: &'a Dev, daemon: Daemon, what: &'static str) -> Self {
         let mut watched = Self {
             dev,
@@ -120,7 +120,7 @@ const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 #[test]
 fn ten_thousand_connections_of_half_a_call_keep_nobody_from_working() {
     let dev = dev_with_a_long_step();
-    let watched = Watched::new(&dev, Daemon::Coordinator, "10,000 HTTP connections");
+    let watched = CostWatch::new(&dev, Daemon::Coordinator, "10,000 HTTP connections");
     let mut open = Vec::new();
     let half = format!(
         "POST /v1/steps HTTP/1.1\r\nhost: localhost\r\nx: {}",
@@ -192,7 +192,7 @@ fn bad_calls() -> Vec<(&'static str, Vec<u8>, &'static str)> {
 #[test]
 fn calls_that_lie_about_their_length_or_stop_halfway_are_cut() {
     let dev = dev_with_a_long_step();
-    let watched = Watched::new(&dev, Daemon::Coordinator, "bad HTTP calls");
+    let watched = CostWatch::new(&dev, Daemon::Coordinator, "bad HTTP calls");
     let address = dev.http.as_str();
     std::thread::scope(|scope| {
         for (what, bytes, answer) in bad_calls() {
@@ -218,7 +218,7 @@ fn calls_that_lie_about_their_length_or_stop_halfway_are_cut() {
 #[test]
 fn ten_thousand_beginnings_of_links_cost_nothing() {
     let dev = dev_with_a_long_step();
-    let watched = Watched::new(&dev, Daemon::Coordinator, "10,000 QUIC beginnings");
+    let watched = CostWatch::new(&dev, Daemon::Coordinator, "10,000 QUIC beginnings");
     let mut packet = vec![0u8; 1200];
     // A long header of version 1 with connection ids of 8 bytes and the length of the rest; what is sealed is not.
     packet[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
@@ -303,7 +303,7 @@ fn beginnings(dev: &Dev, count: usize) -> Vec<Vec<u8>> {
 fn three_thousand_real_beginnings_of_links_cost_little_and_keep_no_host_out() {
     let dev = dev_with_a_long_step();
     let packets = beginnings(&dev, 3_000);
-    let watched = Watched::new(&dev, Daemon::Coordinator, "3,000 real QUIC beginnings");
+    let watched = CostWatch::new(&dev, Daemon::Coordinator, "3,000 real QUIC beginnings");
     let socket = UdpSocket::bind((ATTACKER, 0)).unwrap();
     for (n, packet) in packets.iter().enumerate() {
         let _lost = socket.send_to(packet, &dev.quic);
@@ -358,7 +358,7 @@ fn links_that_are_let_in_and_then_lie_are_cut() {
     let names = (0..=count / LINKS_OF_EACH).map(|n| format!("evil-{n}"));
     let evil: Vec<Identity> = names.map(|name| identity(&dev, &name)).collect();
     let greedy = identity(&dev, "greedy");
-    let watched = Watched::new(&dev, Daemon::Coordinator, "links of members");
+    let watched = CostWatch::new(&dev, Daemon::Coordinator, "links of members");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -410,7 +410,7 @@ fn links_that_are_let_in_and_then_lie_are_cut() {
 #[test]
 fn callers_that_hang_up_cost_nothing() {
     let dev = dev_with_a_long_step();
-    let watched = Watched::new(&dev, Daemon::Coordinator, "1,000 callers that hang up");
+    let watched = CostWatch::new(&dev, Daemon::Coordinator, "1,000 callers that hang up");
     let token = dev.token();
     for n in 0..1_000 {
         let Ok(mut stream) = connect_from(ATTACKER, &dev.http) else {

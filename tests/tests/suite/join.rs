@@ -12,13 +12,13 @@ use serde_json::Value;
 use sluice_tests::{Dev, binaries, eventually, eventually_within};
 
 /// What `sluice-agent join` said, and whether this host has joined.
-struct Tried {
+struct JoinAttempt {
     joined: bool,
     said: String,
 }
 
 /// Joins as `node` with the line on standard input, by an agent whose state is in `state_dir`.
-fn join(state_dir: &Path, node: &str, line: &str, flags: &[&str]) -> Tried {
+fn join(state_dir: &Path, node: &str, line: &str, flags: &[&str]) -> JoinAttempt {
     let mut agent = Command::new(binaries().join("sluice-agent"));
     agent
         .args(["--config", "/nonexistent/agent.toml", "--node", node])
@@ -34,22 +34,22 @@ fn join(state_dir: &Path, node: &str, line: &str, flags: &[&str]) -> Tried {
     let _unread = child.stdin.take().unwrap().write_all(line.as_bytes());
     let output = child.wait_with_output().unwrap();
     let said = [output.stdout, output.stderr].concat();
-    Tried {
+    JoinAttempt {
         joined: output.status.success(),
         said: String::from_utf8(said).unwrap(),
     }
 }
 
 /// A token: its id, and the line that is pasted.
-struct Token {
+struct JoinToken {
     id: String,
     line: String,
 }
 
-fn token(dev: &Dev, flags: &[&str]) -> Token {
+fn token(dev: &Dev, flags: &[&str]) -> JoinToken {
     let create = ["token", "create", "-o", "json", "--pool", "default"];
     let made: Value = serde_json::from_str(&dev.ok(&[&create[..], flags].concat())).unwrap();
-    Token {
+    JoinToken {
         id: made["token"]["id"].as_str().unwrap().to_owned(),
         line: made["line"].as_str().unwrap().to_owned(),
     }
@@ -177,9 +177,9 @@ fn root_writes_nothing_for_an_agent_s_user_where_that_user_may_not() {
 }
 
 /// Ends with the test, whatever becomes of it.
-struct Daemon(Child);
+struct JoinDaemon(Child);
 
-impl Drop for Daemon {
+impl Drop for JoinDaemon {
     fn drop(&mut self) {
         let _ended_already = self.0.kill();
         let _ = self.0.wait();
@@ -187,11 +187,11 @@ impl Drop for Daemon {
 }
 
 /// A daemon that writes its log to `log`; what it says on standard output goes to `said`.
-fn daemon(program: &str, args: &[&str], log: &Path, said: Stdio) -> Daemon {
+fn daemon(program: &str, args: &[&str], log: &Path, said: Stdio) -> JoinDaemon {
     let mut command = Command::new(binaries().join(program));
     command.args(args).stdin(Stdio::null()).stdout(said);
     command.stderr(File::create(log).unwrap());
-    Daemon(command.spawn().unwrap())
+    JoinDaemon(command.spawn().unwrap())
 }
 
 fn run(program: &str, args: &[&str]) -> String {

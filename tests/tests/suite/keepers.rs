@@ -35,16 +35,16 @@ const TERMS: [(&str, &str); 5] = [
 ];
 
 /// Whoever is stopped is let go on at the end: a process that stands still leaves nothing.
-struct Stopped(Vec<u32>);
+struct StoppedProcesses(Vec<u32>);
 
-impl Stopped {
+impl StoppedProcesses {
     fn stop(&mut self, pid: u32) {
         kill(pid, Signal::SIGSTOP);
         self.0.push(pid);
     }
 }
 
-impl Drop for Stopped {
+impl Drop for StoppedProcesses {
     fn drop(&mut self) {
         self.0.iter().for_each(|pid| kill(*pid, Signal::SIGCONT));
     }
@@ -68,7 +68,7 @@ fn a_step_whose_supervisor_fails_on_a_host_that_is_cut_off_never_runs_twice() {
         variables: TERMS.map(|(name, value)| (name, value.to_owned())).into(),
         ..DevOptions::default()
     });
-    let mut stopped = Stopped(Vec::new());
+    let mut stopped = StoppedProcesses(Vec::new());
     // It ignores what asks it to stop.
     let script = "trap '' TERM; while :; do sleep 0.1; done";
     dev.ok(&["cordon", "spare"]);

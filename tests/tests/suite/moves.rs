@@ -24,12 +24,12 @@ const HELD_MIB: u64 = 600;
 const HELD_MB: u64 = 630;
 
 /// A host of one GPU, with a cluster on it.
-struct Host {
+struct OneGpuHost {
     dev: Dev,
     folder: tempfile::TempDir,
 }
 
-impl Host {
+impl OneGpuHost {
     fn start() -> Self {
         Self::with(&json!({}), &[])
     }
@@ -127,7 +127,7 @@ impl Host {
 
 #[test]
 fn a_victim_leaves_its_gpu_to_another_and_comes_back_with_what_it_held() {
-    let host = Host::with(&json!({"shown_when_moved": true}), &[]);
+    let host = OneGpuHost::with(&json!({"shown_when_moved": true}), &[]);
     if !host.freezes() {
         return;
     }
@@ -177,7 +177,7 @@ fn a_victim_leaves_its_gpu_to_another_and_comes_back_with_what_it_held() {
 
 #[test]
 fn what_the_driver_refuses_is_stopped_and_starts_anew_with_the_reason() {
-    let host = Host::start();
+    let host = OneGpuHost::start();
     if !host.freezes() {
         return;
     }
@@ -197,7 +197,7 @@ fn what_the_driver_refuses_is_stopped_and_starts_anew_with_the_reason() {
 
 #[test]
 fn what_hangs_is_ended_when_its_time_is_over() {
-    let host = Host::with(&json!({}), &[("SLUICE_AGENT_SUSPEND_LIMIT", "1s")]);
+    let host = OneGpuHost::with(&json!({}), &[("SLUICE_AGENT_SUSPEND_LIMIT", "1s")]);
     if !host.freezes() {
         return;
     }
@@ -212,7 +212,7 @@ fn what_hangs_is_ended_when_its_time_is_over() {
 
 #[test]
 fn what_is_lost_on_its_way_back_starts_anew() {
-    let host = Host::start();
+    let host = OneGpuHost::start();
     if !host.freezes() {
         return;
     }
@@ -243,7 +243,7 @@ fn what_is_lost_on_its_way_back_starts_anew() {
 
 #[test]
 fn a_host_without_a_way_to_move_it_says_so() {
-    let host = Host::with(
+    let host = OneGpuHost::with(
         &json!({}),
         &[("SLUICE_SUPERVISOR_CUDA_LIBRARY", "/no/such/library")],
     );

@@ -40,12 +40,12 @@ fn open(library: &Path) -> Result<Nvml, NvmlError> {
 }
 
 /// The host of a test in its own process.
-struct Host {
+struct NvmlHost {
     path: PathBuf,
     json: Value,
 }
 
-impl Host {
+impl NvmlHost {
     /// Changes the host under the library.
     fn change(&mut self, change: impl FnOnce(&mut Value)) {
         change(&mut self.json);
@@ -64,11 +64,11 @@ fn write(path: &Path, host: &Value) {
 }
 
 /// In a process of the test's own: its host. Otherwise runs the test in one, on a copy of this host, and has nothing.
-fn alone(test: &str, host: &str) -> Option<Host> {
+fn alone(test: &str, host: &str) -> Option<NvmlHost> {
     if let Some(path) = env::var_os(FILE) {
         let path = PathBuf::from(path);
         let json = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-        return Some(Host { path, json });
+        return Some(NvmlHost { path, json });
     }
     let scratch = tempfile::tempdir().unwrap();
     let copy = scratch.path().join(host);

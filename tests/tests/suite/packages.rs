@@ -13,12 +13,12 @@ use sluice_tests::binaries;
 const PACKAGES: [&str; 3] = ["sluice", "sluice-agent", "sluice-coordinator"];
 
 /// A root of its own for dpkg, and the packages as files.
-struct Host {
+struct DpkgRoot {
     folder: tempfile::TempDir,
     debs: Vec<PathBuf>,
 }
 
-impl Host {
+impl DpkgRoot {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
@@ -122,7 +122,7 @@ fn build(out: &Path) -> Vec<PathBuf> {
 }
 
 /// The API asks for a token that only the coordinator's user may read, and root has a context with it; the token.
-fn check_way_in(host: &Host) -> String {
+fn check_way_in(host: &DpkgRoot) -> String {
     let config = fs::read_to_string(host.path("etc/sluice/coordinator.toml")).unwrap();
     let named = "\napi_token_file = \"/etc/sluice/api-token\"\n";
     assert!(config.contains(named), "{config}");
@@ -149,7 +149,7 @@ fn check_way_in(host: &Host) -> String {
 
 #[test]
 fn packages_install_upgrade_and_purge_cleanly() {
-    let host = Host::new();
+    let host = DpkgRoot::new();
     host.install();
 
     let users = fs::read_to_string(host.path("etc/passwd")).unwrap();

@@ -16,7 +16,7 @@ const TERMS: &str = "lease = \"2s\"\nstop_limit = \"1s\"\nheartbeat = \"300ms\"\
 const PATIENT: &str = "lease = \"10s\"\nstop_limit = \"5s\"\nheartbeat = \"1s\"\nunreachable_after = \"8s\"\nlost_after = \"60s\"\n";
 
 /// Namespaces and processes of one test, all of which end with it.
-struct Net {
+struct Namespaces {
     folder: tempfile::TempDir,
     tag: String,
     children: Vec<Child>,
@@ -34,7 +34,7 @@ fn ip(args: &[&str]) {
     );
 }
 
-impl Net {
+impl Namespaces {
     fn can_be_made() -> bool {
         let probe = format!("sl{}p", std::process::id());
         let made = Command::new("ip")
@@ -288,7 +288,7 @@ impl Net {
     }
 }
 
-impl Drop for Net {
+impl Drop for Namespaces {
     fn drop(&mut self) {
         for child in &mut self.children {
             // The supervisor stops its steps when it is asked to end.
@@ -307,11 +307,11 @@ impl Drop for Net {
 
 #[test]
 fn a_step_behind_a_partition_stops_before_it_is_started_elsewhere() {
-    if !Net::can_be_made() {
+    if !Namespaces::can_be_made() {
         sluice_tests::left_out("network namespaces need root and `ip`");
         return;
     }
-    let mut net = Net::new("");
+    let mut net = Namespaces::new("");
     net.coordinator(TERMS);
     let (_, agent) = net.host("1");
     net.node_is("host-1", "ready");
@@ -377,11 +377,11 @@ fn a_step_behind_a_partition_stops_before_it_is_started_elsewhere() {
 
 #[test]
 fn what_a_host_that_hears_nothing_was_told_to_start_goes_elsewhere_before_it_is_lost() {
-    if !Net::can_be_made() {
+    if !Namespaces::can_be_made() {
         eprintln!("skipped: network namespaces need root and `ip`");
         return;
     }
-    let mut net = Net::new("d");
+    let mut net = Namespaces::new("d");
     net.coordinator(PATIENT);
     net.host("1");
     net.node_is("host-1", "ready");

@@ -15,7 +15,7 @@ use sluice_tests::{as_starter, binaries, eventually, kill, processes_of};
 const TERMS: &str = "lease = \"8s\"\nstop_limit = \"1s\"\nheartbeat = \"300ms\"\nunreachable_after = \"2s\"\nlost_after = \"29s\"\n";
 
 /// Processes of one test, all of which end with it.
-struct Site {
+struct RecoveryCluster {
     folder: tempfile::TempDir,
     coordinator: Option<Child>,
     hosts: Vec<Child>,
@@ -23,7 +23,7 @@ struct Site {
     quic: String,
 }
 
-impl Site {
+impl RecoveryCluster {
     fn new() -> Self {
         let any = "127.0.0.1:0".to_owned();
         let mut site = Self {
@@ -235,7 +235,7 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for RecoveryCluster {
     fn drop(&mut self) {
         let all = || self.coordinator.iter().chain(&self.hosts);
         all().for_each(|child| kill(child.id(), Signal::SIGTERM));
@@ -247,7 +247,7 @@ impl Drop for Site {
 
 #[test]
 fn an_older_backup_is_restored_under_running_steps_and_each_of_them_ends_once() {
-    let mut site = Site::new();
+    let mut site = RecoveryCluster::new();
     site.submit("known", "known.go");
     site.step_is("known", "running");
     let backup = site.path("backup");
@@ -334,7 +334,7 @@ fn an_older_backup_is_restored_under_running_steps_and_each_of_them_ends_once() 
 
 #[test]
 fn a_lost_disk_is_made_good_from_the_keys_and_what_hosts_know() {
-    let mut site = Site::new();
+    let mut site = RecoveryCluster::new();
     site.submit("long", "long.go");
     site.step_is("long", "running");
     let before = site.runs("long");
@@ -360,7 +360,7 @@ fn a_lost_disk_is_made_good_from_the_keys_and_what_hosts_know() {
 
 #[test]
 fn a_host_whose_warrant_nobody_knows_is_not_believed() {
-    let mut site = Site::new();
+    let mut site = RecoveryCluster::new();
     site.submit("forged", "forged.go");
     site.step_is("forged", "running");
     let warrant = site.path("one/agent/warrants/forged.1");

@@ -19,14 +19,14 @@ priority: 10
 ";
 
 /// A host of so many GPUs, whose file can be changed, with a cluster on it.
-struct Host {
+struct GpuHost {
     dev: Dev,
     folder: tempfile::TempDir,
     file: Value,
 }
 
-impl Host {
-    /// The first GPU is used by whatever process writes its number to [`Host::pid_file`], and what it held lingers.
+impl GpuHost {
+    /// The first GPU is used by whatever process writes its number to [`GpuHost::pid_file`], and what it held lingers.
     fn with(gpus: usize, linger: &Value, variables: &[(&'static str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut hold = json!({"pid_file": folder.path().join("pid"), "used_mib": 20_000});
@@ -121,7 +121,7 @@ fn placed(step: &Value) -> &Value {
 
 #[test]
 fn a_waiter_starts_when_the_gpu_was_seen_free_and_not_before() {
-    let host = Host::with(1, &json!({"linger_ms": 3000}), &[]);
+    let host = GpuHost::with(1, &json!({"linger_ms": 3000}), &[]);
     host.submit("first", "low");
     host.dev.step_in("first", &["running"]);
     eventually("its number", || fs::read_to_string(host.pid_file()).ok());
@@ -137,7 +137,7 @@ fn a_waiter_starts_when_the_gpu_was_seen_free_and_not_before() {
 #[test]
 fn a_gpu_that_does_not_come_free_is_quarantined_and_its_waiter_goes_elsewhere() {
     let variables = [("SLUICE_AGENT_GPU_RELEASE_TIMEOUT", "2s")];
-    let mut host = Host::with(2, &json!({"lingers_as": 4711}), &variables);
+    let mut host = GpuHost::with(2, &json!({"lingers_as": 4711}), &variables);
     host.submit("first", "low");
     let first = host.dev.step_in("first", &["running"]);
     assert_eq!(placed(&first), host.gpu(0));
@@ -192,7 +192,7 @@ fn a_gpu_that_does_not_come_free_is_quarantined_and_its_waiter_goes_elsewhere() 
 
 #[test]
 fn a_step_whose_gpu_falls_off_the_bus_fails_at_once() {
-    let mut host = Host::with(2, &json!({"linger_ms": 0}), &[]);
+    let mut host = GpuHost::with(2, &json!({"linger_ms": 0}), &[]);
     host.submit("first", "low");
     let first = host.dev.step_in("first", &["running"]);
     assert_eq!(placed(&first), host.gpu(0));
@@ -221,7 +221,7 @@ fn a_step_whose_gpu_falls_off_the_bus_fails_at_once() {
 
 #[test]
 fn a_gpu_that_others_use_is_shown_and_not_granted() {
-    let mut host = Host::with(2, &json!({"linger_ms": 0}), &[]);
+    let mut host = GpuHost::with(2, &json!({"linger_ms": 0}), &[]);
     host.file["gpus"][0]["processes"] = json!([{"pid": 4711, "used_bytes": 1 << 30}]);
     host.let_go();
     let unfit = eventually("the stranger", || host.unfit());
@@ -248,8 +248,8 @@ fn a_gpu_that_others_use_is_shown_and_not_granted() {
 
 #[test]
 fn a_gpu_that_fails_is_quarantined_and_a_host_that_fails_is_drained() {
-    let mut host = Host::with(2, &json!({"linger_ms": 0}), &[]);
-    let raise = |host: &mut Host, xids: Value| {
+    let mut host = GpuHost::with(2, &json!({"linger_ms": 0}), &[]);
+    let raise = |host: &mut GpuHost, xids: Value| {
         host.file["gpus"][0]["xids"] = xids;
         host.rewrite();
     };
@@ -280,7 +280,7 @@ fn a_gpu_that_fails_is_quarantined_and_a_host_that_fails_is_drained() {
 
 #[test]
 fn an_admin_closes_one_gpu_and_opens_it() {
-    let host = Host::with(2, &json!({"linger_ms": 0}), &[]);
+    let host = GpuHost::with(2, &json!({"linger_ms": 0}), &[]);
     let node = host.node()["name"].as_str().unwrap().to_owned();
     let said = host
         .dev
@@ -305,7 +305,7 @@ fn an_admin_closes_one_gpu_and_opens_it() {
 
 #[test]
 fn a_gpu_that_failed_comes_back_when_an_admin_wants_it_and_it_answers() {
-    let mut host = Host::with(1, &json!({"linger_ms": 0}), &[]);
+    let mut host = GpuHost::with(1, &json!({"linger_ms": 0}), &[]);
     let node = host.node()["name"].as_str().unwrap().to_owned();
     eventually("the first reading", || {
         let node = host.node();
@@ -313,7 +313,7 @@ fn a_gpu_that_failed_comes_back_when_an_admin_wants_it_and_it_answers() {
             .is_object()
             .then_some(())
     });
-    let fail = |host: &mut Host, xids: Value| {
+    let fail = |host: &mut GpuHost, xids: Value| {
         host.file["gpus"][0]["xids"] = xids;
         host.rewrite();
         let unfit = eventually("the quarantine", || host.unfit());

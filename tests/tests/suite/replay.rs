@@ -20,17 +20,17 @@ fn shown(begin: &str) -> Vec<&'static str> {
 }
 
 /// A data directory that a cluster left.
-struct Left {
+struct LeftDirectory {
     _folder: tempfile::TempDir,
     data: PathBuf,
     /// The last event before it was looked at for the last time.
     seq: u64,
     /// What the API said then.
-    said: Said,
+    said: ClusterAnswers,
 }
 
 #[derive(Debug, PartialEq)]
-struct Said {
+struct ClusterAnswers {
     pools: Value,
     policies: Vec<Value>,
     nodes: Value,
@@ -51,7 +51,7 @@ fn items(dev: &Dev, path: &str) -> Value {
     page["items"].clone()
 }
 
-fn said(dev: &Dev) -> Said {
+fn said(dev: &Dev) -> ClusterAnswers {
     let pools = items(dev, "/v1/pools");
     let policies = pools.as_array().unwrap().iter().flat_map(|pool| {
         let name = pool["name"].as_str().unwrap();
@@ -65,7 +65,7 @@ fn said(dev: &Dev) -> Said {
         step.as_object_mut().unwrap().remove("merged");
         step
     });
-    Said {
+    ClusterAnswers {
         pools,
         policies,
         nodes: deaf(items(dev, "/v1/nodes")),
@@ -82,7 +82,7 @@ fn deaf(mut nodes: Value) -> Value {
 }
 
 /// The cluster of the page, in which `low` gives way to `high`; it is stopped with SIGTERM.
-fn lived() -> Left {
+fn lived() -> LeftDirectory {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("cluster.yaml");
     fs::write(&file, shown("```yaml").join("\n")).unwrap();
@@ -129,7 +129,7 @@ fn lived() -> Left {
     );
     let (status, log) = dev.stop();
     assert!(status.success(), "{log}");
-    Left {
+    LeftDirectory {
         _folder: folder,
         data,
         seq,
@@ -174,7 +174,7 @@ fn the_past_is_what_the_api_said_then_and_stays_as_it_is() {
     assert!(before.len() > 1, "{:?}", before.keys());
     let at = left.seq.to_string();
     let then = json_of(&left.data, &["--at", &at]);
-    let told = Said {
+    let told = ClusterAnswers {
         pools: then["pools"].clone(),
         policies: then["policies"].as_array().unwrap().clone(),
         nodes: deaf(then["nodes"].clone()),
@@ -225,7 +225,7 @@ fn the_past_is_what_the_api_said_then_and_stays_as_it_is() {
     damage_is_named(&left);
 }
 
-fn damage_is_named(left: &Left) {
+fn damage_is_named(left: &LeftDirectory) {
     let changes = json_of(&left.data, &["--diff", "0", &left.seq.to_string()]);
     let changes = changes["changes"].as_array().unwrap();
     let stopping = changes.iter().find(|change| change["type"] == "stopping");

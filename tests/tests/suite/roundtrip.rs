@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
-use sluice_tests::{Dev, DevOptions, Ran};
+use sluice_tests::{CommandOutput, Dev, DevOptions};
 
 /// One of each kind, with every field of its document.
 const DOCUMENTS: &str = include_str!("../../../packaging/examples/every-key/terms.yaml");
@@ -22,11 +22,11 @@ const KINDS: [(&str, &str, &str); 8] = [
     ("binding", "lookers", "binding/lookers"),
 ];
 
-fn applied(dev: &Dev, text: &str) -> Ran {
+fn applied(dev: &Dev, text: &str) -> CommandOutput {
     handed_in(dev, &["apply", "-f", "-"], text)
 }
 
-fn handed_in(dev: &Dev, args: &[&str], text: &str) -> Ran {
+fn handed_in(dev: &Dev, args: &[&str], text: &str) -> CommandOutput {
     let mut child = dev
         .command(args)
         .stdin(Stdio::piped())
@@ -41,7 +41,7 @@ fn handed_in(dev: &Dev, args: &[&str], text: &str) -> Ran {
         .write_all(text.as_bytes())
         .unwrap();
     let output = child.wait_with_output().unwrap();
-    Ran {
+    CommandOutput {
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
         code: output.status.code().unwrap(),

@@ -24,7 +24,7 @@ const INSTANT: Duration = Duration::from_secs(1);
 const TRIES: usize = 5;
 
 /// What became of a case.
-enum Verdict {
+enum CaseOutcome {
     Ok,
     Skipped(String),
     Wrong(String),
@@ -64,9 +64,9 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-fn judge(case: &Case) -> Verdict {
+fn judge(case: &Case) -> CaseOutcome {
     if let Some(why) = live::obstacle(case) {
-        return Verdict::Skipped(why);
+        return CaseOutcome::Skipped(why);
     }
     let mut tries = 0;
     loop {
@@ -74,11 +74,11 @@ fn judge(case: &Case) -> Verdict {
         let wrong = differences(case, &end);
         tries += 1;
         if wrong.is_empty() {
-            return Verdict::Ok;
+            return CaseOutcome::Ok;
         }
         if took < INSTANT || tries == TRIES {
             let words = wrong.join("; ");
-            return Verdict::Wrong(format!("{} ({took:?} at try {tries}): {words}", case.id));
+            return CaseOutcome::Wrong(format!("{} ({took:?} at try {tries}): {words}", case.id));
         }
     }
 }
@@ -111,7 +111,7 @@ fn comparable(end: &End) -> End {
 }
 
 /// Each case with its verdict and how long that took.
-fn judge_all(cases: &[Case]) -> Vec<(&Case, Verdict, Duration)> {
+fn judge_all(cases: &[Case]) -> Vec<(&Case, CaseOutcome, Duration)> {
     let waiting = Mutex::new(cases.iter().collect::<VecDeque<_>>());
     let judged = Mutex::new(Vec::new());
     let judge_next = || {
@@ -140,9 +140,9 @@ fn every_scenario_ends_live_as_it_is_written() {
     let mut wrong = Vec::new();
     for (case, verdict, took) in judged {
         match verdict {
-            Verdict::Ok => eprintln!("ok       {} ({:.1} s)", case.id, took.as_secs_f64()),
-            Verdict::Skipped(why) => eprintln!("skipped  {}: {why}", case.id),
-            Verdict::Wrong(why) => wrong.push(why),
+            CaseOutcome::Ok => eprintln!("ok       {} ({:.1} s)", case.id, took.as_secs_f64()),
+            CaseOutcome::Skipped(why) => eprintln!("skipped  {}: {why}", case.id),
+            CaseOutcome::Wrong(why) => wrong.push(why),
         }
     }
     assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));

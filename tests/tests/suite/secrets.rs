@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use issuer::Issuer;
 use serde_json::{Value, json};
-use site::{ADMIN, Site, bearer};
+use site::{ADMIN, SecretsCluster, bearer};
 
 /// What is looked for, and what it is.
 type Secrets = Vec<(String, String)>;
@@ -24,12 +24,12 @@ fn value(secrets: &mut Secrets, what: &str) -> String {
 }
 
 /// Who calls, by his token.
-struct Callers {
+struct CallerTokens {
     viewer: String,
     submitter: String,
 }
 
-fn api_token(site: &Site, secrets: &mut Secrets, name: &str, flags: &[&str]) -> String {
+fn api_token(site: &SecretsCluster, secrets: &mut Secrets, name: &str, flags: &[&str]) -> String {
     let secret = site.shown_once(&[&["api-token", "create", name, "--role"], flags].concat());
     // A part of it is too much.
     let part = secret["sluice-api-".len()..][..24].to_owned();
@@ -37,7 +37,7 @@ fn api_token(site: &Site, secrets: &mut Secrets, name: &str, flags: &[&str]) -> 
     secret
 }
 
-fn callers(site: &Site, secrets: &mut Secrets) -> Callers {
+fn callers(site: &SecretsCluster, secrets: &mut Secrets) -> CallerTokens {
     site.caller("admin", ADMIN);
     let viewer = api_token(site, secrets, "viewer", &["viewer"]);
     let submitter = api_token(
@@ -48,11 +48,11 @@ fn callers(site: &Site, secrets: &mut Secrets) -> Callers {
     );
     site.caller("viewer", &viewer);
     site.caller("submitter", &submitter);
-    Callers { viewer, submitter }
+    CallerTokens { viewer, submitter }
 }
 
 /// A host joins, another may not.
-fn hosts(site: &mut Site, secrets: &mut Secrets) {
+fn hosts(site: &mut SecretsCluster, secrets: &mut Secrets) {
     let lines = ["used", "revoked"].map(|what| {
         let made = site.shown_once(&["token", "create", "--pool", "default", "-o", "json"]);
         let made: Value = serde_json::from_str(&made).unwrap();
@@ -84,7 +84,7 @@ fn hosts(site: &mut Site, secrets: &mut Secrets) {
 }
 
 /// Steps whose variables are secrets, in every way in which they may be submitted, and every way in which they may end.
-fn steps(site: &mut Site, secrets: &mut Secrets, callers: &Callers) {
+fn steps(site: &mut SecretsCluster, secrets: &mut Secrets, callers: &CallerTokens) {
     let submitter = bearer(&callers.submitter);
     let mut plant = |what: &str| json!({"TOKEN": value(secrets, what)});
     let sleep = json!(["sleep", "1000"]);
@@ -136,7 +136,7 @@ fn dry_run(path: &str) -> bool {
 }
 
 /// Bodies that nothing comes of, with a secret where a variable is or would be: the answer does not repeat it.
-fn bad_bodies(site: &mut Site, secrets: &mut Secrets, callers: &Callers) {
+fn bad_bodies(site: &mut SecretsCluster, secrets: &mut Secrets, callers: &CallerTokens) {
     let submitter = bearer(&callers.submitter);
     let text = value(secrets, "in-a-bad-body");
     secrets.push(("a number".into(), "918273645546372819".into()));
@@ -189,7 +189,7 @@ fn bad_bodies(site: &mut Site, secrets: &mut Secrets, callers: &Callers) {
 }
 
 /// Secrets in fields of which nobody would think: whoever wrote one reads it again, and nobody else does.
-fn wrong_places(site: &Site, secrets: &mut Secrets, callers: &Callers) {
+fn wrong_places(site: &SecretsCluster, secrets: &mut Secrets, callers: &CallerTokens) {
     let submitter = bearer(&callers.submitter);
     let text = value(secrets, "in a wrong field");
     for field in [
@@ -207,7 +207,12 @@ fn wrong_places(site: &Site, secrets: &mut Secrets, callers: &Callers) {
 }
 
 /// Whoever shows what opens nothing, or shows what does in the wrong place.
-fn headers(site: &mut Site, secrets: &mut Secrets, callers: &Callers, issuer: &Issuer) {
+fn headers(
+    site: &mut SecretsCluster,
+    secrets: &mut Secrets,
+    callers: &CallerTokens,
+    issuer: &Issuer,
+) {
     let wrong = value(secrets, "wrong-token");
     let expired = issuer.token("late", -3600);
     let good = issuer.token("alice", 3600);
@@ -257,7 +262,7 @@ fn headers(site: &mut Site, secrets: &mut Secrets, callers: &Callers, issuer: &I
 }
 
 /// Everything that can be asked for, by those who may not see secrets; and what anybody may see.
-fn ask(site: &mut Site, callers: &Callers) {
+fn ask(site: &mut SecretsCluster, callers: &CallerTokens) {
     for caller in ["viewer", "submitter"] {
         for step in ["call", "batch", "huge", "unmade", "file", "flag"] {
             for form in ["table", "json", "yaml"] {
@@ -309,7 +314,7 @@ fn ask(site: &mut Site, callers: &Callers) {
 }
 
 /// What every user of the machine sees of a process, and what its own user sees.
-fn processes(site: &mut Site) {
+fn processes(site: &mut SecretsCluster) {
     for (name, pid) in site.daemons() {
         for file in ["cmdline", "environ"] {
             let text = fs::read(format!("/proc/{pid}/{file}")).unwrap();
@@ -320,7 +325,7 @@ fn processes(site: &mut Site) {
 }
 
 /// Every daemon reads once more what it has kept, after a death that it could not prepare for.
-fn deaths(site: &mut Site) {
+fn deaths(site: &mut SecretsCluster) {
     for daemon in ["sluice-supervisor", "sluice-agent", "sluice-coordinator"] {
         site.kill(daemon);
         match daemon {
@@ -348,7 +353,7 @@ fn deaths(site: &mut Site) {
 }
 
 /// What commands tell of what is on the disk.
-fn disk(site: &mut Site) {
+fn disk(site: &mut SecretsCluster) {
     let (data, backup) = (site.text("coordinator"), site.text("backup"));
     let said = site.tool(
         "sluice-coordinator",
@@ -390,7 +395,7 @@ fn files(dir: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// The first line of each private key.
-fn keys(site: &Site, secrets: &mut Secrets) {
+fn keys(site: &SecretsCluster, secrets: &mut Secrets) {
     let mut found = Vec::new();
     files(&site.path("coordinator"), &mut found);
     files(&site.path("agent"), &mut found);
@@ -410,7 +415,7 @@ fn keys(site: &Site, secrets: &mut Secrets) {
 }
 
 /// Whatever holds a secret on the disk is its user's alone, and somebody holds each value of a step that runs.
-fn kept(site: &Site, secrets: &Secrets) {
+fn kept(site: &SecretsCluster, secrets: &Secrets) {
     let mut found = Vec::new();
     for dir in ["coordinator", "agent", "supervisor"] {
         files(&site.path(dir), &mut found);
@@ -460,7 +465,7 @@ fn leaks(told: &[(String, String)], secrets: &Secrets) -> Vec<String> {
 }
 
 /// What the issuer's users may do, and where the submitter's steps run.
-fn terms(site: &mut Site) {
+fn terms(site: &mut SecretsCluster) {
     let file = site.text("terms.yaml");
     let role = "{kind: binding, name: ml, roles: [viewer], members: [{claims: {groups: ml}}]}";
     let policy = "{kind: policy, pool: default, subject: team, priority: 1}";
@@ -472,7 +477,7 @@ fn terms(site: &mut Site) {
 #[test]
 fn no_planted_secret_is_told_to_anybody() {
     let issuer = Issuer::new();
-    let mut site = Site::new(&issuer.jwks());
+    let mut site = SecretsCluster::new(&issuer.jwks());
     let mut secrets = vec![("the admin's token".to_owned(), ADMIN.to_owned())];
     let callers = callers(&site, &mut secrets);
     hosts(&mut site, &mut secrets);

@@ -9,10 +9,10 @@
 //!
 //! `SLUICE_SIM_SEEDS` sets how many seeds are tried (20 unless set), `SLUICE_SIM_SEED` tries one.
 
-mod chance;
 mod freezer;
 mod gpu;
 mod host;
+mod seeded_random;
 mod world;
 
 use world::World;

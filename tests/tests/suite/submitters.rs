@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
-use sluice_tests::{Daemon, Dev, DevOptions, Ran, eventually, needs_root};
+use sluice_tests::{CommandOutput, Daemon, Dev, DevOptions, eventually, needs_root};
 use tempfile::TempDir;
 
 /// A cluster whose one host runs steps as these two users, whom every Debian has, and the folder of that host's config.
@@ -23,12 +23,12 @@ fn dev() -> Option<(Dev, TempDir)> {
 }
 
 /// A command line that calls by a token which an admin has made for a user.
-struct Caller<'a> {
+struct UserCli<'a> {
     dev: &'a Dev,
     context: String,
 }
 
-impl<'a> Caller<'a> {
+impl<'a> UserCli<'a> {
     fn of(dev: &'a Dev, user: &str) -> Self {
         let name = format!("laptop-of-{user}");
         let flags = ["--role", "submitter", "--subject", "*", "--user", user];
@@ -43,7 +43,7 @@ impl<'a> Caller<'a> {
         Self { dev, context }
     }
 
-    fn sluice(&self, args: &[&str]) -> Ran {
+    fn sluice(&self, args: &[&str]) -> CommandOutput {
         self.dev
             .sluice(&[&["--context", self.context.as_str()], args].concat())
     }
@@ -59,7 +59,7 @@ impl<'a> Caller<'a> {
 fn two_users_steps_of_one_subject_run_as_each_of_them_over_retries_and_restarts() {
     let Some((dev, _config)) = dev() else { return };
     for user in ["daemon", "games"] {
-        let caller = Caller::of(&dev, user);
+        let caller = UserCli::of(&dev, user);
         assert!(
             caller
                 .ok(&["auth", "whoami"])
@@ -91,7 +91,8 @@ fn two_users_steps_of_one_subject_run_as_each_of_them_over_retries_and_restarts(
             caller.ok(&["exec", &id, "--", "id", "-un"]),
             format!("{user}\n")
         );
-        let ran = Caller::of(&dev, &format!("friend-of-{user}")).sluice(&["exec", &id, "--", "id"]);
+        let ran =
+            UserCli::of(&dev, &format!("friend-of-{user}")).sluice(&["exec", &id, "--", "id"]);
         assert!(ran.code != 0 && ran.stdout.is_empty(), "{ran:?}");
         let said = format!("runs as `{user}`, who submitted it");
         assert!(ran.stderr.contains(&said), "{ran:?}");
@@ -127,8 +128,8 @@ fn two_users_steps_of_one_subject_run_as_each_of_them_over_retries_and_restarts(
 #[test]
 fn whoever_may_not_run_as_himself_runs_as_nobody_and_is_told_why() {
     let Some((dev, _config)) = dev() else { return };
-    let nobody = Caller::of(&dev, "nobody");
-    let root = Caller::of(&dev, "root");
+    let nobody = UserCli::of(&dev, "nobody");
+    let root = UserCli::of(&dev, "root");
     let as_nobody = nobody.sluice(&["run", "--id", "unlisted", "--", "id"]);
     let as_root = root.sluice(&["run", "--id", "root", "--", "id"]);
     let as_admin = dev.sluice(&["run", "--id", "admin", "--", "id"]);
@@ -144,7 +145,7 @@ fn whoever_may_not_run_as_himself_runs_as_nobody_and_is_told_why() {
         );
     }
     // The host is as good as ever for those who may.
-    let daemon = Caller::of(&dev, "daemon");
+    let daemon = UserCli::of(&dev, "daemon");
     assert_eq!(daemon.ok(&["run", "--", "id", "-un"]), "daemon\n");
     // Nobody makes himself another by asking for it.
     let body = r#"{"subject":"default","command":["id"],"submitted_by":"games"}"#;

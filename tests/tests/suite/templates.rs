@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use sluice_tests::{Dev, DevOptions, Ran};
+use sluice_tests::{CommandOutput, Dev, DevOptions};
 
 const CLUSTER: &str = r#"
 kind: template
@@ -46,7 +46,7 @@ fn dev() -> (tempfile::TempDir, Dev) {
     (folder, dev)
 }
 
-fn apply(folder: &Path, dev: &Dev, text: &str) -> Ran {
+fn apply(folder: &Path, dev: &Dev, text: &str) -> CommandOutput {
     let file = folder.join("change.yaml");
     fs::write(&file, text).unwrap();
     dev.sluice(&["apply", "-f", file.to_str().unwrap()])

@@ -184,10 +184,10 @@ fn users_of_units_are_made_and_their_directories_too() {
 }
 
 /// Who says what to an init system: a pid and a text.
-type Said = (u32, String);
+type Notification = (u32, String);
 
 /// Always listens, as an init system does: whoever tells it something waits while its queue is full.
-fn listen(path: &Path) -> Receiver<Said> {
+fn listen(path: &Path) -> Receiver<Notification> {
     let socket = UnixDatagram::bind(path).unwrap();
     setsockopt(&socket, PassCred, &true).unwrap();
     let (tell, told) = channel();
@@ -195,7 +195,7 @@ fn listen(path: &Path) -> Receiver<Said> {
     told
 }
 
-fn next(socket: &UnixDatagram) -> Said {
+fn next(socket: &UnixDatagram) -> Notification {
     let mut bytes = [0; 256];
     let mut control = nix::cmsg_space!(UnixCredentials);
     let mut text = [IoSliceMut::new(&mut bytes)];
@@ -212,9 +212,9 @@ fn next(socket: &UnixDatagram) -> Said {
 }
 
 /// Listens until each of these has said each word so many times.
-fn hear(told: &Receiver<Said>, from: &[u32], words: &[(&str, usize)]) {
-    let mut heard: BTreeMap<Said, usize> = BTreeMap::new();
-    let count = |heard: &BTreeMap<Said, usize>, pid: u32, word: &str| {
+fn hear(told: &Receiver<Notification>, from: &[u32], words: &[(&str, usize)]) {
+    let mut heard: BTreeMap<Notification, usize> = BTreeMap::new();
+    let count = |heard: &BTreeMap<Notification, usize>, pid: u32, word: &str| {
         let key = (pid, format!("{word}\n"));
         heard.get(&key).copied().unwrap_or_default()
     };
@@ -229,7 +229,7 @@ fn hear(told: &Receiver<Said>, from: &[u32], words: &[(&str, usize)]) {
 }
 
 /// Listens until this one has said that it reloads, since when, and after that that it is ready again.
-fn hear_reload(told: &Receiver<Said>, pid: u32) {
+fn hear_reload(told: &Receiver<Notification>, pid: u32) {
     loop {
         let (from, text) = told.recv_timeout(Duration::from_secs(60)).unwrap();
         let since = text.strip_prefix("RELOADING=1\nMONOTONIC_USEC=");

@@ -34,7 +34,7 @@ const DEPTH: usize = 8;
 type Module = Vec<String>;
 
 /// What each imported name stands for: a path as the `use` has it.
-pub(crate) type Names = BTreeMap<String, Vec<String>>;
+pub(crate) type ImportedNames = BTreeMap<String, Vec<String>>;
 
 /// The files of one crate by their modules.
 struct Graph<'a>(BTreeMap<Module, &'a File>);
@@ -159,8 +159,8 @@ impl<'a> Graph<'a> {
 }
 
 /// What the `use` items of a file import, those included by which it passes something on.
-pub(crate) fn imports(items: &[Item]) -> Names {
-    let mut names = Names::new();
+pub(crate) fn imports(items: &[Item]) -> ImportedNames {
+    let mut names = ImportedNames::new();
     for item in items {
         if let Item::Use(it) = item {
             flatten(&it.tree, &mut Vec::new(), &mut |name, path| {

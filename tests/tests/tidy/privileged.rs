@@ -63,7 +63,7 @@ const PATHS: &str = "\n## Paths\n";
 
 /// What the code of a file says beside its paths.
 #[derive(Default)]
-pub(crate) struct Said {
+pub(crate) struct CodeTexts {
     /// Texts in quotes.
     texts: Vec<String>,
     /// Names in the arguments of macros.
@@ -71,13 +71,13 @@ pub(crate) struct Said {
 }
 
 /// What the product code of a file says.
-pub(crate) fn said(items: &[Item]) -> Said {
-    let mut said = Said::default();
+pub(crate) fn said(items: &[Item]) -> CodeTexts {
+    let mut said = CodeTexts::default();
     items.iter().for_each(|item| said.visit_item(item));
     said
 }
 
-impl<'ast> Visit<'ast> for Said {
+impl<'ast> Visit<'ast> for CodeTexts {
     fn visit_item_mod(&mut self, module: &'ast ItemMod) {
         if !is_test_code(&module.attrs) {
             visit::visit_item_mod(self, module);
@@ -105,7 +105,7 @@ impl<'ast> Visit<'ast> for Said {
     }
 }
 
-impl Said {
+impl CodeTexts {
     fn tokens(&mut self, tokens: TokenStream) {
         for token in tokens {
             match token {

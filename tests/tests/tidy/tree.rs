@@ -9,9 +9,9 @@ use std::sync::OnceLock;
 use syn::spanned::Spanned;
 use syn::{Attribute, Item};
 
-use super::cycles::Names;
+use super::cycles::ImportedNames;
 use super::functions::Function;
-use super::privileged::Said;
+use super::privileged::CodeTexts;
 use super::{cycles, functions, privileged, root};
 
 /// A product file.
@@ -24,11 +24,11 @@ pub(crate) struct File {
     pub(crate) lines: usize,
     pub(crate) functions: Vec<Function>,
     /// What it imports.
-    pub(crate) imports: Names,
+    pub(crate) imports: ImportedNames,
     /// Every path that its code names.
     pub(crate) paths: Vec<Vec<String>>,
     /// What else it says that concerns the kernel.
-    pub(crate) said: Said,
+    pub(crate) said: CodeTexts,
 }
 
 /// The product files of one crate, its root first.

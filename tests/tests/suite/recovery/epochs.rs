@@ -5,7 +5,7 @@ use super::*;
 /// The highest counter of an epoch.
 const MAX_EPOCH: u64 = 1 << 40;
 
-impl Site {
+impl RecoveryCluster {
     fn stop_agent(&mut self) {
         let mut agent = self.hosts.remove(1);
         kill(agent.id(), Signal::SIGTERM);
@@ -73,7 +73,7 @@ impl Site {
 
 #[test]
 fn a_host_that_makes_up_an_epoch_is_refused_alone_and_let_in_when_it_has_forgotten_it() {
-    let mut site = Site::new();
+    let mut site = RecoveryCluster::new();
     site.host("two");
     site.submit("long", "long.go");
     site.step_is("long", "running");
@@ -111,7 +111,7 @@ fn a_host_that_makes_up_an_epoch_is_refused_alone_and_let_in_when_it_has_forgott
 
 #[test]
 fn a_store_whose_epoch_was_driven_up_is_repaired_and_so_are_its_hosts() {
-    let mut site = Site::new();
+    let mut site = RecoveryCluster::new();
     site.submit("long", "long.go");
     site.step_is("long", "running");
     let before = site.runs("long");
@@ -151,7 +151,7 @@ fn a_store_whose_epoch_was_driven_up_is_repaired_and_so_are_its_hosts() {
 
 #[test]
 fn a_cluster_that_lost_store_and_key_goes_above_its_hosts_by_an_admin_s_word() {
-    let mut site = Site::new();
+    let mut site = RecoveryCluster::new();
     site.stop_coordinator();
     site.admin(&["repair-epoch", "--above", "56"]);
     site.start();

@@ -85,7 +85,7 @@ pub(super) fn loses_a_host(case: &Case) -> bool {
 
 /// Plays a case to its end, and tells how long its events took apart from time that was to pass.
 pub(super) fn play(case: &Case) -> (End, Duration) {
-    let mut live = Live::start(case);
+    let mut live = LiveCase::start(case);
     for pool in &case.pools {
         live.put_pool(pool);
     }
@@ -112,7 +112,7 @@ fn advanced(case: &Case) -> Duration {
 }
 
 /// A case that is being played.
-struct Live {
+struct LiveCase {
     dev: Dev,
     folder: tempfile::TempDir,
     end: End,
@@ -122,7 +122,7 @@ struct Live {
     frozen: BTreeMap<String, u32>,
 }
 
-impl Live {
+impl LiveCase {
     fn start(case: &Case) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("hosts.yaml");
@@ -368,7 +368,7 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl Drop for LiveCase {
     fn drop(&mut self) {
         // A stopped process would not see that its `dev` has gone.
         for agent in self.frozen.values() {

@@ -16,7 +16,7 @@ use sluice_tests::{as_starter, binaries, eventually, kill};
 pub(super) const ADMIN: &str = "planted-admin-token-5Kq8";
 
 /// Daemons of one test, all of which end with it, and everything that was said.
-pub(super) struct Site {
+pub(super) struct SecretsCluster {
     folder: tempfile::TempDir,
     daemons: Vec<(&'static str, Child)>,
     pub(super) http: String,
@@ -25,7 +25,7 @@ pub(super) struct Site {
     pub(super) told: Vec<(String, String)>,
 }
 
-impl Site {
+impl SecretsCluster {
     /// A coordinator that knows an issuer by its keys; no host yet.
     pub(super) fn new(jwks: &str) -> Self {
         let any = "127.0.0.1:0".to_owned();
@@ -286,7 +286,7 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for SecretsCluster {
     fn drop(&mut self) {
         for (_, child) in &mut self.daemons {
             kill(child.id(), Signal::SIGTERM);

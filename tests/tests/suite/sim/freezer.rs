@@ -8,12 +8,12 @@ use sluice_common::supervision::{
 };
 use sluice_common::time::Span;
 
-use super::chance::Chance;
-use super::host::{Host, Proc, Wish};
+use super::host::{HostAction, SimAttempt, SimHost};
+use super::seeded_random::SeededRandom;
 
 /// What the control group does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Group {
+pub(crate) enum CgroupState {
     Running,
     Freezing,
     Frozen,
@@ -21,7 +21,7 @@ pub(crate) enum Group {
 
 /// How far the helper has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Stage {
+enum MoveStage {
     Home,
     Leaving,
     Away,
@@ -31,7 +31,7 @@ enum Stage {
 
 /// How a helper ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum HelperOutcome {
     Done,
     Refused,
     Silent,
@@ -40,14 +40,14 @@ pub(crate) enum Fate {
 
 /// What is to be done when the helper has ended.
 #[derive(Clone, Debug)]
-enum Next {
-    Suspend(Move),
+enum NextMove {
+    Suspend(MoveRequest),
     Thaw,
 }
 
 /// What the agent wants moved.
 #[derive(Clone, Debug)]
-pub(crate) struct Move {
+pub(crate) struct MoveRequest {
     pub(crate) users: Vec<u32>,
     pub(crate) bytes: u64,
     pub(crate) limit: Span,
@@ -55,11 +55,11 @@ pub(crate) struct Move {
 
 /// One attempt's freezer.
 pub(crate) struct Freezer {
-    pub(crate) group: Group,
-    stage: Stage,
+    pub(crate) group: CgroupState,
+    stage: MoveStage,
     away: Option<MovedMemory>,
     limit: Span,
-    next: Option<Next>,
+    next: Option<NextMove>,
     pub(crate) shown: FreezerState,
     pub(crate) time: FrozenTime,
     /// Counted up, so that the end of an earlier errand is dropped.
@@ -69,8 +69,8 @@ pub(crate) struct Freezer {
 impl Default for Freezer {
     fn default() -> Self {
         Self {
-            group: Group::Running,
-            stage: Stage::Home,
+            group: CgroupState::Running,
+            stage: MoveStage::Home,
             away: None,
             limit: Span::ZERO,
             next: None,
@@ -85,26 +85,28 @@ impl Freezer {
     /// Which processes hold nothing on GPUs.
     pub(crate) fn moved(&self) -> &[u32] {
         match (&self.stage, &self.away) {
-            (Stage::Away, Some(moved)) => &moved.pids,
+            (MoveStage::Away, Some(moved)) => &moved.pids,
             _ => &[],
         }
     }
 
     fn is_sent(&self) -> bool {
         match self.stage {
-            Stage::Leaving | Stage::Undoing(_) | Stage::Returning => true,
-            Stage::Home | Stage::Away => false,
+            MoveStage::Leaving | MoveStage::Undoing(_) | MoveStage::Returning => true,
+            MoveStage::Home | MoveStage::Away => false,
         }
     }
 
     fn seen(&self) -> FreezerState {
         match (&self.stage, self.group, &self.away) {
-            (Stage::Leaving | Stage::Undoing(_), _, _) => FreezerState::Moving,
-            (Stage::Returning, _, _) => FreezerState::Restoring,
-            (Stage::Away, Group::Frozen, Some(moved)) => FreezerState::Moved(moved.clone()),
-            (_, Group::Frozen, _) => FreezerState::Frozen,
-            (_, Group::Freezing, _) => FreezerState::Freezing,
-            (_, Group::Running, _) => FreezerState::Thawed,
+            (MoveStage::Leaving | MoveStage::Undoing(_), _, _) => FreezerState::Moving,
+            (MoveStage::Returning, _, _) => FreezerState::Restoring,
+            (MoveStage::Away, CgroupState::Frozen, Some(moved)) => {
+                FreezerState::Moved(moved.clone())
+            }
+            (_, CgroupState::Frozen, _) => FreezerState::Frozen,
+            (_, CgroupState::Freezing, _) => FreezerState::Freezing,
+            (_, CgroupState::Running, _) => FreezerState::Thawed,
         }
     }
 
@@ -122,14 +124,14 @@ impl Freezer {
         self.shown = shown;
     }
 
-    fn enter(&mut self, boot: BootMillis, stage: Stage) {
+    fn enter(&mut self, boot: BootMillis, stage: MoveStage) {
         self.stage = stage;
         self.show(boot, self.seen());
     }
 
     fn settle_down(&mut self, boot: BootMillis) {
         self.away = None;
-        self.enter(boot, Stage::Home);
+        self.enter(boot, MoveStage::Home);
     }
 
     /// Nothing of the attempt is left.
@@ -144,14 +146,19 @@ impl Freezer {
     }
 }
 
-impl Host {
-    fn led(&mut self, attempt: &AttemptId) -> Option<&mut Proc> {
+impl SimHost {
+    fn led(&mut self, attempt: &AttemptId) -> Option<&mut SimAttempt> {
         let proc = self.procs.get_mut(attempt)?;
         (proc.runs() && !proc.is_killed).then_some(proc)
     }
 
     /// As `ToSupervisor::Freeze`.
-    pub(crate) fn freeze(&mut self, now: u64, id: &AttemptId, chance: &mut Chance) -> Vec<Wish> {
+    pub(crate) fn freeze(
+        &mut self,
+        now: u64,
+        id: &AttemptId,
+        random: &mut SeededRandom,
+    ) -> Vec<HostAction> {
         let (boot, freezes) = (self.boot(now), self.freezes);
         let Some(proc) = self.procs.get_mut(id) else {
             return Vec::new();
@@ -160,23 +167,23 @@ impl Host {
         if matches!(proc.phase, HostPhase::Gone(_)) || freezer.is_sent() {
             return Vec::new();
         }
-        let mut wishes = vec![Wish::Tell(id.clone())];
+        let mut wishes = vec![HostAction::Tell(id.clone())];
         if !freezes {
             let why = FreezerState::Refused(FreezeRefusal::Unsupported);
             freezer.show(boot, why);
             return wishes;
         }
-        if freezer.group == Group::Running {
+        if freezer.group == CgroupState::Running {
             freezer.errand += 1;
             // What waits in the kernel for something that cannot be interrupted takes its time.
-            let after = match chance.below(30) {
-                0 => Some(chance.below(60_000)),
-                1..=9 => Some(chance.below(100)),
+            let after = match random.below(30) {
+                0 => Some(random.below(60_000)),
+                1..=9 => Some(random.below(100)),
                 _ => None,
             };
-            freezer.group = after.map_or(Group::Frozen, |_| Group::Freezing);
+            freezer.group = after.map_or(CgroupState::Frozen, |_| CgroupState::Freezing);
             let errand = freezer.errand;
-            wishes.extend(after.map(|after| Wish::Freezes(id.clone(), errand, after)));
+            wishes.extend(after.map(|after| HostAction::Freezes(id.clone(), errand, after)));
         }
         freezer.show(boot, freezer.seen());
         wishes
@@ -189,9 +196,9 @@ impl Host {
             return false;
         };
         let freezer = &mut proc.freezer;
-        let is_due = freezer.errand == errand && freezer.group == Group::Freezing;
+        let is_due = freezer.errand == errand && freezer.group == CgroupState::Freezing;
         if is_due {
-            freezer.group = Group::Frozen;
+            freezer.group = CgroupState::Frozen;
             freezer.show(boot, freezer.seen());
         }
         is_due
@@ -202,23 +209,23 @@ impl Host {
         &mut self,
         now: u64,
         id: &AttemptId,
-        what: Move,
-        chance: &mut Chance,
-    ) -> Vec<Wish> {
+        what: MoveRequest,
+        random: &mut SeededRandom,
+    ) -> Vec<HostAction> {
         let Some(proc) = self.led(id) else {
             return Vec::new();
         };
         match proc.freezer.stage {
-            Stage::Undoing(_) | Stage::Returning => {
-                proc.freezer.next = Some(Next::Suspend(what));
-                vec![Wish::Tell(id.clone())]
+            MoveStage::Undoing(_) | MoveStage::Returning => {
+                proc.freezer.next = Some(NextMove::Suspend(what));
+                vec![HostAction::Tell(id.clone())]
             }
-            Stage::Leaving => {
+            MoveStage::Leaving => {
                 proc.freezer.next = None;
-                vec![Wish::Tell(id.clone())]
+                vec![HostAction::Tell(id.clone())]
             }
-            Stage::Away => self.freeze(now, id, chance),
-            Stage::Home => self.begin_to_move(now, id, &what, chance),
+            MoveStage::Away => self.freeze(now, id, random),
+            MoveStage::Home => self.begin_to_move(now, id, &what, random),
         }
     }
 
@@ -226,9 +233,9 @@ impl Host {
         &mut self,
         now: u64,
         id: &AttemptId,
-        what: &Move,
-        chance: &mut Chance,
-    ) -> Vec<Wish> {
+        what: &MoveRequest,
+        random: &mut SeededRandom,
+    ) -> Vec<HostAction> {
         if !self.freezes {
             return self.refuse(now, id, FreezeRefusal::Unsupported);
         }
@@ -239,59 +246,67 @@ impl Host {
         let own = what.users.iter().filter(|pid| proc.gpu_pids.contains(*pid));
         let pids: Vec<u32> = own.copied().collect();
         if pids.is_empty() {
-            return self.freeze(now, id, chance);
+            return self.freeze(now, id, random);
         }
         let bytes = what.bytes;
         proc.freezer.away = Some(MovedMemory { pids, bytes });
         proc.freezer.limit = what.limit;
-        proc.freezer.enter(boot, Stage::Leaving);
-        self.send(id, chance)
+        proc.freezer.enter(boot, MoveStage::Leaving);
+        self.send(id, random)
     }
 
     /// A helper goes out.
-    fn send(&mut self, id: &AttemptId, chance: &mut Chance) -> Vec<Wish> {
+    fn send(&mut self, id: &AttemptId, random: &mut SeededRandom) -> Vec<HostAction> {
         let Some(proc) = self.procs.get_mut(id) else {
             return Vec::new();
         };
         let freezer = &mut proc.freezer;
         freezer.errand += 1;
         let limit = freezer.limit.millis();
-        let fate = match chance.below(20) {
-            0..=1 => Fate::Refused,
-            2 => Fate::Silent,
-            3..=4 => Fate::Late,
-            _ => Fate::Done,
+        let fate = match random.below(20) {
+            0..=1 => HelperOutcome::Refused,
+            2 => HelperOutcome::Silent,
+            3..=4 => HelperOutcome::Late,
+            _ => HelperOutcome::Done,
         };
         let after = match fate {
-            Fate::Late => limit,
-            Fate::Done | Fate::Refused | Fate::Silent => chance.below(limit.min(10_000)),
+            HelperOutcome::Late => limit,
+            HelperOutcome::Done | HelperOutcome::Refused | HelperOutcome::Silent => {
+                random.below(limit.min(10_000))
+            }
         };
         vec![
-            Wish::Tell(id.clone()),
-            Wish::Helper(id.clone(), freezer.errand, fate, after),
+            HostAction::Tell(id.clone()),
+            HostAction::Helper(id.clone(), freezer.errand, fate, after),
         ]
     }
 
-    fn refuse(&mut self, now: u64, id: &AttemptId, why: FreezeRefusal) -> Vec<Wish> {
+    fn refuse(&mut self, now: u64, id: &AttemptId, why: FreezeRefusal) -> Vec<HostAction> {
         let boot = self.boot(now);
         if let Some(proc) = self.procs.get_mut(id) {
             proc.freezer.show(boot, FreezerState::Refused(why));
         }
-        vec![Wish::Tell(id.clone())]
+        vec![HostAction::Tell(id.clone())]
     }
 
     /// Nobody knows how far the helper has come: another one finds out.
-    fn undo(&mut self, now: u64, id: &AttemptId, why: FreezeRefusal, c: &mut Chance) -> Vec<Wish> {
+    fn undo(
+        &mut self,
+        now: u64,
+        id: &AttemptId,
+        why: FreezeRefusal,
+        c: &mut SeededRandom,
+    ) -> Vec<HostAction> {
         let boot = self.boot(now);
         if let Some(proc) = self.procs.get_mut(id) {
-            proc.freezer.enter(boot, Stage::Undoing(why));
+            proc.freezer.enter(boot, MoveStage::Undoing(why));
         }
         self.send(id, c)
     }
 
-    fn strand(&mut self, now: u64, id: &AttemptId, why: &str) -> Vec<Wish> {
+    fn strand(&mut self, now: u64, id: &AttemptId, why: &str) -> Vec<HostAction> {
         if let Some(proc) = self.procs.get_mut(id) {
-            proc.freezer.stage = Stage::Home;
+            proc.freezer.stage = MoveStage::Home;
             proc.freezer.away = None;
             proc.freezer.next = None;
         }
@@ -304,9 +319,9 @@ impl Host {
         now: u64,
         id: &AttemptId,
         errand: u64,
-        fate: &Fate,
-        chance: &mut Chance,
-    ) -> Vec<Wish> {
+        fate: &HelperOutcome,
+        random: &mut SeededRandom,
+    ) -> Vec<HostAction> {
         let Some(proc) = self.procs.get_mut(id) else {
             return Vec::new();
         };
@@ -315,13 +330,13 @@ impl Host {
         }
         let is_led = proc.runs() && !proc.is_killed;
         let pids = proc.gpu_pids.len();
-        let stage = std::mem::replace(&mut proc.freezer.stage, Stage::Home);
+        let stage = std::mem::replace(&mut proc.freezer.stage, MoveStage::Home);
         if !is_led {
             return Vec::new();
         }
         let mut wishes = match (stage, fate) {
-            (Stage::Leaving, Fate::Done) => self.on_moved(now, id, chance),
-            (Stage::Leaving, Fate::Refused) => {
+            (MoveStage::Leaving, HelperOutcome::Done) => self.on_moved(now, id, random),
+            (MoveStage::Leaving, HelperOutcome::Refused) => {
                 let why = match pids {
                     1 => FreezeRefusal::Failed("the driver does not".to_owned()),
                     _ => FreezeRefusal::SeveralProcesses,
@@ -329,33 +344,37 @@ impl Host {
                 self.come_down(now, id);
                 self.refuse(now, id, why)
             }
-            (Stage::Leaving, Fate::Silent) => {
+            (MoveStage::Leaving, HelperOutcome::Silent) => {
                 let why = FreezeRefusal::Failed("without a word".to_owned());
-                self.undo(now, id, why, chance)
+                self.undo(now, id, why, random)
             }
-            (Stage::Leaving, Fate::Late) => self.undo(now, id, FreezeRefusal::TimedOut, chance),
-            (Stage::Undoing(why), _) => {
+            (MoveStage::Leaving, HelperOutcome::Late) => {
+                self.undo(now, id, FreezeRefusal::TimedOut, random)
+            }
+            (MoveStage::Undoing(why), _) => {
                 self.come_down(now, id);
                 self.refuse(now, id, why)
             }
-            (Stage::Returning, Fate::Done) => {
+            (MoveStage::Returning, HelperOutcome::Done) => {
                 self.come_down(now, id);
-                vec![Wish::Tell(id.clone())]
+                vec![HostAction::Tell(id.clone())]
             }
-            (Stage::Returning, Fate::Refused | Fate::Silent) => self.strand(now, id, "refused"),
-            (Stage::Returning, Fate::Late) => self.strand(now, id, "it took too long"),
-            (Stage::Home | Stage::Away, _) => panic!("no helper was sent for {id}"),
+            (MoveStage::Returning, HelperOutcome::Refused | HelperOutcome::Silent) => {
+                self.strand(now, id, "refused")
+            }
+            (MoveStage::Returning, HelperOutcome::Late) => self.strand(now, id, "it took too long"),
+            (MoveStage::Home | MoveStage::Away, _) => panic!("no helper was sent for {id}"),
         };
-        wishes.extend(self.do_next(now, id, chance));
+        wishes.extend(self.do_next(now, id, random));
         wishes
     }
 
-    fn on_moved(&mut self, now: u64, id: &AttemptId, chance: &mut Chance) -> Vec<Wish> {
+    fn on_moved(&mut self, now: u64, id: &AttemptId, random: &mut SeededRandom) -> Vec<HostAction> {
         let boot = self.boot(now);
         if let Some(proc) = self.procs.get_mut(id) {
-            proc.freezer.enter(boot, Stage::Away);
+            proc.freezer.enter(boot, MoveStage::Away);
         }
-        self.freeze(now, id, chance)
+        self.freeze(now, id, random)
     }
 
     fn come_down(&mut self, now: u64, id: &AttemptId) {
@@ -365,7 +384,7 @@ impl Host {
         }
     }
 
-    fn do_next(&mut self, now: u64, id: &AttemptId, chance: &mut Chance) -> Vec<Wish> {
+    fn do_next(&mut self, now: u64, id: &AttemptId, random: &mut SeededRandom) -> Vec<HostAction> {
         let Some(proc) = self.procs.get_mut(id) else {
             return Vec::new();
         };
@@ -373,14 +392,19 @@ impl Host {
             return Vec::new();
         }
         match proc.freezer.next.take() {
-            Some(Next::Suspend(what)) => self.suspend(now, id, what, chance),
-            Some(Next::Thaw) => self.thaw(now, id, chance),
+            Some(NextMove::Suspend(what)) => self.suspend(now, id, what, random),
+            Some(NextMove::Thaw) => self.thaw(now, id, random),
             None => Vec::new(),
         }
     }
 
     /// As `ToSupervisor::Thaw`.
-    pub(crate) fn thaw(&mut self, now: u64, id: &AttemptId, chance: &mut Chance) -> Vec<Wish> {
+    pub(crate) fn thaw(
+        &mut self,
+        now: u64,
+        id: &AttemptId,
+        random: &mut SeededRandom,
+    ) -> Vec<HostAction> {
         let boot = self.boot(now);
         let Some(proc) = self.procs.get_mut(id) else {
             return Vec::new();
@@ -390,11 +414,11 @@ impl Host {
         }
         let freezer = &mut proc.freezer;
         match freezer.stage {
-            Stage::Leaving => freezer.next = Some(Next::Thaw),
-            Stage::Undoing(_) | Stage::Returning => freezer.next = None,
-            Stage::Home | Stage::Away => return self.thaw_now(now, boot, id, chance),
+            MoveStage::Leaving => freezer.next = Some(NextMove::Thaw),
+            MoveStage::Undoing(_) | MoveStage::Returning => freezer.next = None,
+            MoveStage::Home | MoveStage::Away => return self.thaw_now(now, boot, id, random),
         }
-        vec![Wish::Tell(id.clone())]
+        vec![HostAction::Tell(id.clone())]
     }
 
     fn thaw_now(
@@ -402,32 +426,41 @@ impl Host {
         now: u64,
         boot: BootMillis,
         id: &AttemptId,
-        chance: &mut Chance,
-    ) -> Vec<Wish> {
+        random: &mut SeededRandom,
+    ) -> Vec<HostAction> {
         let Some(proc) = self.procs.get_mut(id) else {
             return Vec::new();
         };
-        proc.freezer.group = Group::Running;
+        proc.freezer.group = CgroupState::Running;
         proc.freezer.show(boot, FreezerState::Thawed);
-        let mut wishes = vec![Wish::Tell(id.clone())];
+        let mut wishes = vec![HostAction::Tell(id.clone())];
         // What was due while it stood still.
-        wishes.extend(proc.due.take().map(|exit| Wish::End(id.clone(), exit)));
-        wishes.extend(self.bring_back(now, id, chance));
+        wishes.extend(
+            proc.due
+                .take()
+                .map(|exit| HostAction::End(id.clone(), exit)),
+        );
+        wishes.extend(self.bring_back(now, id, random));
         wishes
     }
 
-    fn bring_back(&mut self, now: u64, id: &AttemptId, chance: &mut Chance) -> Vec<Wish> {
+    fn bring_back(
+        &mut self,
+        now: u64,
+        id: &AttemptId,
+        random: &mut SeededRandom,
+    ) -> Vec<HostAction> {
         let boot = self.boot(now);
         match self.led(id).filter(|proc| proc.freezer.away.is_some()) {
-            Some(proc) => proc.freezer.enter(boot, Stage::Returning),
+            Some(proc) => proc.freezer.enter(boot, MoveStage::Returning),
             None => return Vec::new(),
         }
-        self.send(id, chance)
+        self.send(id, random)
     }
 
     /// A new supervisor takes over: helpers have died with the earlier one. What is frozen is kept so, and what was left
     /// on its way is brought back.
-    pub(crate) fn take_up_moves(&mut self, now: u64, chance: &mut Chance) -> Vec<Wish> {
+    pub(crate) fn take_up_moves(&mut self, now: u64, random: &mut SeededRandom) -> Vec<HostAction> {
         let boot = self.boot(now);
         let mut back = Vec::new();
         for (id, proc) in &mut self.procs {
@@ -437,20 +470,20 @@ impl Host {
             let freezer = &mut proc.freezer;
             freezer.errand += 1;
             freezer.next = None;
-            if freezer.group == Group::Freezing {
-                freezer.group = Group::Frozen;
+            if freezer.group == CgroupState::Freezing {
+                freezer.group = CgroupState::Frozen;
             }
             freezer.stage = match (freezer.group, &freezer.away) {
-                (Group::Frozen, Some(_)) => Stage::Away,
-                _ => Stage::Home,
+                (CgroupState::Frozen, Some(_)) => MoveStage::Away,
+                _ => MoveStage::Home,
             };
             freezer.show(boot, freezer.seen());
-            if freezer.stage == Stage::Home && freezer.away.is_some() {
+            if freezer.stage == MoveStage::Home && freezer.away.is_some() {
                 back.push(id.clone());
             }
         }
         let back = back.iter();
-        back.flat_map(|id| self.bring_back(now, id, chance))
+        back.flat_map(|id| self.bring_back(now, id, random))
             .collect()
     }
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use agent_core::GpuObservation;
 use sluice_common::id::AttemptId;
 
-use super::chance::Chance;
-use super::host::Host;
+use super::host::SimHost;
+use super::seeded_random::SeededRandom;
 
 /// Memory of each GPU, in bytes.
 pub(crate) const MEMORY: u64 = 40 << 30;
@@ -15,7 +15,7 @@ pub(crate) const MEMORY: u64 = 40 << 30;
 const IDLE: u64 = 10 << 20;
 
 /// What a step has left on a GPU when nothing else was left of it.
-struct Rest {
+struct LeftMemory {
     /// When the driver has cleared it away; never, where none is said.
     until: Option<u64>,
     bytes: u64,
@@ -24,14 +24,14 @@ struct Rest {
 }
 
 /// One GPU.
-pub(crate) struct Gpu {
+pub(crate) struct SimGpu {
     pub(crate) uuid: String,
-    rest: Option<Rest>,
+    rest: Option<LeftMemory>,
     stranger: Option<u32>,
     pub(crate) is_lost: bool,
 }
 
-impl Gpu {
+impl SimGpu {
     pub(crate) fn new(uuid: String) -> Self {
         Self {
             uuid,
@@ -48,16 +48,16 @@ impl Gpu {
     }
 
     /// A step that used it is gone. What a faulty host keeps for ever, another has cleared away in time.
-    pub(crate) fn leave(&mut self, now: u64, is_faulty: bool, chance: &mut Chance) {
-        let until = match chance.below(20) {
+    pub(crate) fn leave(&mut self, now: u64, is_faulty: bool, random: &mut SeededRandom) {
+        let until = match random.below(20) {
             0 if is_faulty => None,
-            0..=2 => Some(now + 25_000 + chance.below(60_000)),
-            3..=9 => Some(now + chance.below(10_000)),
+            0..=2 => Some(now + 25_000 + random.below(60_000)),
+            3..=9 => Some(now + random.below(10_000)),
             _ => return,
         };
-        let pid = chance.one_in(2).then_some(4711);
+        let pid = random.one_in(2).then_some(4711);
         let bytes = 2 << 30;
-        self.rest = Some(Rest { until, bytes, pid });
+        self.rest = Some(LeftMemory { until, bytes, pid });
     }
 
     /// Somebody who is no step begins to use it, or ends.
@@ -83,7 +83,7 @@ impl Gpu {
     }
 }
 
-impl Host {
+impl SimHost {
     /// Attempts whose memory is on a GPU, or whose processes could put some there at any moment.
     pub(crate) fn users<'a>(&'a self, uuid: &'a str) -> impl Iterator<Item = &'a AttemptId> {
         let procs = self.procs.iter();
@@ -92,10 +92,10 @@ impl Host {
     }
 
     /// What the driver shows. One that cannot tell processes shows memory alone.
-    pub(crate) fn look(&self, now: u64, chance: &mut Chance) -> BTreeMap<String, GpuObservation> {
+    pub(crate) fn look(&self, now: u64, random: &mut SeededRandom) -> BTreeMap<String, GpuObservation> {
         let gpus = self.gpus.iter();
         gpus.map(|gpu| {
-            let seen = match (gpu.is_lost, chance.one_in(50)) {
+            let seen = match (gpu.is_lost, random.one_in(50)) {
                 (true, _) => GpuObservation::Lost,
                 (false, true) => GpuObservation::NoAnswer,
                 (false, false) => self.look_at(gpu, now),
@@ -105,7 +105,7 @@ impl Host {
         .collect()
     }
 
-    fn look_at(&self, gpu: &Gpu, now: u64) -> GpuObservation {
+    fn look_at(&self, gpu: &SimGpu, now: u64) -> GpuObservation {
         let mut used = IDLE;
         let mut pids = Vec::new();
         for proc in self.procs.values().filter(|proc| proc.has(&gpu.uuid)) {

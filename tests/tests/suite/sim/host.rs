@@ -15,9 +15,9 @@ use sluice_common::usage::Usage;
 use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::Heartbeat;
 
-use super::chance::Chance;
-use super::freezer::{Fate, Freezer, Group, Move};
-use super::gpu::{Gpu, MEMORY};
+use super::freezer::{CgroupState, Freezer, HelperOutcome, MoveRequest};
+use super::gpu::{MEMORY, SimGpu};
+use super::seeded_random::SeededRandom;
 use super::world::Stream;
 
 /// Longest time that moving may take.
@@ -29,7 +29,7 @@ const HOST_MEMORY: u64 = 96 << 30;
 const WALL: u64 = 1_700_000_000_000;
 
 /// One attempt on the host, as its supervisor sees it.
-pub(crate) struct Proc {
+pub(crate) struct SimAttempt {
     pub(crate) phase: HostPhase,
     pub(crate) memo: LaunchRecord,
     pub(crate) lease_until: Option<BootMillis>,
@@ -51,7 +51,7 @@ pub(crate) struct Proc {
     is_listed_while_away: bool,
 }
 
-impl Proc {
+impl SimAttempt {
     pub(crate) fn runs(&self) -> bool {
         matches!(self.phase, HostPhase::Running(_))
     }
@@ -86,13 +86,13 @@ impl Proc {
 
     /// Whether it holds memory of a GPU, or runs and may take some.
     pub(crate) fn may_use(&self, uuid: &str) -> bool {
-        let is_still = self.freezer.group == Group::Frozen;
+        let is_still = self.freezer.group == CgroupState::Frozen;
         self.has(uuid) && (!is_still || self.held_bytes() > 0)
     }
 }
 
 /// What the world is to do for a host's supervisor.
-pub(crate) enum Wish {
+pub(crate) enum HostAction {
     /// The view of this attempt goes to the agent.
     Tell(AttemptId),
     /// This attempt ends by itself some time.
@@ -104,12 +104,12 @@ pub(crate) enum Wish {
     /// The group of this attempt comes to rest after so long.
     Freezes(AttemptId, u64, u64),
     /// The helper of this errand ends so after so long.
-    Helper(AttemptId, u64, Fate, u64),
+    Helper(AttemptId, u64, HelperOutcome, u64),
 }
 
 /// How its agent stands with looking at the GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Looks {
+pub(crate) enum GpuScan {
     None,
     /// One is under way, or about to be.
     Begun,
@@ -118,7 +118,7 @@ pub(crate) enum Looks {
 }
 
 /// A host.
-pub(crate) struct Host {
+pub(crate) struct SimHost {
     pub(crate) name: NodeName,
     pub(crate) core: Option<Core>,
     /// Counted up at each start of the agent, so that what was meant for an earlier one is dropped.
@@ -132,12 +132,12 @@ pub(crate) struct Host {
     pub(crate) cut_until: u64,
     /// Until when what is sent on some streams of its link is held back, though the link stands.
     pub(crate) held: BTreeMap<Stream, u64>,
-    pub(crate) procs: BTreeMap<AttemptId, Proc>,
-    pub(crate) gpus: Vec<Gpu>,
+    pub(crate) procs: BTreeMap<AttemptId, SimAttempt>,
+    pub(crate) gpus: Vec<SimGpu>,
     /// Durable for as long as the host is not booted anew.
     pub(crate) kept_gpus: StoredGpus,
     pub(crate) warrants: BTreeMap<AttemptId, SealedWarrant>,
-    pub(crate) looks: Looks,
+    pub(crate) looks: GpuScan,
     /// Whether its supervisor answers.
     pub(crate) is_supervised: bool,
     /// Whether some of what goes wrong there never ends.
@@ -151,7 +151,7 @@ pub(crate) struct Host {
     booted_at: u64,
 }
 
-impl Host {
+impl SimHost {
     pub(crate) fn new(number: usize) -> Self {
         let name = NodeName::new(format!("host-{number}")).unwrap();
         // Each boot clock has its own zero.
@@ -159,7 +159,7 @@ impl Host {
         let (procs, epoch) = (BTreeMap::new(), None);
         // One host has no freezer, and the driver of another does not tell processes.
         let gpus = if number < 2 { 2 } else { 1 };
-        let gpus = (0..gpus).map(|gpu| Gpu::new(format!("GPU-{number}-{gpu}")));
+        let gpus = (0..gpus).map(|gpu| SimGpu::new(format!("GPU-{number}-{gpu}")));
         Self {
             name,
             core: None,
@@ -174,7 +174,7 @@ impl Host {
             gpus: gpus.collect(),
             kept_gpus: StoredGpus::new(),
             warrants: BTreeMap::new(),
-            looks: Looks::None,
+            looks: GpuScan::None,
             is_supervised: true,
             is_faulty: true,
             freezes: number != 2,
@@ -191,13 +191,13 @@ impl Host {
             true => Mechanism::Cgroup2,
             false => Mechanism::None,
         };
-        let gpu = |(index, gpu): (u32, &Gpu)| inventory::Gpu {
+        let gpu = |(index, gpu): (u32, &SimGpu)| inventory::SimGpu {
             index,
             uuid: gpu.uuid.clone(),
             model: "NVIDIA A100".to_owned(),
             platform: "a100".to_owned(),
             memory_bytes: MEMORY,
-            ..inventory::Gpu::default()
+            ..inventory::SimGpu::default()
         };
         Inventory {
             cpus: 4,
@@ -209,12 +209,12 @@ impl Host {
     }
 
     /// What a look shows that begins now.
-    pub(crate) fn glance(&self, now: u64, chance: &mut Chance) -> GpuScan {
-        let memory = match chance.one_in(10) {
+    pub(crate) fn glance(&self, now: u64, random: &mut SeededRandom) -> GpuScan {
+        let memory = match random.one_in(10) {
             true => 1 << 30,
             false => HOST_MEMORY / 2,
         };
-        let gpus: BTreeMap<String, GpuObservation> = self.look(now, chance);
+        let gpus: BTreeMap<String, GpuObservation> = self.look(now, random);
         GpuScan {
             began: self.boot(now),
             gpus,
@@ -255,7 +255,7 @@ impl Host {
         };
         let core = Core::new(settings, self.epoch.clone());
         self.core = Some(core.with_gpus(self.kept_gpus.clone()));
-        self.looks = Looks::None;
+        self.looks = GpuScan::None;
         self.life += 1;
     }
 
@@ -288,7 +288,7 @@ impl Host {
         self.booted_at = now;
         self.is_supervised = true;
         self.kept_gpus.clear();
-        self.gpus.iter_mut().for_each(Gpu::clear);
+        self.gpus.iter_mut().for_each(SimGpu::clear);
         for proc in self.procs.values_mut() {
             proc.freezer = Freezer::default();
             let process = match &proc.phase {
@@ -325,9 +325,14 @@ impl Host {
     }
 
     /// The supervisor obeys.
-    pub(crate) fn obey(&mut self, now: u64, order: ToSupervisor, chance: &mut Chance) -> Vec<Wish> {
+    pub(crate) fn obey(
+        &mut self,
+        now: u64,
+        order: ToSupervisor,
+        random: &mut SeededRandom,
+    ) -> Vec<HostAction> {
         match order {
-            ToSupervisor::Spawn(spec) => self.spawn(now, spec, chance),
+            ToSupervisor::Spawn(spec) => self.spawn(now, spec, random),
             ToSupervisor::Signal { attempt, signal } => self.signal(attempt, signal),
             ToSupervisor::Renew { until } => {
                 let boot = self.boot(now);
@@ -339,7 +344,7 @@ impl Host {
                         .is_some_and(|lease| lease > boot && lease < until)
                     {
                         proc.lease_until = Some(until);
-                        wishes.push(Wish::Lease(attempt.clone(), until));
+                        wishes.push(HostAction::Lease(attempt.clone(), until));
                     }
                 }
                 wishes
@@ -358,20 +363,20 @@ impl Host {
             ToSupervisor::Notice { .. } => Vec::new(),
             ToSupervisor::List => panic!("agent-core never asks for a list"),
             ToSupervisor::Ping => panic!("the driver asks, not the core"),
-            ToSupervisor::Freeze { attempt } => self.freeze(now, &attempt, chance),
-            ToSupervisor::Thaw { attempt } => self.thaw(now, &attempt, chance),
+            ToSupervisor::Freeze { attempt } => self.freeze(now, &attempt, random),
+            ToSupervisor::Thaw { attempt } => self.thaw(now, &attempt, random),
             ToSupervisor::Suspend {
                 attempt,
                 users,
                 bytes,
                 limit,
             } => {
-                let what = Move {
+                let what = MoveRequest {
                     users,
                     bytes,
                     limit,
                 };
-                self.suspend(now, &attempt, what, chance)
+                self.suspend(now, &attempt, what, random)
             }
             ToSupervisor::Pin { attempt, .. } => panic!("{attempt} was never frozen"),
             ToSupervisor::Challenge | ToSupervisor::Lease(_) => {
@@ -383,7 +388,7 @@ impl Host {
         }
     }
 
-    fn signal(&mut self, attempt: AttemptId, signal: StopSignal) -> Vec<Wish> {
+    fn signal(&mut self, attempt: AttemptId, signal: StopSignal) -> Vec<HostAction> {
         let Some(proc) = self.procs.get_mut(&attempt).filter(|proc| proc.runs()) else {
             return Vec::new();
         };
@@ -395,12 +400,12 @@ impl Host {
                 Exit::Signal(9)
             }
         };
-        vec![Wish::End(attempt, exit)]
+        vec![HostAction::End(attempt, exit)]
     }
 
     /// Most steps of GPUs use them by one process, some by several or by none.
-    fn gpu_pids(&mut self, spec: &SpawnSpec, chance: &mut Chance) -> Vec<u32> {
-        let count = match (spec.launch_record.gpus.is_empty(), chance.below(10)) {
+    fn gpu_pids(&mut self, spec: &SpawnSpec, random: &mut SeededRandom) -> Vec<u32> {
+        let count = match (spec.launch_record.gpus.is_empty(), random.below(10)) {
             (true, _) | (false, 0) => 0,
             (false, 1) => 2,
             (false, _) => 1,
@@ -410,10 +415,10 @@ impl Host {
         (first..first + count).collect()
     }
 
-    fn spawn(&mut self, now: u64, spec: SpawnSpec, chance: &mut Chance) -> Vec<Wish> {
+    fn spawn(&mut self, now: u64, spec: SpawnSpec, random: &mut SeededRandom) -> Vec<HostAction> {
         let attempt = spec.attempt.clone();
         if self.procs.contains_key(&attempt) {
-            return vec![Wish::Tell(attempt)];
+            return vec![HostAction::Tell(attempt)];
         }
         for gpu in self
             .gpus
@@ -426,34 +431,37 @@ impl Host {
                 gpu.uuid
             );
         }
-        let gpu_pids = self.gpu_pids(&spec, chance);
+        let gpu_pids = self.gpu_pids(&spec, random);
         let process = Process {
             pid: self.pids,
             start_ticks: self.boot(now).0 / 10,
             started_at: wall(now),
         };
-        let proc = Proc {
+        let proc = SimAttempt {
             phase: HostPhase::Running(process),
             memo: spec.launch_record,
             lease_until: spec.lease_until,
             lease_grace: spec.lease_grace.millis(),
-            deaf: chance.one_in(4),
+            deaf: random.one_in(4),
             orphaned: false,
             freezer: Freezer::default(),
             is_killed: false,
             due: None,
             gpu_pids,
-            gpu_bytes: (1 + chance.below(15)) << 30,
-            is_listed_while_away: chance.one_in(2),
+            gpu_bytes: (1 + random.below(15)) << 30,
+            is_listed_while_away: random.one_in(2),
         };
         self.procs.insert(attempt.clone(), proc);
         let lease = spec
             .lease_until
-            .map(|until| Wish::Lease(attempt.clone(), until));
-        [Wish::Tell(attempt.clone()), Wish::Start(attempt)]
-            .into_iter()
-            .chain(lease)
-            .collect()
+            .map(|until| HostAction::Lease(attempt.clone(), until));
+        [
+            HostAction::Tell(attempt.clone()),
+            HostAction::Start(attempt),
+        ]
+        .into_iter()
+        .chain(lease)
+        .collect()
     }
 
     /// The main process ends; whether that changed anything.
@@ -465,7 +473,7 @@ impl Host {
             return false;
         };
         let is_forced = matches!(exit, Exit::Signal(9) | Exit::LeaseExpired);
-        if proc.freezer.group != Group::Running && !is_forced {
+        if proc.freezer.group != CgroupState::Running && !is_forced {
             proc.due = Some(exit);
             return false;
         }
@@ -480,7 +488,12 @@ impl Host {
     }
 
     /// The rest of the group is gone too; whether that changed anything.
-    pub(crate) fn gone(&mut self, now: u64, attempt: &AttemptId, chance: &mut Chance) -> bool {
+    pub(crate) fn gone(
+        &mut self,
+        now: u64,
+        attempt: &AttemptId,
+        random: &mut SeededRandom,
+    ) -> bool {
         let Some(proc) = self.procs.get_mut(attempt) else {
             return false;
         };
@@ -488,9 +501,9 @@ impl Host {
             return false;
         };
         let had_some = proc.held_bytes() > 0;
-        let had = |gpu: &&mut Gpu| had_some && proc.memo.gpus.contains(&gpu.uuid);
+        let had = |gpu: &&mut SimGpu| had_some && proc.memo.gpus.contains(&gpu.uuid);
         for gpu in self.gpus.iter_mut().filter(had).filter(|gpu| !gpu.is_lost) {
-            gpu.leave(now, self.is_faulty, chance);
+            gpu.leave(now, self.is_faulty, random);
         }
         proc.phase = HostPhase::Gone(end.clone());
         proc.freezer.on_empty();

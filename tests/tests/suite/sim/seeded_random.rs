@@ -1,9 +1,9 @@
 //! One source of chance for a whole simulated cluster: the same seed gives the same numbers.
 
 /// xorshift64*.
-pub(crate) struct Chance(u64);
+pub(crate) struct SeededRandom(u64);
 
-impl Chance {
+impl SeededRandom {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }

@@ -1,7 +1,7 @@
 //! The simulated cluster: one queue of events in time, one source of chance, a network that is late and breaks.
 
 mod faults;
-mod promises;
+mod invariants;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -28,9 +28,9 @@ use sluice_common::wire::{
     Command, FromNode, Heartbeat, Hello, HelloReply, PROTOCOL_VERSION, ToNode,
 };
 
-use super::chance::Chance;
-use super::freezer::{Fate, Group};
-use super::host::{Host, Looks, Wish, wall};
+use super::freezer::{CgroupState, HelperOutcome};
+use super::host::{GpuScan, HostAction, SimHost, wall};
+use super::seeded_random::SeededRandom;
 
 const HOSTS: usize = 4;
 const STEPS: u64 = 60;
@@ -58,7 +58,7 @@ const SETTINGS: Settings = Settings {
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Due(u64, u64);
+struct EventTime(u64, u64);
 
 enum Event {
     Submit(u64),
@@ -148,7 +148,7 @@ enum Event {
         host: usize,
         attempt: AttemptId,
         errand: u64,
-        fate: Fate,
+        fate: HelperOutcome,
     },
     StartSupervisor {
         host: usize,
@@ -168,7 +168,7 @@ enum ToHost {
 }
 
 /// One connection. What is sent on one stream arrives in order, or never.
-struct Wire {
+struct Connection {
     host: usize,
     up: bool,
     /// When the last message of each stream arrives.
@@ -198,10 +198,10 @@ impl Stream {
 
 pub(crate) struct World {
     seed: u64,
-    chance: Chance,
+    random: SeededRandom,
     now: u64,
     drawn: u64,
-    queue: BinaryHeap<Reverse<(Due, usize)>>,
+    queue: BinaryHeap<Reverse<(EventTime, usize)>>,
     events: Vec<Option<Event>>,
     core: Option<Core>,
     coordinator_life: u64,
@@ -210,8 +210,8 @@ pub(crate) struct World {
     durable: State,
     /// Whether the coordinator, and which hosts, did anything since the last look at what must hold.
     stirred: (bool, [bool; HOSTS]),
-    hosts: Vec<Host>,
-    wires: BTreeMap<u64, Wire>,
+    hosts: Vec<SimHost>,
+    wires: BTreeMap<u64, Connection>,
     accepted: BTreeSet<StepId>,
     /// Steps between two states, all of whose hosts can act, and since when.
     on_the_way: BTreeMap<StepId, (StepState, u64)>,
@@ -289,7 +289,7 @@ impl World {
     pub(crate) fn new(seed: u64) -> Self {
         let mut world = Self {
             seed,
-            chance: Chance::new(seed),
+            random: SeededRandom::new(seed),
             now: 0,
             drawn: 0,
             queue: BinaryHeap::new(),
@@ -299,7 +299,7 @@ impl World {
             log: Vec::new(),
             durable: State::default(),
             stirred: (false, [false; HOSTS]),
-            hosts: (0..HOSTS).map(Host::new).collect(),
+            hosts: (0..HOSTS).map(SimHost::new).collect(),
             wires: BTreeMap::new(),
             accepted: BTreeSet::new(),
             on_the_way: BTreeMap::new(),
@@ -351,7 +351,7 @@ impl World {
             self.after(0, Event::User { step, steer });
         }
         self.run_until(FAULTY + HEALED, |world| {
-            let is_left = |host: &Host| host.procs.is_empty();
+            let is_left = |host: &SimHost| host.procs.is_empty();
             let Some(core) = world
                 .core
                 .as_ref()
@@ -370,11 +370,12 @@ impl World {
 
     fn run_until(&mut self, limit: u64, done: impl Fn(&Self) -> bool) {
         while !done(self) {
-            let Some(Reverse((Due(at, _), index))) = self.queue.pop() else {
+            let Some(Reverse((EventTime(at, _), index))) = self.queue.pop() else {
                 return;
             };
             if at > limit {
-                self.queue.push(Reverse((Due(at, index as u64), index)));
+                self.queue
+                    .push(Reverse((EventTime(at, index as u64), index)));
                 return;
             }
             self.now = self.now.max(at);
@@ -417,7 +418,7 @@ impl World {
                 exit,
             } => self.process_ends(host, attempt, exit),
             Event::GroupGone { host, attempt } => {
-                if self.hosts[host].gone(self.now, &attempt, &mut self.chance) {
+                if self.hosts[host].gone(self.now, &attempt, &mut self.random) {
                     self.tell_view(host, attempt);
                 }
             }
@@ -450,8 +451,8 @@ impl World {
                 errand,
                 fate,
             } => {
-                let (now, chance) = (self.now, &mut self.chance);
-                let wishes = self.hosts[host].helper_ends(now, &attempt, errand, &fate, chance);
+                let (now, random) = (self.now, &mut self.random);
+                let wishes = self.hosts[host].helper_ends(now, &attempt, errand, &fate, random);
                 self.grant_all(host, wishes);
             }
             Event::StartSupervisor { host } => self.start_supervisor(host),
@@ -461,7 +462,7 @@ impl World {
     // Chance and time.
 
     fn below(&mut self, bound: u64) -> u64 {
-        self.chance.below(bound)
+        self.random.below(bound)
     }
 
     fn one_in(&mut self, many: u64) -> bool {
@@ -476,7 +477,7 @@ impl World {
         self.drawn += 1;
         self.events.push(Some(event));
         self.queue.push(Reverse((
-            Due(at.max(self.now), self.drawn),
+            EventTime(at.max(self.now), self.drawn),
             self.events.len() - 1,
         )));
     }
@@ -656,7 +657,7 @@ impl World {
         }
         self.drawn += 1;
         let link = self.drawn;
-        let wire = Wire {
+        let wire = Connection {
             host,
             up: true,
             latest: BTreeMap::new(),
@@ -888,7 +889,7 @@ impl World {
             }
             HostOutput::Reject { link, .. } => self.break_wire(link.0),
             HostOutput::Supervise(order) => {
-                let wishes = self.hosts[host].obey(self.now, order, &mut self.chance);
+                let wishes = self.hosts[host].obey(self.now, order, &mut self.random);
                 self.grant_all(host, wishes);
             }
             HostOutput::SetTimer { key, at } => {
@@ -924,12 +925,12 @@ impl World {
     /// One look follows another: one that is under way is followed by one that answers all who asked meanwhile.
     fn want_look(&mut self, host: usize) {
         match self.hosts[host].looks {
-            Looks::None => {
-                self.hosts[host].looks = Looks::Begun;
+            GpuScan::None => {
+                self.hosts[host].looks = GpuScan::Begun;
                 let (life, soon) = (self.hosts[host].life, self.below(300));
                 self.after(soon, Event::LookBegins { host, life });
             }
-            Looks::Begun | Looks::Wanted => self.hosts[host].looks = Looks::Wanted,
+            GpuScan::Begun | GpuScan::Wanted => self.hosts[host].looks = GpuScan::Wanted,
         }
     }
 
@@ -945,7 +946,7 @@ impl World {
         if life != self.hosts[host].life {
             return;
         }
-        let look = self.hosts[host].glance(self.now, &mut self.chance);
+        let look = self.hosts[host].glance(self.now, &mut self.random);
         let lasts = match self.one_in(30) {
             true => self.below(5000),
             false => self.below(50),
@@ -964,8 +965,8 @@ impl World {
         if life != self.hosts[host].life {
             return;
         }
-        let asked = std::mem::replace(&mut self.hosts[host].looks, Looks::None);
-        if asked == Looks::Wanted {
+        let asked = std::mem::replace(&mut self.hosts[host].looks, GpuScan::None);
+        if asked == GpuScan::Wanted {
             self.want_look(host);
         }
         // One in so many fails as a whole.
@@ -976,13 +977,13 @@ impl World {
             true => look,
             false => GpuScan {
                 began: look.began,
-                ..self.hosts[host].glance(self.now, &mut self.chance)
+                ..self.hosts[host].glance(self.now, &mut self.random)
             },
         };
         self.feed(host, HostInput::Gpus(shown));
     }
 
-    fn grant_all(&mut self, host: usize, wishes: Vec<Wish>) {
+    fn grant_all(&mut self, host: usize, wishes: Vec<HostAction>) {
         wishes.into_iter().for_each(|wish| self.grant(host, wish));
     }
 
@@ -1011,10 +1012,10 @@ impl World {
         }
     }
 
-    fn grant(&mut self, host: usize, wish: Wish) {
+    fn grant(&mut self, host: usize, wish: HostAction) {
         match wish {
-            Wish::Tell(attempt) => self.tell_view(host, attempt),
-            Wish::Start(attempt) => {
+            HostAction::Tell(attempt) => self.tell_view(host, attempt),
+            HostAction::Start(attempt) => {
                 let lasts = self.below(300_000);
                 let exit = Exit::Code(i32::from(self.one_in(5)));
                 self.after(
@@ -1026,7 +1027,7 @@ impl World {
                     },
                 );
             }
-            Wish::End(attempt, exit) => {
+            HostAction::End(attempt, exit) => {
                 let after = self.below(50);
                 self.after(
                     after,
@@ -1037,11 +1038,11 @@ impl World {
                     },
                 );
             }
-            Wish::Lease(attempt, until) => {
+            HostAction::Lease(attempt, until) => {
                 let at = self.hosts[host].when(until);
                 self.at(at, Event::Lease { host, attempt });
             }
-            Wish::Freezes(attempt, errand, after) => {
+            HostAction::Freezes(attempt, errand, after) => {
                 let frozen = Event::Frozen {
                     host,
                     attempt,
@@ -1049,7 +1050,7 @@ impl World {
                 };
                 self.after(after, frozen);
             }
-            Wish::Helper(attempt, errand, fate, after) => {
+            HostAction::Helper(attempt, errand, fate, after) => {
                 let ends = Event::HelperEnds {
                     host,
                     attempt,
@@ -1090,7 +1091,7 @@ impl World {
         };
         let is_kept = self.leases_kept && self.hosts[host].is_supervised;
         if is_kept && proc.runs() && proc.lease_until.is_some_and(|until| until <= boot) {
-            let within = if proc.deaf || proc.freezer.group != Group::Running {
+            let within = if proc.deaf || proc.freezer.group != CgroupState::Running {
                 proc.lease_grace
             } else {
                 proc.lease_grace.min(100)

@@ -176,7 +176,7 @@ impl World {
             proc.orphaned = true;
             self.orphaned.insert(attempt.clone());
         }
-        let wishes = self.hosts[host].take_up_moves(self.now, &mut self.chance);
+        let wishes = self.hosts[host].take_up_moves(self.now, &mut self.random);
         self.grant_all(host, wishes);
         self.upgrade(host);
     }

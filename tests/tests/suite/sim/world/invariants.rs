@@ -9,7 +9,7 @@ use sluice_common::reason::ReasonCode;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::supervision::Exit;
 
-use super::super::freezer::Group;
+use super::super::freezer::CgroupState;
 use super::{STEPS, World};
 
 /// How long a step may be between two states while each of its hosts is heard and has its supervisor, in milliseconds: the
@@ -112,7 +112,7 @@ impl World {
             let id = step.attempt_id(live.number);
             let procs = self.hosts.iter().filter_map(|host| host.procs.get(&id));
             for proc in procs.filter(|proc| proc.runs() && !proc.is_killed) {
-                let stands_still = proc.freezer.group == Group::Frozen;
+                let stands_still = proc.freezer.group == CgroupState::Frozen;
                 assert!(stands_still, "{id} is frozen, and runs ({self})");
             }
         }
