@@ -1,4 +1,4 @@
-//! The program as a parent or an admin meets it: its lines, its exit codes, and its deaths.
+//! The program as its parent or an admin sees it: its output, its exit codes, and its deaths.
 #![expect(
     clippy::unwrap_used,
     reason = "a test stops at what it does not expect"
@@ -31,13 +31,13 @@ fn running(data: &Path) -> Command {
     command
 }
 
-/// Runs to the end; the exit code and what it said on stderr.
+/// Runs it to the end; returns the exit code and its stderr.
 fn refusal(command: &mut Command) -> (Option<i32>, String) {
     let Output { status, stderr, .. } = command.output().unwrap();
     (status.code(), String::from_utf8(stderr).unwrap())
 }
 
-/// A coordinator that has said that it is ready; killed when dropped.
+/// A coordinator that has reported that it is ready; killed when dropped.
 struct Coordinator {
     child: Child,
     http: String,
@@ -75,7 +75,7 @@ impl Coordinator {
         self.post("/v1/steps", &body).0 == 201
     }
 
-    /// The status and the body of the answer; status 0 if there is none.
+    /// Returns the status and the body of the answer; status 0 if there is none.
     fn post(&self, path: &str, body: &str) -> (u16, String) {
         let url = format!("http://{}{path}", self.http);
         let agent = ureq::Agent::config_builder()
@@ -148,13 +148,13 @@ fn it_says_ready_and_ends_well_on_a_signal_or_with_its_parent() {
     let dir = tempfile::tempdir().unwrap();
     for signal in ["-TERM", "-INT"] {
         let mut coordinator = Coordinator::start(&mut running(dir.path()));
-        // A caller that would wait for ever does not hold it up.
+        // A caller that waits for ever does not delay it.
         let follow = format!("http://{}/v1/events?follow=true", coordinator.http);
         let mut events = ureq::get(follow).call().unwrap().into_body().into_reader();
         events.read_exact(&mut [0; 4]).unwrap();
         coordinator.signal(signal);
         assert_eq!(coordinator.exit_code(), Some(0), "{signal}");
-        // The store was closed, not left.
+        // The store was closed properly.
         let mark = std::fs::read_to_string(dir.path().join("tip")).unwrap();
         assert!(mark.contains("crc32"), "{mark}");
     }
@@ -213,7 +213,7 @@ fn a_cluster_is_made_and_nodes_are_issued_their_certificates() {
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("is ready in"));
     let out = dir.path().join("n1");
-    // The directory comes from the environment as well.
+    // The environment sets the directory too.
     let mut issue = program();
     issue
         .args(["issue-node", "n1", "--out"])
@@ -363,7 +363,7 @@ fn a_config_is_checked_and_nothing_is_started() {
     }
 }
 
-/// A file system of its own below a directory, which only root can make.
+/// A small file system below a directory, which only root can make.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {

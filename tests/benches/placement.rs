@@ -28,10 +28,10 @@ const SEEDS: u64 = 10;
 const ARRIVED_PERCENT: u64 = 130;
 
 /// GPUs, thousandths of a core, memory in units of 10^6 bytes.
-type Amounts = [u64; 3];
+type PodResources = [u64; 3];
 
 /// The GPUs that are granted of hosts to pods, with a seed for what is left to chance.
-type Placement<'a> = dyn Fn(&[Amounts], &[Amounts], u64) -> u64 + 'a;
+type Placement<'a> = dyn Fn(&[PodResources], &[PodResources], u64) -> u64 + 'a;
 
 fn main() {
     let Some(folder) = folder() else {
@@ -66,7 +66,13 @@ fn main() {
 }
 
 /// Prints what a placement allocates of all GPUs, over the seeds.
-fn report(workload: &str, name: &str, hosts: &[Amounts], pods: &[Amounts], place: &Placement<'_>) {
+fn report(
+    workload: &str,
+    name: &str,
+    hosts: &[PodResources],
+    pods: &[PodResources],
+    place: &Placement<'_>,
+) {
     let all: u64 = hosts.iter().map(|host| host[0]).sum();
     let begin = Instant::now();
     let percents = (1..=SEEDS).map(|seed| {
@@ -94,7 +100,7 @@ fn folder() -> Option<PathBuf> {
     folders.find(|folder| folder.exists())
 }
 
-fn read(path: &Path, gpus: &str) -> Vec<Amounts> {
+fn read(path: &Path, gpus: &str) -> Vec<PodResources> {
     let text = fs::read_to_string(path).unwrap();
     let mut lines = text.lines();
     let header: Vec<&str> = lines.next().unwrap().split(',').collect();
@@ -109,7 +115,7 @@ fn read(path: &Path, gpus: &str) -> Vec<Amounts> {
 }
 
 /// Pods in random order until enough was asked for; where there are too few they come again in another order.
-fn arrivals(pods: &[Amounts], all: u64, seed: u64) -> Vec<Amounts> {
+fn arrivals(pods: &[PodResources], all: u64, seed: u64) -> Vec<PodResources> {
     let mut random = SplitMix64(seed);
     let mut found = Vec::new();
     let mut asked = 0;
@@ -129,7 +135,7 @@ fn arrivals(pods: &[Amounts], all: u64, seed: u64) -> Vec<Amounts> {
 }
 
 /// GPUs that our scheduler grants.
-fn ours(hosts: &[Amounts], pods: &[Amounts], _seed: u64) -> u64 {
+fn ours(hosts: &[PodResources], pods: &[PodResources], _seed: u64) -> u64 {
     let pool = PoolName::new("p").unwrap();
     let subject = Subject::new("s").unwrap();
     let mut simulation = Simulation::new(Time::default());
@@ -172,14 +178,14 @@ fn ours(hosts: &[Amounts], pods: &[Amounts], _seed: u64) -> u64 {
 /// GPUs that are granted where each pod goes to the host with the least score among those that it fits on, and is turned
 /// away where there is none.
 fn baseline(
-    hosts: &[Amounts],
-    pods: &[Amounts],
-    mut score: impl FnMut(&Amounts, &Amounts) -> u64,
+    hosts: &[PodResources],
+    pods: &[PodResources],
+    mut score: impl FnMut(&PodResources, &PodResources) -> u64,
 ) -> u64 {
     let mut free = hosts.to_vec();
     let mut granted = 0;
     for pod in pods {
-        let fits = |host: &Amounts| host.iter().zip(pod).all(|(have, ask)| have >= ask);
+        let fits = |host: &PodResources| host.iter().zip(pod).all(|(have, ask)| have >= ask);
         let fitting = (0..free.len()).filter(|n| fits(&free[*n]));
         let scored: Vec<(u64, usize)> = fitting.map(|n| (score(&free[n], pod), n)).collect();
         if let Some((_, n)) = scored.into_iter().min() {
@@ -193,8 +199,8 @@ fn baseline(
 }
 
 /// What would be left of a host, in millionths of the largest host's, over all keys.
-fn best_fit(hosts: &[Amounts]) -> impl Fn(&Amounts, &Amounts) -> u64 + use<> {
-    let most: Amounts =
+fn best_fit(hosts: &[PodResources]) -> impl Fn(&PodResources, &PodResources) -> u64 + use<> {
+    let most: PodResources =
         std::array::from_fn(|key| hosts.iter().map(|host| host[key]).max().unwrap());
     move |free, pod| {
         let left = (0..most.len()).map(|key| (free[key] - pod[key]) * 1_000_000 / most[key]);

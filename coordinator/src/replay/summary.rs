@@ -1,4 +1,4 @@
-//! How a thing stands, in a line: what a reader compares before and after a record. Pure functions of the state.
+//! One-line summaries of entities, which `replay` compares before and after a record. Pure functions of the state.
 
 use std::fmt::{self, Display};
 
@@ -23,7 +23,7 @@ pub(super) enum Entity {
     Policy(PoolName, Subject),
     Template(TemplateName),
     Node(NodeName),
-    /// What a node has and how it is labelled, apart from how it stands: it is long and seldom changes.
+    /// A node's hardware and labels, apart from its state: they are long and seldom change.
     Host(NodeName),
     Step(StepId),
 }
@@ -46,12 +46,12 @@ impl Display for Entity {
 }
 
 impl Entity {
-    /// Whether it is this step.
+    /// Whether this is the given step.
     pub(super) fn is_step(&self, wanted: &StepId) -> bool {
         matches!(self, Entity::Step(step) if step == wanted)
     }
 
-    /// How it stands; `None` where it is not there.
+    /// Returns the summary; `None` if the entity does not exist.
     pub(super) fn stands(&self, state: &State) -> Option<String> {
         match self {
             Entity::Coordinator => coordinator(state),
@@ -77,7 +77,7 @@ impl Entity {
     }
 }
 
-/// What a record can change, asked of the state before it.
+/// Lists the entities that a record can change, given the state before it.
 pub(super) fn touched(state: &State, record: &Record) -> Vec<Entity> {
     match (record.about(), record) {
         (_, Record::ClusterPut { .. }) => vec![Entity::Cluster],
@@ -91,7 +91,7 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Entity> {
             vec![Entity::Template(template.clone())]
         }
         (_, Record::PoolDeleted { pool }) => touched_with(state, pool),
-        // What a replay tells is how steps, nodes and pools stand, which these alone do not change.
+        // These records change no step, node or pool.
         (_, Record::NodeRefused { .. } | Record::NodeRevoked { .. })
         | (About::Joining(_) | About::Audit | About::Validations | About::Templates, _) => {
             Vec::new()
@@ -107,7 +107,7 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Entity> {
         (About::Node(node), _) => vec![Entity::Node(node.clone())],
         (About::Submitted(..) | About::Step(_) | About::Attempt(..), _) => {
             let itself = record.step();
-            // A pool keeps one promise to wait for others, which may pass on; and a promise awaits those that hold units.
+            // A pool keeps one nomination, which may pass to another step and waits for those that hold its resources.
             let moves_promises = matches!(
                 record,
                 Record::Nominated { .. } | Record::Released { .. } | Record::Suspended(_)
@@ -121,7 +121,7 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Entity> {
     }
 }
 
-/// A pool that is deleted goes with its policies, and what its nodes were promised passes on.
+/// A deleted pool takes its policies along, and its nomination may pass on.
 fn touched_with(state: &State, pool: &PoolName) -> Vec<Entity> {
     let known = state.pool(pool).into_iter();
     let subjects = known.flat_map(|it| it.policies.keys());
@@ -140,14 +140,14 @@ fn coordinator(state: &State) -> Option<String> {
     ))
 }
 
-/// What a document asserts.
+/// Summarises a validation document.
 fn validation(validation: &Validation) -> String {
     let asserted = validation.terms.assertions.iter();
     let asserted: Vec<&str> = asserted.map(|it| it.assert.as_str()).collect();
     asserted.join("; ")
 }
 
-/// Who may do what, by the names of what says so.
+/// Summarises the access rules by their names.
 fn access(state: &State) -> String {
     let access = state.access();
     let names = |what: &str, names: Vec<String>| {
@@ -169,7 +169,7 @@ fn access(state: &State) -> String {
     ])
 }
 
-/// Where the cluster sends steps that name no pool.
+/// Summarises the cluster's routing of steps that name no pool.
 fn cluster(state: &State) -> String {
     let terms = &state.cluster().terms;
     let default = &terms.default_pool;
@@ -240,7 +240,7 @@ fn host(node: &Node) -> String {
     ])
 }
 
-/// How an admin closed it to new work.
+/// Summarises how an admin closed a node to new work.
 fn closed(node: &Node) -> Option<String> {
     let cordon = node.cordon.as_ref()?;
     let word = match cordon.drain {
@@ -268,7 +268,8 @@ fn step(state: &State, step: &Step) -> String {
     joined([Some(words.join(" ")), held, promise(state, step)])
 }
 
-/// Why it does not go on, where its state alone does not tell: because of whom, or the code of the reason.
+/// Returns why a step does not proceed, if its state alone does not tell: the step that caused it, or the reason's
+/// code.
 fn why(step: &Step) -> Option<String> {
     match step.state {
         StepState::Stopping | StepState::Preempted | StepState::Failed | StepState::Rejected => {
@@ -291,7 +292,7 @@ fn why(step: &Step) -> Option<String> {
     }
 }
 
-/// Where an attempt holds units and how far it is there. One that is no longer the step's way on is named.
+/// Summarises the resources that an attempt holds, and its phase. An attempt that is no longer current is numbered.
 fn held_by(step: &Step, attempt: &Attempt) -> Option<String> {
     let parts: Vec<String> = attempt.parts.iter().filter_map(held).collect();
     if parts.is_empty() {
@@ -335,7 +336,7 @@ fn exit(exit: &Exit) -> String {
     }
 }
 
-/// The place that a waiting step is promised, and whose end it awaits.
+/// Summarises a waiting step's nomination, and what it waits for.
 fn promise(state: &State, step: &Step) -> Option<String> {
     let promise = state.market().nomination(&step.id)?;
     let hosts: Vec<String> = promise.hosts.iter().map(NodeName::to_string).collect();
@@ -351,7 +352,7 @@ fn promise(state: &State, step: &Step) -> Option<String> {
     Some(format!("promised {}{after}", hosts.join(", ")))
 }
 
-/// `what key=value ...`; `None` where there is nothing.
+/// Formats `what key=value ...`; `None` if there is nothing.
 fn listed<K: Display, V: Display>(
     what: &str,
     pairs: impl Iterator<Item = (K, V)>,

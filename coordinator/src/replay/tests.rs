@@ -1,4 +1,4 @@
-//! What is told of a store: its states in the words of the API, and the lives in it change by change.
+//! Replays of a store: its states in the API's form, and the changes between them.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::fixture::RecordMaker;
 use crate::store::{DEFAULT_RETENTION, Store};
 
-/// A store in which three steps wait.
+/// Makes a store with three waiting steps.
 fn store() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, recovered) = Store::open(dir.path(), DEFAULT_RETENTION).unwrap();

@@ -1,5 +1,5 @@
-//! A linked node's stream for certificates: it is told which authorities to trust, and given its next certificate where it
-//! asks. The link lives on under the certificate that it began with.
+//! The certificate stream of a linked node: sends it the trusted authorities, and renews its certificate on request.
+//! The link goes on under the certificate that it began with.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,11 @@ use sluice_transport::{Connection, FrameReader, FrameWriter, parse_certificates}
 use super::SessionEnd;
 use crate::issuance::CertificateIssuer;
 
-/// Between two certificates for one link: a node asks once in days, or once more where the authority has changed.
+/// Least time between two certificates for one link: a node asks every few days, or again after a change of the
+/// authority.
 const BETWEEN: Duration = Duration::from_secs(1);
 
-/// Serves the stream until it ends; why the link must end with it, if it must.
+/// Serves the stream until it ends; returns why the link must end with it, if it must.
 pub(super) async fn serve(
     node: &NodeName,
     connection: &Connection,
@@ -46,7 +47,7 @@ pub(super) async fn serve(
     }
 }
 
-/// What its certificate says now is what the next one says: a node whose access ended has no link.
+/// Issues a certificate with the contents of the present one. A node whose access was revoked has no link.
 fn answer(
     node: &NodeName,
     connection: &Connection,
@@ -62,7 +63,7 @@ fn answer(
     match issuance.certify(&request.request, node.clone(), claim) {
         Ok(credentials) => {
             tracing::info!("certificate renewed");
-            // It holds this one from now on, though the link lives on under the one before.
+            // The node has this one from now on, though the link goes on under the one before.
             if let Ok(certificates) = parse_certificates(&credentials.certificate)
                 && let Some(certificate) = certificates.first()
             {

@@ -1,5 +1,5 @@
-//! What an agent may say. The frame limit bounds a message as a whole; here its parts are bounded, because they are
-//! stored in the log, kept in memory and shown on terminals.
+//! Validates agents' messages. The frame limit bounds a message as a whole; here its parts are bounded, because they
+//! are stored in the log, kept in memory and shown on terminals.
 
 use std::collections::BTreeMap;
 
@@ -13,27 +13,26 @@ use sluice_common::limit::{
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptPhase, FromNode, Hello, SuspendFailure};
 
-/// A label's key, in bytes.
+/// Longest key of a label in bytes.
 const MAX_LABEL_KEY_BYTES: usize = 128;
-/// Any other text of one line: label values, versions, models.
+/// Longest other text of one line: label values, versions, models.
 const MAX_LINE_BYTES: usize = 256;
-/// GPUs of one host. The largest machines have 16, each of which may be cut into 7 instances.
+/// Most GPUs of one host. The largest machines have 16, each of which can be cut into 7 instances.
 const MAX_GPUS: usize = 256;
-/// Amounts beyond those of any machine, so that no sum over hosts leaves its range: a host that tells more has so much.
+/// Amounts beyond those of any machine, so that no sum over hosts overflows: larger ones are cut to this.
 const MAX_CPUS: u32 = 1 << 16;
 const MAX_MEMORY_BYTES: u64 = 1 << 50;
 const MAX_STORAGE_BYTES: u64 = 1 << 56;
 const MAX_GPU_MEMORY_BYTES: u64 = 1 << 44;
-/// Notes of one inventory.
+/// Most notes of one inventory.
 const MAX_NOTES: usize = 64;
-/// XIDs of one GPU, and processes on it. There are fewer kinds of the one than NVIDIA lists and fewer of the other than
-/// a GPU bears.
+/// Most XIDs and processes of one GPU. NVIDIA lists fewer kinds of XIDs, and a GPU has fewer processes.
 const MAX_XIDS: usize = 256;
 const MAX_PROCESSES: usize = 256;
-/// A sentence for people: a note, or why a process could not be made. Longer ones are cut.
+/// Longest sentence for people: a note, or why a process could not start. Longer ones are cut.
 const MAX_SENTENCE_BYTES: usize = 2048;
 
-/// What an agent said that it may not.
+/// Why a message is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum InvalidMessage {
     #[error(
@@ -56,8 +55,8 @@ pub(super) enum InvalidMessage {
     Control { what: &'static str, text: String },
 }
 
-/// Checks a hello that came over the link of the node `certified`. Versions, pools and epochs are the core's to judge.
-/// Sentences that are too long are cut.
+/// Validates a hello over the link of the node `certified`. The core checks versions, pools and epochs. Sentences that
+/// are too long are cut.
 pub(super) fn hello(mut hello: Hello, certified: &NodeName) -> Result<Hello, InvalidMessage> {
     if hello.node != *certified {
         return Err(InvalidMessage::OtherNode {
@@ -92,8 +91,8 @@ fn labels(labels: &BTreeMap<String, String>) -> Result<(), InvalidMessage> {
     Ok(())
 }
 
-/// A host is not turned away for what its hardware is called: texts that are only shown are cut and cleaned. What GPUs
-/// are granted by must be as the agent knows it.
+/// Validates an inventory. Odd names of hardware do not exclude a host: texts that are only shown are cut and cleaned,
+/// but GPU ids must be exact.
 fn inventory(inventory: &mut Inventory) -> Result<(), InvalidMessage> {
     most("GPUs", inventory.gpus.len(), MAX_GPUS)?;
     let Inventory {
@@ -173,7 +172,7 @@ fn readings(readings: &mut Readings) -> Result<(), InvalidMessage> {
     Ok(())
 }
 
-/// Which GPU is meant must be as the agent knows it; what is said of it is only shown.
+/// Validates GPU states. GPU ids must be exact; other texts are only shown.
 fn gpu_states(states: &mut GpuStates) -> Result<(), InvalidMessage> {
     most("faults of GPUs", states.faults.len(), 2 * MAX_GPUS)?;
     for (uuid, fault) in &mut states.faults {
@@ -199,7 +198,7 @@ fn supervisor(state: &mut SupervisorState) {
     }
 }
 
-/// Cuts a text that is only shown, and takes out what would move a terminal's cursor.
+/// Cuts a text that is only shown, and removes control characters.
 fn tidy(text: &mut String, most: usize) {
     if text.chars().any(char::is_control) {
         *text = text.replace(char::is_control, " ");
@@ -230,8 +229,8 @@ fn short(what: &'static str, text: &str, most: usize) -> Result<(), InvalidMessa
     Ok(())
 }
 
-/// Checks what an agent says after its hello, and cuts a sentence that is too long: it comes from the host's kernel or
-/// from a step's own command and must not cost the node its link.
+/// Validates a message after the hello, and cuts sentences that are too long: they come from the host's kernel or from
+/// a step's command and must not end the node's link.
 pub(super) fn from_node(mut message: FromNode) -> Result<FromNode, InvalidMessage> {
     match &mut message {
         FromNode::Inventory(found) => inventory(found)?,

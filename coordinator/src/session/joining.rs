@@ -1,8 +1,8 @@
-//! Hosts without a certificate, from their first word to the answer. Whom to let in is the core's to say; here is what a
-//! stranger costs at most, and the order of things: the use of a token is durable before a certificate is made.
+//! Admits hosts without a certificate, from their request to the answer. The core decides whom to admit; this module
+//! bounds the cost of an unknown peer, and makes the use of a token durable before a certificate is issued.
 //!
 //! ```text
-//! met -> room and rate -> one frame within seconds -> signature checked -> core, committed -> certificate -> gone
+//! accepted -> limits -> one frame within seconds -> signature checked -> core, committed -> certificate -> closed
 //! ```
 
 use std::collections::BTreeMap;
@@ -22,25 +22,25 @@ use super::refusals::RefusalLog;
 use crate::engine::{EngineGone, EngineHandle};
 use crate::issuance::CertificateIssuer;
 
-/// From the handshake to the request. A host has it ready when it dials.
+/// Deadline from the handshake to the request, which a host has ready when it dials.
 const ASKING_LIMIT: Duration = Duration::from_secs(5);
 
-/// Strangers at once. Each costs some hundred kilobytes at most, and is gone within seconds.
+/// Unknown peers at one time. Each costs some hundred kilobytes at most, and is gone within seconds.
 const MAX_STRANGERS: usize = 64;
 
-/// Tries that an address may make in one go: a rack that is installed at once, from behind one address.
+/// Tries of one address in a burst: a rack behind one address that is installed at once.
 const BURST: f64 = 64.0;
 
-/// Tries that an address is given back in a second.
+/// Tries that an address regains per second.
 const PER_SECOND: f64 = 8.0;
 
-/// Addresses of which it is remembered how often they tried. Beyond them all start anew.
+/// Remembered addresses. Beyond them all start anew.
 const MAX_ADDRESSES: usize = 10_000;
 
-/// Longest version of an agent that is told.
+/// Longest agent version that is logged.
 const MAX_VERSION_CHARS: usize = 64;
 
-/// The door for strangers. Clones are the same.
+/// Accepts hosts that join. Clones share the limits.
 #[derive(Clone, Debug)]
 pub(super) struct JoinAcceptor {
     room: Arc<Semaphore>,
@@ -56,7 +56,7 @@ impl Default for JoinAcceptor {
     }
 }
 
-/// Why a stranger was sent away.
+/// Why a join was denied.
 #[derive(Debug, thiserror::Error)]
 enum JoinDenied {
     #[error("too many hosts join at once: it may try again in a moment")]
@@ -74,7 +74,7 @@ enum JoinDenied {
 }
 
 impl JoinAcceptor {
-    /// Meets one stranger and sees it off.
+    /// Serves one joining peer.
     pub(super) async fn meet(
         &self,
         stranger: JoiningPeer,

@@ -1,5 +1,5 @@
-//! Which node is linked by which connection, where a transfer of output is to be opened, and how it said last that it
-//! does. Nothing here outlives the link: what must is a record.
+//! Connections of linked nodes, on which transfers of output are opened, and the nodes' last readings. Nothing here
+//! outlives the link.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,30 +12,30 @@ use sluice_transport::Connection;
 #[derive(Debug, Default)]
 struct LinkedNodes {
     links: BTreeMap<NodeName, (SessionId, Connection)>,
-    /// A node may tell how it does before its link counts.
+    /// Readings may arrive before the link is accepted.
     readings: BTreeMap<NodeName, (SessionId, Arc<Readings>)>,
 }
 
-/// The connections of linked nodes. Clones are the same.
+/// Connections of linked nodes. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Nodes(Arc<Mutex<LinkedNodes>>);
 
 impl Nodes {
-    /// The connection of a node, if it is linked.
+    /// Returns the connection of a node, if it is linked.
     pub fn get(&self, node: &NodeName) -> Option<Connection> {
         let linked = self.lock();
         let link = linked.links.get(node);
         link.map(|(_, connection)| connection.clone())
     }
 
-    /// How a node does, as it said last over the link that it has.
+    /// Returns the last readings of a node over its present link.
     pub fn readings(&self, node: &NodeName) -> Option<Arc<Readings>> {
         let linked = self.lock();
         let readings = linked.readings.get(node);
         readings.map(|(_, readings)| Arc::clone(readings))
     }
 
-    /// Keeps what a node says of itself; what an earlier session says late is not taken.
+    /// Stores readings of a node, unless they are of an earlier session.
     pub(super) fn keep(&self, node: &NodeName, session: SessionId, readings: Readings) {
         let known = &mut self.lock().readings;
         if known.get(node).is_none_or(|(known, _)| *known <= session) {
@@ -43,7 +43,7 @@ impl Nodes {
         }
     }
 
-    /// A later session takes the place of an earlier one and never the other way round.
+    /// Adds a connection. A later session replaces an earlier one, never the other way round.
     pub(super) fn put(&self, node: NodeName, session: SessionId, connection: Connection) {
         let links = &mut self.lock().links;
         if links.get(&node).is_none_or(|(known, _)| *known < session) {
@@ -51,7 +51,7 @@ impl Nodes {
         }
     }
 
-    /// Forgets the connection of `session` and what it said, if they are still those that count.
+    /// Removes the connection and readings of `session`, unless a later one replaced them.
     pub(super) fn remove(&self, node: &NodeName, session: SessionId) {
         let mut linked = self.lock();
         let counts = |known: Option<SessionId>| known == Some(session);
@@ -64,7 +64,7 @@ impl Nodes {
     }
 
     fn lock(&self) -> MutexGuard<'_, LinkedNodes> {
-        // The map is whole between any two statements that could panic.
+        // No statement that could panic leaves the map half-changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

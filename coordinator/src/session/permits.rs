@@ -1,5 +1,5 @@
-//! How many links one node may have at once, from the handshake to the end, and how often it may link. A certificate lets its host dial as often as it
-//! likes, and each link costs memory before it has said a word: without a bound one host takes every place.
+//! Limits how many links a node may have at one time, and how often it may link. A certificate lets its host dial as
+//! often as it likes, and each link costs memory before its first message: one host could take every place.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -10,18 +10,18 @@ use sluice_common::id::NodeName;
 
 use crate::rate::{Bucket, Rate};
 
-/// Links of one node at once: the one that counts, one that has not ended yet, and those of copies of the host that dial
-/// and are refused.
+/// Links of one node at one time: the accepted one, one that has not ended yet, and those of copies of the host that
+/// are refused.
 pub(super) const MAX_LINKS_PER_NODE: usize = 8;
 
-/// How often one node may link: each link makes records, and has the scheduler look at its pool. A host whose network breaks
-/// again and again stays below it, since an agent waits longer before each try.
+/// How often one node may link: each link makes records, and has the scheduler look at its pool. Agents of unstable
+/// networks stay below it, because they wait longer before each try.
 const LINKING: Rate = Rate {
     per_second: 1.0,
     burst: 100.0,
 };
 
-/// Nodes that are remembered before those are forgotten that have no link and had none for a while.
+/// Number of remembered nodes beyond which those without a recent link are forgotten.
 const MAX_REMEMBERED: usize = 1000;
 
 /// Why a node may not link now.
@@ -33,7 +33,7 @@ pub(super) enum LinkDenied {
     TooOften,
 }
 
-/// The links of every node that has one, or had some lately. Clones are the same.
+/// Links of all nodes that have had one lately. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LinkPermits(Arc<Mutex<BTreeMap<NodeName, NodeLinks>>>);
 
@@ -43,7 +43,7 @@ struct NodeLinks {
     often: Bucket,
 }
 
-/// A link's place, as long as it lives.
+/// Counts one link until it is dropped.
 #[derive(Debug)]
 pub(super) struct LinkPermit {
     link_permits: LinkPermits,
@@ -51,10 +51,10 @@ pub(super) struct LinkPermit {
 }
 
 impl LinkPermits {
-    /// A place for one more link of a node.
+    /// Permits one more link of a node.
     ///
     /// # Errors
-    /// If it has all that it may.
+    /// If the node has as many as it may, or links too often.
     pub(super) fn take(&self, node: &NodeName) -> Result<LinkPermit, LinkDenied> {
         let now = Instant::now();
         let mut taken = self.lock();
@@ -87,7 +87,7 @@ impl Drop for LinkPermit {
         if let Entry::Occupied(mut links) = taken.entry(self.node.clone()) {
             links.get_mut().open -= 1;
         }
-        // Who is gone and has not linked for a while is forgotten.
+        // Forgets nodes without a recent link.
         let now = Instant::now();
         if taken.len() > MAX_REMEMBERED {
             taken.retain(|_, links| links.open > 0 || !links.often.is_full(LINKING, now));

@@ -1,4 +1,4 @@
-//! Who was not let in and why, told once: whoever is refused dials again and again, and the log must not grow with it.
+//! Logs refused peers once: a refused peer dials again and again, and the log must not grow with it.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use sluice_common::id::NodeName;
 
-/// Callers of whom it is remembered what was told. Beyond them all is forgotten and told once more, so that a caller
-/// who comes from ever new addresses takes none of our memory.
+/// Peers whose refusals are remembered. Beyond them all are forgotten and logged once more, so that ever new addresses
+/// use no more memory.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// Reasons that are told of one caller. Who finds ever new ones does so on purpose, and a link makes the next one news.
+/// Logged reasons of one peer. A peer that provokes ever new ones does so on purpose; after a successful link it is
+/// logged again.
 const MAX_REASONS: u32 = 8;
 
 /// A node that showed a certificate, or an address that showed none.
@@ -20,12 +21,12 @@ enum RefusedPeer {
     Address(IpAddr),
 }
 
-/// The last refusal of each caller, and how many were told. Clones are the same.
+/// Last refusal of each peer, and how many were logged. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RefusalLog(Arc<Mutex<BTreeMap<RefusedPeer, (String, u32)>>>);
 
 impl RefusalLog {
-    /// Somebody was not let in: a warning where the reason is a new one for him, else a line for whoever debugs.
+    /// Logs a refusal: as a warning if its reason is new for the peer, else at debug level.
     pub(super) fn tell(&self, node: Option<&NodeName>, from: SocketAddr, why: &str) {
         let caller = match node {
             Some(node) => RefusedPeer::Node(node.clone()),
@@ -39,7 +40,7 @@ impl RefusalLog {
         }
     }
 
-    /// A node was let in: a refusal after that is news.
+    /// Forgets the refusals of a node that was accepted.
     pub(super) fn forget(&self, node: &NodeName) {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         told.remove(&RefusedPeer::Node(node.clone()));

@@ -1,4 +1,4 @@
-//! Real links with agents that behave and agents that do not.
+//! Real links with well-behaved and misbehaving agents.
 
 mod fuzz;
 mod join;
@@ -21,7 +21,7 @@ fn address(harness: &Harness) -> String {
     running.listener.local_addr().to_string()
 }
 
-/// Waits until a node stands so; each look follows a commit.
+/// Waits until a node is in `state`; each look follows a commit.
 async fn until_node(engine: &EngineHandle, name: &str, state: NodeState) {
     let mut committed = engine.committed();
     let there = async {
@@ -135,7 +135,7 @@ fn a_host_that_dials_and_says_nothing_takes_a_few_places_and_no_other_s() {
     });
 }
 
-/// What a greeting says of the epoch, or why there is none.
+/// Returns the epoch in a greeting, or the refusal.
 async fn greeted(
     harness: &Harness,
     name: &str,
@@ -170,7 +170,7 @@ fn a_host_that_makes_up_epochs_keeps_itself_out_and_moves_nothing() {
                 assert!(why.contains(&format!("epoch {counter}")), "{why}");
             }
         }
-        // What it was told itself, and what it was told by an earlier coordinator, is no claim.
+        // A node may show the epoch that it was told, by this or an earlier coordinator.
         assert_eq!(
             greeted(&harness, "liar", Some(ours.clone())).await,
             Ok(ours)
@@ -236,12 +236,12 @@ fn a_second_link_of_a_node_takes_the_place_of_the_first() {
     harness.runtime.block_on(async {
         let why = timeout(SOON, first.connection.closed()).await.unwrap();
         assert!(why.contains("another connection of this node"), "{why}");
-        // The end of the first is not taken for the node's.
+        // The end of the first link is not the end of the node's.
         second.heartbeat.0.send(&beat(1)).await.unwrap();
         let ack: HeartbeatAck = second.heartbeat.1.next().await.unwrap().unwrap();
         assert_eq!(ack.number, 1);
     });
-    // One that is refused takes nobody's place.
+    // A refused link replaces none.
     let mut hello = words("n1", 1);
     hello.protocol += 1;
     harness.runtime.block_on(async {
@@ -258,7 +258,7 @@ fn a_second_link_of_a_node_takes_the_place_of_the_first() {
     assert!(matches!(order, ToNode::Assign(_)), "{order:?}");
 }
 
-/// What a host's supervisor would draw.
+/// Challenge of a host's supervisor.
 const CHALLENGE: Challenge = Challenge([9; 16]);
 
 #[test]
@@ -311,7 +311,7 @@ fn nothing_is_signed_for_a_node_that_is_not_let_in() {
                 challenge: Some(CHALLENGE),
                 ..beat(1)
             };
-            // The refusal may overtake it.
+            // The refusal may overtake the heartbeat.
             let _closed = agent.heartbeat.0.send(&beat).await;
             let ack: Result<Option<HeartbeatAck>, _> = agent.heartbeat.1.next().await;
             if let Ok(Some(ack)) = ack {

@@ -1,44 +1,44 @@
-//! The text of one stored value: eight hexadecimal digits of CRC-32, a space, JSON.
+//! Encodes stored values as text: eight hexadecimal digits of CRC-32, a space, JSON.
 
 use coordinator_core::Mismatch;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Digits of the checksum and the space behind them.
+/// Digits of the checksum and the space after them.
 const HEAD_BYTES: usize = 9;
 
-/// Why a stored value is not what was stored.
+/// Why a stored value is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum Damage {
-    /// It has no room for a checksum.
+    /// The text is too short for a checksum.
     #[error("{bytes} bytes are too short for a record")]
     TooShort { bytes: usize },
-    /// Its checksum is another one.
+    /// The checksum does not match.
     #[error("the checksum says {written} and the content {computed}")]
     Checksum {
-        /// What stands in front.
+        /// Checksum in the text.
         written: String,
-        /// What it should be.
+        /// Checksum of the content.
         computed: String,
     },
-    /// Whole, but nothing that this version reads.
+    /// The checksum matches, but this version cannot read the content.
     #[error("the content cannot be read: {}", quiet(.0))]
     Content(serde_json::Error),
-    /// It stands in another place than its own.
+    /// The record has another number than its key.
     #[error("it holds record {seq}")]
     Misplaced {
-        /// The number inside.
+        /// Number in the record.
         seq: u64,
     },
-    /// It cannot have happened after what stands before it.
+    /// The record cannot have happened after those before it.
     #[error("it does not fit what stands before it: {0}")]
     Unfit(Box<Mismatch>),
-    /// It is not there though its neighbours are.
+    /// The record is missing between its neighbours.
     #[error("it is missing")]
     Missing,
 }
 
-/// The text of `value`.
+/// Encodes a value.
 pub(super) fn seal(value: &impl Serialize) -> Vec<u8> {
     let json =
         serde_json::to_vec(value).expect("our own types have text for keys and finite numbers");
@@ -48,7 +48,7 @@ pub(super) fn seal(value: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// The JSON in a stored value, once its checksum was found right.
+/// Checks the checksum of a stored value and returns its JSON.
 pub(super) fn unseal(line: &[u8]) -> Result<&[u8], Damage> {
     let (head, json) = line
         .split_at_checked(HEAD_BYTES)
@@ -63,14 +63,14 @@ pub(super) fn unseal(line: &[u8]) -> Result<&[u8], Damage> {
     })
 }
 
-/// The parser quotes what it read, in which there may be what a terminal would obey.
+/// Escapes the parser's message, which may quote control characters.
 fn quiet(error: &serde_json::Error) -> String {
     let said = error.to_string();
     let quiet = |c: char| if c.is_control() { '?' } else { c };
     said.chars().map(quiet).collect()
 }
 
-/// The value in a stored text.
+/// Decodes a stored value.
 pub(super) fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Damage> {
     serde_json::from_slice(unseal(line)?).map_err(Damage::Content)
 }

@@ -1,11 +1,11 @@
-//! What can go wrong with the store, in words for the admin who has to act.
+//! Errors of the store, with what the admin has to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::encoding::Damage;
 
-/// What to do about a damaged store. The same for every kind of damage: nothing may be guessed back into place.
+/// What to do about a damaged store of any kind: nothing may be guessed.
 const WAY_OUT: &str = "restore the data directory from a copy, or move it away to begin a new cluster (hosts stop \
                        what still runs when its lease passes)";
 
@@ -19,20 +19,20 @@ pub enum StoreError {
         path: PathBuf,
         source: io::Error,
     },
-    /// Another coordinator has the directory.
+    /// Another coordinator uses the directory.
     #[error(
         "the data directory {} is in use by another coordinator ({holder}): stop it, or choose another directory with --data-dir",
         dir.display()
     )]
     InUse {
         dir: PathBuf,
-        /// Such as `pid 4711`.
+        /// Holder of the lock, such as `pid 4711`.
         holder: String,
     },
-    /// The file as a whole cannot be trusted.
+    /// The file as a whole is damaged.
     #[error("the store {} is damaged: {what}; {WAY_OUT}", file.display())]
     DamagedFile { file: PathBuf, what: String },
-    /// One value cannot be trusted.
+    /// One value is damaged.
     #[error("the store {} is damaged: table `{table}`, record {record}: {damage}; {WAY_OUT}", file.display())]
     DamagedRecord {
         file: PathBuf,
@@ -40,7 +40,7 @@ pub enum StoreError {
         record: String,
         damage: Damage,
     },
-    /// The log ends before a record that is known to have been committed.
+    /// The log ends before a record that was committed.
     #[error(
         "the store {} is damaged or an older copy: table `log` ends at record {found}, and record {committed} was committed; \
          put the whole file back, or remove {} to go on from record {found} and lose what came after it",
@@ -48,14 +48,14 @@ pub enum StoreError {
     )]
     Lost {
         file: PathBuf,
-        /// The file that remembers.
+        /// Path of the tip file.
         tip: PathBuf,
-        /// Last record there is.
+        /// Last record in the log.
         found: u64,
-        /// Last record there was.
+        /// Last record committed.
         committed: u64,
     },
-    /// The store was written by another version.
+    /// Another version wrote the store.
     #[error(
         "the store {} has format {found}, and this version reads format {known}: run the version of the coordinator that wrote it",
         file.display()
@@ -65,21 +65,21 @@ pub enum StoreError {
         found: u32,
         known: u32,
     },
-    /// A commit failed: whether it took place is unknown until the store is opened again.
+    /// A commit failed; whether it took place is unknown until the store is opened again.
     #[error("cannot commit to the store {}", file.display())]
     Commit {
         file: PathBuf,
         source: Box<redb::Error>,
     },
-    /// A record was offered out of its place: a defect of ours.
+    /// A defect: a record was appended out of order.
     #[error("record {found} was offered to the log in place of record {expected}")]
     OutOfOrder {
-        /// The place that was free.
+        /// The next number.
         expected: u64,
-        /// What was offered.
+        /// The record's number.
         found: u64,
     },
-    /// The key of the seal on warrants.
+    /// The key of the seal on warrants cannot be used.
     #[error(transparent)]
     Seal(#[from] crate::seal::SealError),
     /// No random bytes for a new cluster's id.
@@ -124,7 +124,7 @@ impl StoreError {
         }
     }
 
-    /// What redb says while a store is opened: trouble with the disk is that, everything else is damage.
+    /// Maps redb's errors while a store is opened: disk errors stay, everything else is damage.
     pub(super) fn opening(file: &Path, error: redb::Error) -> Self {
         match error {
             redb::Error::Io(source)

@@ -1,5 +1,5 @@
-//! The checksum of the whole file, taken at a clean end and compared at the next start: it sees damage in places that
-//! hold nothing now, where it is harmless today and the sign of a failing disk all the same.
+//! Checksum of the whole store file, taken at a clean end and compared at the next start. It detects damage in unused
+//! places too, which is harmless today and a sign of a failing disk.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 
-/// Bytes that are read at once.
+/// Bytes of one read.
 const CHUNK_BYTES: usize = 1024 * 1024;
 
 /// Length and checksum of a file.
@@ -20,7 +20,7 @@ pub(super) struct FileChecksum {
 }
 
 impl FileChecksum {
-    /// Measures the file as it is, once all of it is on the disk.
+    /// Computes the checksum once all of the file is on the disk.
     pub(super) fn measure(path: &Path) -> Result<Self, StoreError> {
         let measured = File::open(path).and_then(|file| {
             file.sync_all()?;

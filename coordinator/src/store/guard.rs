@@ -1,5 +1,4 @@
-//! redb trusts its pages more than a damaged file deserves and may panic over one. Here such a panic becomes an error,
-//! without the report that a panic prints.
+//! Turns panics of redb over damaged files into errors, without printing a panic report.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -10,17 +9,17 @@ thread_local! {
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work`; a panic in it comes back as its message.
+/// Runs `work`; a panic comes back as its message.
 pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     hush();
     GUARDED.set(true);
-    // What the closure touched is dropped with it; nothing half-changed is seen again.
+    // The closure's data is dropped with it, so nothing half-changed is seen again.
     let result = panic::catch_unwind(AssertUnwindSafe(work));
     GUARDED.set(false);
     result.map_err(|payload| message(payload.as_ref()))
 }
 
-/// Keeps the panic report of guarded threads off stderr, once for the process, and leaves all others as they were.
+/// Keeps panic reports of guarded threads off stderr, once for the process; others are printed as before.
 fn hush() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,9 +1,9 @@
-//! What a store says of the past: the state at any record that its snapshots and log still reach. For a look at a data
-//! directory in which no coordinator runs. The look is at a copy, because redb mends what a death left behind and this
-//! must leave everything as it is; no coordinator may start while the copy is made.
+//! Reads the history of a stopped coordinator's store: the state at any record that snapshots and log still reach. It
+//! works on a copy, because redb repairs what a crash left and the original must stay as it is; no coordinator may
+//! start while the copy is made.
 //!
-//! Only what lies on the way to the record that is asked for has to be whole: this is also how one looks into a store
-//! that a coordinator refuses, up to the record before the damage.
+//! Only the records needed for the answer must be intact, so a store that a coordinator rejects can be inspected up to
+//! the damage.
 
 use std::fs::File;
 use std::io;
@@ -22,55 +22,55 @@ use super::tip::{TipFile, TipRecord};
 use super::{LOG, Recovered, SNAPSHOT, Snapshot, StoreError};
 use crate::seal::Seal;
 
-/// Why the past cannot be told.
+/// Why the history cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
-    /// There is nothing to look at.
+    /// The directory has no store.
     #[error(
         "there is no store in {}: name the data directory of a coordinator, or that of `sluice dev --data`",
         dir.display()
     )]
     NoStore {
-        /// Where it was looked for.
+        /// Directory that was searched.
         dir: PathBuf,
     },
-    /// A coordinator writes to it.
+    /// A coordinator runs on the store.
     #[error(
         "a coordinator runs in {} ({holder}): ask it with `sluice get events`, or stop it first",
         dir.display()
     )]
     Running {
         dir: PathBuf,
-        /// Such as `pid 4711`.
+        /// Holder of the lock, such as `pid 4711`.
         holder: String,
     },
-    /// It is too long ago.
+    /// The state at that record is no longer kept.
     #[error("record {asked} is too old: the first whose state is still kept is {first}")]
     TooOld { asked: u64, first: u64 },
-    /// It has not happened.
+    /// There is no such record yet.
     #[error("record {asked} has not happened: the last is {last}")]
     TooNew { asked: u64, last: u64 },
-    /// The store cannot be read, or is damaged where it was looked at.
+    /// The store cannot be read, or is damaged where it was read.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A store in which all is whole.
+/// A store without damage.
 #[derive(Debug)]
 pub struct CheckedStore {
-    /// What it comes to.
+    /// Result of reading it.
     pub recovered: Recovered,
-    /// The last record in its newest snapshot, where it has one.
+    /// Last record in its newest snapshot, if it has one.
     pub snapshot: Option<u64>,
-    /// The first record of its log; 0 where there is none.
+    /// First record of its log; 0 if there is none.
     pub first: u64,
 }
 
-/// A store that is looked at.
+/// A copy of a store, opened for reading.
 #[derive(Debug)]
 pub struct StoreHistory {
     db: Database,
-    /// The original, for messages.
+    /// Path of the original, for messages.
     file: PathBuf,
     cluster: ClusterId,
     first: u64,
@@ -78,10 +78,10 @@ pub struct StoreHistory {
 }
 
 impl StoreHistory {
-    /// Looks at the store in `dir`, or in the part of the directory of `sluice dev` that is the coordinator's.
+    /// Opens the store in `dir`, or in the coordinator's part of a directory of `sluice dev`.
     ///
     /// # Errors
-    /// Where there is none, a coordinator runs in it, it cannot be copied or read, or it has lost its end.
+    /// If there is none, a coordinator runs on it, it cannot be copied or read, or it has lost records.
     pub fn open(dir: &Path) -> Result<Self, HistoryError> {
         let (past, mark, _) = Self::copied(dir, |_, _| Ok(()))?;
         if mark.seq > past.last {
@@ -91,8 +91,7 @@ impl StoreHistory {
         Ok(past)
     }
 
-    /// Judges the store in `dir` by all that the start of a coordinator judges it by, and says what it comes to. The start
-    /// refuses what this refuses, and nothing else of it; certificates are judged at the start alone.
+    /// Checks the store in `dir` as the start of a coordinator does, except for certificates.
     ///
     /// # Errors
     /// The first damage, by table and record; or as for [`StoreHistory::open`].
@@ -113,7 +112,7 @@ impl StoreHistory {
         })
     }
 
-    /// A copy that was made while no coordinator could start, and what `before` found of the original meanwhile.
+    /// Copies the store while no coordinator can start, and runs `before` on the original meanwhile.
     fn copied<T>(
         dir: &Path,
         before: impl FnOnce(&Path, &TipRecord) -> Result<T, StoreError>,
@@ -140,7 +139,7 @@ impl StoreHistory {
         &self.db
     }
 
-    /// The directory that it is of.
+    /// Returns the directory of the original.
     pub fn dir(&self) -> &Path {
         self.file.parent().unwrap_or(Path::new("/"))
     }
@@ -149,25 +148,25 @@ impl StoreHistory {
         &self.file
     }
 
-    /// The realm that it belongs to.
+    /// Returns the cluster of the store.
     pub fn cluster(&self) -> &ClusterId {
         &self.cluster
     }
 
-    /// The first record whose state can be told; 0 is the time before the first.
+    /// First record whose state can be rebuilt; 0 is the time before the first.
     pub fn first(&self) -> u64 {
         self.first
     }
 
-    /// The last record.
+    /// Number of the last record.
     pub fn last(&self) -> u64 {
         self.last
     }
 
-    /// The state that record `seq` left, and the time of it: the newest snapshot before it and what follows.
+    /// Returns the state after record `seq`, and its time: the newest snapshot before it plus what follows.
     ///
     /// # Errors
-    /// Where it is out of reach, or something on the way to it is damaged.
+    /// If it is no longer kept, or something on the way to it is damaged.
     pub fn fold(&self, seq: u64) -> Result<(State, Time), HistoryError> {
         if seq < self.first {
             return Err(HistoryError::TooOld {
@@ -189,10 +188,10 @@ impl StoreHistory {
         Ok((from.state, from.at))
     }
 
-    /// Shows each record after `after` up to `to`, in order.
+    /// Calls back with each record after `after` up to `to`, in order.
     ///
     /// # Errors
-    /// Where one of them is damaged or missing, or does not fit.
+    /// If one of them is damaged, missing, or inconsistent.
     pub fn each(
         &self,
         after: u64,
@@ -205,7 +204,7 @@ impl StoreHistory {
     }
 }
 
-/// A coordinator that runs is no fault of the directory here, and the way out is another.
+/// Maps the lock error of a running coordinator, whose message differs here.
 fn running(error: StoreError) -> HistoryError {
     match error {
         StoreError::InUse { dir, holder } => HistoryError::Running { dir, holder },
@@ -213,7 +212,7 @@ fn running(error: StoreError) -> HistoryError {
     }
 }
 
-/// A copy without a name, which is gone with us however we end.
+/// Copies the file into an unnamed one, which vanishes with the process.
 fn copied(file: &Path) -> Result<File, StoreError> {
     let copy = || {
         let mut copy = tempfile::tempfile()?;
@@ -223,7 +222,7 @@ fn copied(file: &Path) -> Result<File, StoreError> {
     copy().map_err(|source| StoreError::io("copy", file, source))
 }
 
-/// What redb panics over is damage.
+/// Runs `work`; a panic of redb counts as damage.
 pub(super) fn look<T>(
     file: &Path,
     work: impl FnOnce(&Path) -> Result<T, StoreError>,
@@ -240,7 +239,7 @@ fn begin(copy: File, file: &Path) -> Result<StoreHistory, StoreError> {
     let cluster = read_meta(&txn, file)?;
     let log = ends(&txn, file, LOG)?;
     let snapshots = ends(&txn, file, SNAPSHOT)?;
-    // Without a snapshot the whole log is needed, and one that does not begin at 1 is found out by its fold.
+    // Without a snapshot the whole log is needed, and one that does not begin at 1 fails when the state is built.
     let first = match (log, snapshots) {
         (Some((1, _)), _) | (_, None) => 0,
         (_, Some((oldest, _))) => oldest,
@@ -261,7 +260,7 @@ fn reading(db: &Database, file: &Path) -> Result<ReadTransaction, StoreError> {
     txn.map_err(|error| StoreError::opening(file, error.into()))
 }
 
-/// The first and the last number in a table; `None` where it is empty.
+/// Returns the first and the last number in a table; `None` if it is empty.
 fn ends(
     txn: &ReadTransaction,
     file: &Path,
@@ -274,7 +273,7 @@ fn ends(
     Ok(first.zip(last))
 }
 
-/// The newest snapshot of record `seq` or one before it; the beginning of all where there is none.
+/// Returns the newest snapshot of record `seq` or an earlier one; the empty state if there is none.
 fn snapshot_before(db: &Database, seq: u64, file: &Path) -> Result<Snapshot<State>, StoreError> {
     let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
     let snapshots = table(&reading(db, file)?, file, SNAPSHOT)?;
@@ -290,7 +289,7 @@ fn snapshot_before(db: &Database, seq: u64, file: &Path) -> Result<Snapshot<Stat
     snapshot_in(line.value(), seq.value(), file)
 }
 
-/// Shows the records behind the first number of `places`, the last one included.
+/// Calls back with the records after the first number of `places`, including the last.
 fn each(
     db: &Database,
     places: std::ops::Range<u64>,

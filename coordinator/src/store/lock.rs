@@ -1,5 +1,5 @@
-//! One coordinator for one data directory: a lock on a file in it that the kernel gives back when the holder dies.
-//! Whoever only reads shares it with other readers and leaves the file as it is.
+//! Locks a data directory for one coordinator, by a file lock that the kernel releases when the holder dies. Readers
+//! share the lock and leave the file as it is.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -11,20 +11,20 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use super::StoreError;
 
-/// Held as long as it lives.
+/// An exclusive lock, held until dropped.
 #[derive(Debug)]
 pub struct DirLock {
     _file: Flock<File>,
 }
 
-/// Keeps coordinators away as long as it lives.
+/// A lock that keeps coordinators away until dropped.
 #[derive(Debug)]
 pub(super) struct ReadLock {
     _file: Flock<File>,
 }
 
 impl ReadLock {
-    /// Locks `dir` against coordinators; `None` where no coordinator ever ran in it, as in a copy of the store alone.
+    /// Locks `dir` against coordinators; `None` if none ever ran in it, as in a copy of the store alone.
     pub(super) fn take(dir: &Path) -> Result<Option<Self>, StoreError> {
         let path = dir.join("lock");
         let file = match File::open(&path) {
@@ -41,10 +41,10 @@ impl ReadLock {
 }
 
 impl DirLock {
-    /// Locks `dir` and leaves our process id in the lock file for whoever is refused.
+    /// Locks `dir`, and writes the process id into the lock file, for the message of a refused coordinator.
     ///
     /// # Errors
-    /// Where another process has it, or the file cannot be made.
+    /// If another process holds it, or the file cannot be made.
     pub fn take(dir: &Path) -> Result<Self, StoreError> {
         let path = dir.join("lock");
         let io = |action| move |source| StoreError::io(action, &dir.join("lock"), source);
@@ -54,7 +54,7 @@ impl DirLock {
             .create(true)
             .truncate(false)
             .mode(0o600)
-            // Root may take it in a directory of a coordinator that is not root, and writes in it.
+            // Root may take the lock in the directory of another user, and writes in it.
             .custom_flags(OFlag::O_NOFOLLOW.bits())
             .open(&path)
             .map_err(io("open"))?;
@@ -72,7 +72,7 @@ impl DirLock {
 
 fn in_use(dir: &Path, mut file: File) -> StoreError {
     let mut text = String::new();
-    // Whoever holds the lock may be about to write its id; without one the message is still right.
+    // The holder may be about to write its id; the message is right without one.
     let pid = file
         .read_to_string(&mut text)
         .ok()

@@ -1,4 +1,4 @@
-//! Opening a store: make it or check every byte of it, and fold the log into a state.
+//! Opens a store: creates it or checks every byte of it, and builds the state from the log.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -23,26 +23,26 @@ use super::{
 };
 use crate::seal::Seal;
 
-/// Memory for pages. Writes go to the end of the log and readers follow close behind, so little of the file is hot.
+/// Memory for pages. Writes go to the end of the log and readers follow close behind, so little of the file is in use.
 const CACHE_BYTES: usize = 32 * 1024 * 1024;
 
 /// Random bytes in a cluster's id.
 const CLUSTER_ID_BYTES: usize = 8;
 
 impl Store {
-    /// Opens the store in `dir`, making both where there is nothing, and keeps `retention` records for followers.
+    /// Opens the store in `dir`, creating both if they do not exist, and keeps `retention` records for followers.
     ///
     /// # Errors
-    /// Where the directory is in use, the disk fails, or anything in the store is not as it was written.
+    /// If the directory is in use, the disk fails, or anything in the store is damaged.
     pub fn open(dir: &Path, retention: u64) -> Result<(Store, Recovered), StoreError> {
         Self::open_of(dir, retention, None)
     }
 
-    /// The same where certificates of a cluster are there: a store that has to be made is one of that cluster, whose
-    /// earlier one was lost.
+    /// Opens the store of a cluster whose certificates exist: a store that has to be created belongs to that cluster,
+    /// whose earlier store was lost.
     ///
     /// # Errors
-    /// As above.
+    /// As for [`Store::open`].
     pub fn open_of(
         dir: &Path,
         retention: u64,
@@ -83,7 +83,7 @@ impl Store {
         Ok((store, recovered))
     }
 
-    /// Opens a store on a disk that a test made.
+    /// Opens a store on a test's disk.
     #[cfg(test)]
     pub(crate) fn on_backend(
         backend: impl redb::StorageBackend,
@@ -117,13 +117,14 @@ pub(super) fn builder() -> Builder {
     builder
 }
 
-/// It holds what steps are given in their environment, and the directory may be one that somebody else made.
+/// Restricts the file to its owner: it contains the variables of steps, and the directory may have been made by
+/// somebody else.
 pub(super) fn keep_private(file: &Path) -> Result<(), StoreError> {
     fs::set_permissions(file, Permissions::from_mode(0o600))
         .map_err(|source| StoreError::io("keep others from", file, source))
 }
 
-/// A new store comes to be under another name, so that a death half-way leaves nothing that looks like a damaged one.
+/// Creates a store under a temporary name, so that a crash leaves nothing that looks like a damaged store.
 fn create(dir: &Path, file: &Path, cluster: Option<ClusterId>) -> Result<(), StoreError> {
     let draft = dir.join("store.redb.new");
     match fs::remove_file(&draft) {
@@ -155,7 +156,7 @@ fn new_cluster() -> Result<ClusterId, StoreError> {
     Ok(ClusterId::new(hex::encode(&bytes)).expect("hexadecimal digits are an id"))
 }
 
-/// Judges the file as a whole, before it is opened: one that was closed is as it was then.
+/// Checks the whole file before it is opened: a closed store must be unchanged.
 pub(super) fn judge_file(file: &Path, mark: &TipRecord) -> Result<(), StoreError> {
     match &mark.closed {
         Some(whole) => whole.check(file).map_err(|changed| diagnose(file, changed)),
@@ -163,9 +164,9 @@ pub(super) fn judge_file(file: &Path, mark: &TipRecord) -> Result<(), StoreError
     }
 }
 
-/// Judges what is in the file, open as `db`: redb's own checksums find damage in what holds the records together, ours find
-/// damage in the records, and the tip tells whether the last of them are missing. With [`judge_file`] this is the one judge
-/// of the start and of `sluice-coordinator check`, which opens a copy.
+/// Checks the open store: redb's checksums detect damage of its structure, ours damage of records, and the tip missing
+/// records at the end. Together with [`judge_file`] this is the check of a start and of `sluice-coordinator check`,
+/// which opens a copy.
 pub(super) fn judge(
     db: &mut Database,
     file: &Path,
@@ -195,8 +196,8 @@ fn check_and_load(
     Ok((db, judged))
 }
 
-/// The damaged record in a file that has changed since it was closed, or the error as it is, where the damage is
-/// elsewhere. Leaves the file as it was found.
+/// Returns the damaged record in a file that has changed since it was closed, or the error as it is if the damage is
+/// elsewhere. Leaves the file as it was.
 fn diagnose(file: &Path, changed: StoreError) -> StoreError {
     let looked = guarded(|| {
         let db = builder().open_read_only(file).ok()?;
@@ -205,22 +206,22 @@ fn diagnose(file: &Path, changed: StoreError) -> StoreError {
     looked.ok().flatten().unwrap_or(changed)
 }
 
-/// What is in the file.
+/// Contents of a store.
 pub(super) struct LoadedStore {
-    /// The fold of everything.
+    /// State after all records.
     pub(super) recovered: Recovered,
-    /// The number of the newest snapshot.
+    /// Number of the newest snapshot.
     pub(super) last_snapshot: u64,
-    /// What the log takes.
+    /// Sizes of the log's parts.
     sizes: LogSizes,
-    /// What the newest snapshot takes.
+    /// Size of the newest snapshot.
     snapshot_bytes: u64,
-    /// What the records after it take.
+    /// Size of the records after it.
     since_snapshot: u64,
 }
 
 impl LoadedStore {
-    /// The store over it, which keeps as much as is usual, without a lock and without room in reserve.
+    /// Makes a store of it, with default retention, without a lock and without reserved blocks.
     fn store(self, db: Database, file: PathBuf, tip: TipFile, seal: Seal) -> (Store, Recovered) {
         let store = Store {
             db: Arc::new(db),
@@ -241,7 +242,7 @@ impl LoadedStore {
     }
 }
 
-/// The fold of everything in `db`, and how it lies there.
+/// Builds the state of everything in `db`.
 pub(super) fn load(db: &impl ReadableDatabase, file: &Path) -> Result<LoadedStore, StoreError> {
     let opening = |error| StoreError::opening(file, error);
     let txn = db.begin_read().map_err(|e| opening(e.into()))?;
@@ -263,8 +264,8 @@ pub(super) fn load(db: &impl ReadableDatabase, file: &Path) -> Result<LoadedStor
     }
     let (sizes, since_snapshot) = read_log(&txn, file, &mut recovered)?;
     give_environments(&txn, file, &mut recovered.state)?;
-    // Once a record was written since, a coordinator has begun the recovery. A mark ahead of the log was made for a record
-    // that did not come to be.
+    // A later record shows that a coordinator has begun the recovery. A mark ahead of the log belongs to a record that
+    // was never written.
     let mark = read_mark(&txn, file)?;
     let mark = mark.filter(|mark| mark.seq >= recovered.last_seq);
     recovered.recovers = mark.map(|mark| mark.why);
@@ -277,7 +278,7 @@ pub(super) fn load(db: &impl ReadableDatabase, file: &Path) -> Result<LoadedStor
     })
 }
 
-/// Gives steps the values of their variables; the checksums of all of them are looked at.
+/// Puts the values of variables into the steps, checking all their checksums.
 fn give_environments(
     txn: &ReadTransaction,
     file: &Path,
@@ -305,7 +306,7 @@ fn give_environments(
     }
 }
 
-/// A table that every store has: without it the file is no store of ours.
+/// Opens a table that every store has; without it the file is another program's.
 pub(super) fn table<K: redb::Key + 'static>(
     txn: &ReadTransaction,
     file: &Path,
@@ -331,7 +332,7 @@ pub(super) fn read_meta(txn: &ReadTransaction, file: &Path) -> Result<ClusterId,
     read_meta_value(txn, file, "cluster")
 }
 
-/// What was noted when the store was put back, or made in place of one that was lost.
+/// Reads the mark of a restored store, or of one made in place of a lost one.
 fn read_mark(txn: &ReadTransaction, file: &Path) -> Result<Option<RecoveryMark>, StoreError> {
     let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
     let value = table(txn, file, META)?.get(MARK).map_err(opening)?;
@@ -354,7 +355,7 @@ fn read_meta_value<T: serde::de::DeserializeOwned>(
     encoding::parse(value.value()).map_err(damaged)
 }
 
-/// The newest snapshot, and its bytes; the checksums of all of them are looked at.
+/// Reads the newest snapshot and its size, checking the checksums of all.
 fn read_snapshots(
     txn: &ReadTransaction,
     file: &Path,
@@ -373,7 +374,7 @@ fn read_snapshots(
     Ok(Some((snapshot, line.value().len() as u64)))
 }
 
-/// The snapshot in a stored text, at its place.
+/// Parses the snapshot in a stored text, at its position.
 pub(super) fn snapshot_in(
     line: &[u8],
     seq: u64,
@@ -387,7 +388,7 @@ pub(super) fn snapshot_in(
     Ok(snapshot)
 }
 
-/// The record in a stored text, at its place.
+/// Parses the record in a stored text, at its position.
 pub(super) fn record_in(line: &[u8], seq: u64) -> Result<Stamped, Damage> {
     let record: Stamped = encoding::parse(line)?;
     match record.seq == seq {
@@ -396,8 +397,8 @@ pub(super) fn record_in(line: &[u8], seq: u64) -> Result<Stamped, Damage> {
     }
 }
 
-/// Checks that the log has no gap and no damage, and applies what follows the snapshot. What the log takes, and how much
-/// of it follows.
+/// Checks that the log has no gap and no damage, and applies what follows the snapshot. Returns the sizes of the log
+/// and of those records.
 fn read_log(
     txn: &ReadTransaction,
     file: &Path,

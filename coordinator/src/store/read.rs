@@ -1,4 +1,4 @@
-//! Reading the log beside the writer: each call sees one committed state of the store.
+//! Reads the log beside the writer: each call sees one committed state of the store.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,24 +9,23 @@ use redb::{Database, ReadableDatabase, ReadableTable};
 use super::LOG;
 use super::encoding::{self, Damage};
 
-/// Most bytes of one read. A record may carry a specification of a megabyte; a page of a thousand of those must not
-/// fill the memory.
+/// Most bytes of one read. A record may contain a megabyte, and a page of a thousand of those must not fill the memory.
 const MAX_READ_BYTES: usize = 4 * 1024 * 1024;
 
-/// One record as it is stored.
+/// A stored record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub record: Stamped,
     pub json: String,
 }
 
-/// Why the log cannot be read from a place.
+/// Why the log cannot be read from a position.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// What was asked for is older than what is kept.
+    /// The position is older than the kept records.
     #[error("the log begins at record {first}")]
     Gone {
-        /// First record that is kept.
+        /// First record kept.
         first: u64,
     },
     #[error("cannot read the store {}", file.display())]
@@ -63,11 +62,11 @@ impl StoreReader {
         &self.file
     }
 
-    /// The records after `since`, oldest first: at most `limit`, and fewer where they are large. Empty means that
-    /// nothing follows `since` yet.
+    /// Returns the records after `since`, oldest first: at most `limit`, and fewer if they are large. Empty if nothing
+    /// follows `since` yet.
     ///
     /// # Errors
-    /// Where the log no longer reaches back to `since`, or cannot be read.
+    /// If the log no longer reaches back to `since`, or cannot be read.
     pub fn read(&self, since: u64, limit: usize) -> Result<Vec<Event>, ReadError> {
         let failed = |source| ReadError::Store {
             file: self.file.clone(),
@@ -116,7 +115,7 @@ impl StoreReader {
         let record = serde_json::from_slice(json).map_err(|e| damaged(Damage::Content(e)))?;
         Ok(Event {
             record,
-            // The checksum has matched and it parsed as JSON: it is the text that was written.
+            // The checksum was right and it parsed as JSON, so it is UTF-8.
             json: String::from_utf8_lossy(json).into_owned(),
         })
     }

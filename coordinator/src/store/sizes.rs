@@ -1,21 +1,21 @@
-//! How many bytes the log takes, in parts: a record may be a MiB, so that their number alone bounds neither the file nor
-//! how long a restart reads.
+//! Sizes of the log in parts: a record may be a MiB, so the number of records bounds neither the file nor the duration
+//! of a restart.
 
 use std::collections::VecDeque;
 
-/// Bytes of a part, or a little more.
+/// Approximate bytes of a part.
 const PART: u64 = 1 << 20;
 
-/// The log's bytes, by parts of it.
+/// Sizes of the log's parts.
 #[derive(Debug, Default)]
 pub(super) struct LogSizes {
-    /// The number of the last record of each part, and its bytes; the oldest first.
+    /// Number of the last record of each part, and its bytes; the oldest first.
     parts: VecDeque<(u64, u64)>,
     total: u64,
 }
 
 impl LogSizes {
-    /// A record follows the last.
+    /// Adds a record after the last.
     pub(super) fn add(&mut self, seq: u64, bytes: u64) {
         self.total += bytes;
         match self.parts.back_mut() {
@@ -27,7 +27,7 @@ impl LogSizes {
         }
     }
 
-    /// The last record that must go for the rest to take no more than `most`; 0 where none must.
+    /// Returns the last record to drop for the rest to take no more than `most`; 0 if none.
     pub(super) fn beyond(&self, most: u64) -> u64 {
         let mut left = self.total;
         let mut parts = self.parts.iter();
@@ -41,7 +41,7 @@ impl LogSizes {
         cut
     }
 
-    /// Records up to this one are gone. A part of which some are left counts as before.
+    /// Drops the records up to this one. A part with remaining records counts as before.
     pub(super) fn drop_until(&mut self, seq: u64) {
         while let Some((_, bytes)) = self.parts.pop_front_if(|(last, _)| *last <= seq) {
             self.total -= bytes;

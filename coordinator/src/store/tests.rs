@@ -1,4 +1,4 @@
-//! The store's contract: what was appended is there after any death, and what is damaged does not open.
+//! The store's contract: appended records survive any crash, and a damaged store does not open.
 
 mod check;
 mod crash;
@@ -12,7 +12,7 @@ use std::path::Path;
 use super::*;
 use crate::fixture::RecordMaker;
 
-/// Opens, and begins to write.
+/// Opens a store, and begins to write.
 fn begin(dir: &Path) -> (Store, RecordMaker) {
     begin_with(dir, DEFAULT_RETENTION)
 }
@@ -93,7 +93,7 @@ fn snapshots_let_go_of_what_nobody_may_ask_for() {
         write(&mut store, &mut maker, round * 10..round * 10 + 10);
         store.snapshot(maker.state()).unwrap();
     }
-    // Kept back to the older of two snapshots, which is farther than the retention.
+    // Kept back to the older of two snapshots, which is beyond the retention.
     let last = store.last_seq();
     let error = reader.read(0, 1).unwrap_err();
     assert!(
@@ -106,7 +106,7 @@ fn snapshots_let_go_of_what_nobody_may_ask_for() {
     assert_eq!(reopen(dir.path()).state, *maker.state());
 }
 
-/// A retention that is lowered far would have the first snapshot after it drop millions of records, while hosts wait.
+/// After a retention was lowered far, the first snapshot would drop millions of records at once while hosts wait.
 #[test]
 fn what_nobody_may_ask_for_goes_a_part_at_a_time() {
     let (mut first, mut last) = (1, 5_000_000);
@@ -183,7 +183,7 @@ fn two_coordinators_cannot_have_one_directory() {
     reopen(dir.path());
 }
 
-/// Large records fill the disk long before there are as many of them as are kept.
+/// Large records fill the disk long before their number reaches the retention.
 #[test]
 fn large_records_are_snapshotted_and_dropped_by_their_bytes() {
     let dir = tempfile::tempdir().unwrap();
@@ -195,7 +195,7 @@ fn large_records_are_snapshotted_and_dropped_by_their_bytes() {
     assert!(store.snapshot_due());
     store.snapshot(maker.state()).unwrap();
     assert!(!store.snapshot_due());
-    // As if what is there took as much as may be kept.
+    // Makes the log appear as large as may be kept.
     store.sizes.add(store.last_seq(), RETENTION_BYTES);
     let kept = store.last_seq();
     write(&mut store, &mut maker, 11..20);
@@ -209,7 +209,7 @@ fn large_records_are_snapshotted_and_dropped_by_their_bytes() {
     assert_eq!(reopen(dir.path()).state, *maker.state());
 }
 
-/// However often a coordinator starts anew, the log grows by no more before a snapshot is due.
+/// The log grows no further before a snapshot is due, however often a coordinator restarts.
 #[test]
 fn a_restart_counts_what_was_written_since_the_snapshot() {
     let dir = tempfile::tempdir().unwrap();

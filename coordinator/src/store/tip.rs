@@ -1,11 +1,11 @@
-//! A witness of how far the log has come, beside the store.
+//! The tip file: the number of the last committed record, kept beside the store.
 //!
-//! redb mends a bad newest commit by falling back to the one before it, and takes an emptied file for a new one. Either
-//! would lose records that were acknowledged, in silence. So the number of the last committed record is written to a
-//! file of its own after each commit, without a sync: it outlives any death of the process, and after a power failure
-//! it may lag behind the log but never runs ahead of it.
+//! redb repairs a bad last commit by falling back to the one before it, and takes an emptied file for a new one. Either
+//! would silently lose acknowledged records. The number is therefore written to a file of its own after each commit,
+//! without a sync: it survives any death of the process, and after a power failure it may lag behind the log but is
+//! never ahead of it.
 //!
-//! After a clean end it holds the store's checksum as well (see [`super::file_checksum`]), until the next start.
+//! After a clean end it contains the store's checksum too (see [`super::file_checksum`]), until the next start.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -17,31 +17,32 @@ use super::StoreError;
 use super::encoding;
 use super::file_checksum::FileChecksum;
 
-/// What is remembered.
+/// Contents of the tip file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct TipRecord {
     /// Number of the last committed record.
     pub(super) seq: u64,
-    /// The store's file after a clean end; `None` while it is open, or where it was not closed.
+    /// Checksum of the store's file after a clean end; `None` while it is open, or after a crash.
     pub(super) closed: Option<FileChecksum>,
 }
 
-/// Where it is kept.
+/// Storage of the tip.
 #[derive(Debug)]
 pub(super) enum TipFile {
-    /// In this file.
+    /// A file on disk.
     File { path: PathBuf, file: File },
-    /// Nowhere: a test runs on memory.
+    /// No storage, for tests in memory.
     #[cfg(test)]
     Nowhere,
 }
 
-/// Bytes of the file, so that every mark overwrites the last one whole. The longest takes about a hundred.
+/// Length of the file, so that every write replaces the last one completely. The longest content has about a hundred
+/// bytes.
 const WIDTH: usize = 160;
 
 impl TipFile {
-    /// Reads the mark at `path`; `None` where there is none yet.
+    /// Reads the tip file at `path`; `None` if there is none yet.
     pub(super) fn read(path: &Path) -> Result<Option<TipRecord>, StoreError> {
         let text = match std::fs::read(path) {
             Ok(text) => text,
@@ -71,12 +72,12 @@ impl TipFile {
         })
     }
 
-    /// Remembers that record `seq` was committed.
+    /// Writes that record `seq` was committed.
     pub(super) fn set(&self, seq: u64) -> Result<(), StoreError> {
         self.write(&TipRecord { seq, closed: None })
     }
 
-    /// Remembers that record `seq` was the last and how the store's file is now that it is closed.
+    /// Writes that record `seq` was the last, with the checksum of the closed store.
     pub(super) fn close(&self, seq: u64, store: &Path) -> Result<(), StoreError> {
         match self {
             TipFile::File { .. } => self.write(&TipRecord {
@@ -102,7 +103,7 @@ impl TipFile {
         }
     }
 
-    /// Makes what is remembered outlive a power failure.
+    /// Makes the file survive a power failure.
     pub(super) fn sync(&self) -> Result<(), StoreError> {
         match self {
             TipFile::File { path, file } => file

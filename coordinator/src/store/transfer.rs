@@ -1,5 +1,5 @@
-//! A store as the texts that are in it, without redb: how a backup takes one out, and how a restore makes one. The texts
-//! keep their own checksums, so they are the same in a backup.
+//! Exports a store as its stored texts, for a backup, and builds one from them, for a restore. The texts keep their
+//! checksums, so they are the same in a backup.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -17,12 +17,12 @@ use super::{
     ENVIRONMENT, LOG, MARK, META, RecoveryMark, SNAPSHOT, StoreError, encoding, make_tables,
 };
 
-/// One text of a store.
+/// One stored text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorePart<'a> {
     /// The newest snapshot.
     Snapshot {
-        /// The last record in it.
+        /// Last record in it.
         seq: u64,
         /// Checksum and JSON.
         text: &'a [u8],
@@ -41,13 +41,13 @@ pub enum StorePart<'a> {
     },
 }
 
-/// Why a store was not taken out.
+/// Why a store was not exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// It cannot be read.
+    /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Nobody takes it.
+    /// The output cannot be written.
     #[error(transparent)]
     Sink(#[from] io::Error),
 }
@@ -55,19 +55,18 @@ pub enum ExportError {
 type PartSink<'a> = &'a mut dyn FnMut(StorePart<'_>) -> io::Result<()>;
 
 impl StoreReader {
-    /// Gives the store as it was committed last, the newest snapshot first, then the log, then the variables of steps. What is committed meanwhile is
-    /// not in it.
+    /// Exports the last committed state: the newest snapshot, then the log, then the variables of steps.
     ///
     /// # Errors
-    /// Where it cannot be read, or `take` fails.
+    /// If it cannot be read, or `take` fails.
     pub fn export(&self, take: PartSink<'_>) -> Result<(), ExportError> {
         export(self.db(), self.file(), take)
     }
 
-    /// The realm that it belongs to.
+    /// Returns the cluster of the store.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// If it cannot be read.
     pub fn cluster(&self) -> Result<ClusterId, StoreError> {
         let txn = self.db().begin_read();
         let txn = txn.map_err(|error| StoreError::opening(self.file(), error.into()))?;
@@ -76,10 +75,10 @@ impl StoreReader {
 }
 
 impl StoreHistory {
-    /// The same of a store in which no coordinator runs.
+    /// Exports the store of a stopped coordinator.
     ///
     /// # Errors
-    /// As for one that runs.
+    /// As for a running one.
     pub fn export(&self, take: PartSink<'_>) -> Result<(), ExportError> {
         let mut sink = Ok(());
         let taken = look(self.file(), |file| match export(self.db(), file, take) {
@@ -119,7 +118,7 @@ fn export(db: &Database, file: &Path, take: PartSink<'_>) -> Result<(), ExportEr
     Ok(())
 }
 
-/// A store in the making: nothing of it is there before it is finished.
+/// Builds a store; nothing of it exists before it is finished.
 pub struct StoreBuilder {
     db: Database,
     txn: WriteTransaction,
@@ -137,10 +136,10 @@ impl fmt::Debug for StoreBuilder {
 }
 
 impl StoreBuilder {
-    /// Begins one in `file`, in place of what is there.
+    /// Begins a store in `file`, replacing an existing one.
     ///
     /// # Errors
-    /// Where the file cannot be made.
+    /// If the file cannot be made.
     pub fn create(file: &Path, cluster: &ClusterId) -> Result<Self, StoreError> {
         match fs::remove_file(file) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
@@ -164,7 +163,7 @@ impl StoreBuilder {
     /// Adds a text.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn add(&mut self, piece: StorePart<'_>) -> Result<(), StoreError> {
         let txn = &self.txn;
         let numbered = |definition, seq, text| -> Result<u64, redb::Error> {
@@ -185,10 +184,10 @@ impl StoreBuilder {
         Ok(())
     }
 
-    /// Makes it durable. Whoever opens it first begins a recovery.
+    /// Makes the store durable. The next coordinator on it begins a recovery.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn finish(self, why: RecoveryWhy) -> Result<(), StoreError> {
         let Self {
             db,

@@ -1,4 +1,4 @@
-//! Explanations in the words of the API.
+//! Views of explanations.
 
 use coordinator_core::{Attempt, Awaited, Core, Explanation, Holding, InPool, Past, Promised};
 use sluice_common::amount::ResourceKey;
@@ -12,10 +12,10 @@ use sluice_common::state::StepState;
 use sluice_reasons::messages::explanation;
 use sluice_scheduler::{Change, Holder, Remedy, Request, ResourceUse, Start};
 
-/// So many of the runs that hold what a step is short of are listed.
+/// Most listed holders of what a step lacks.
 const MAX_HOLDERS: usize = 16;
 
-/// Why a step is where it is, if it is remembered.
+/// Explains a step's state, if the step is remembered.
 pub fn explain(core: &Core, id: &StepId) -> Option<ExplainView> {
     let explained = core.explain(id)?;
     let refused = refused(&explained).into_iter();
@@ -34,7 +34,7 @@ pub fn explain(core: &Core, id: &StepId) -> Option<ExplainView> {
     })
 }
 
-/// The pools that rejected a step, or whose rules keep one out that waits for others, each with why.
+/// Lists the pools that rejected a step, or whose rules keep a waiting one out, with the reason.
 fn refused(explained: &Explanation<'_>) -> Vec<(String, String)> {
     if explained.step.state == StepState::Rejected {
         return explained.step.reason.refusals();
@@ -173,7 +173,7 @@ fn holding(subject: &Subject, holding: Holding<'_>) -> HoldingView {
     }
 }
 
-/// By whom it could be made to give way, or is, in words.
+/// Lists who could preempt a step, or does.
 fn exposed(subject: &Subject, holding: &Holding<'_>) -> Vec<String> {
     let Attempt { stopping, pool, .. } = holding.attempt;
     match (stopping, holding.gives_way) {

@@ -1,4 +1,4 @@
-//! Platforms of pools in the words of the API: those that are declared, matched or not, and those of the hosts' models.
+//! Views of pools' platforms: the declared ones, and those of the hosts' models.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use sluice_common::pool::NamedPlatform;
 
 use super::granted_on;
 
-/// A platform of a pool; `None` where it is neither declared nor any host's.
+/// Returns a platform of a pool; `None` if it is neither declared nor on any host.
 pub fn one(core: &Core, pool: &PoolName, platform: &PlatformName) -> Option<PlatformView> {
     let found = all(core, core.state().pool(pool)?).into_iter();
     let mut found = found.filter(|view| view.name == platform.as_str());
     found.next()
 }
 
-/// Every platform of a pool, by name.
+/// Returns every platform of a pool, sorted by name.
 pub fn all(core: &Core, pool: &Pool) -> Vec<PlatformView> {
     let counts = counted(core, pool).into_iter();
     let views = counts.map(|(name, (has, nodes))| {
@@ -45,14 +45,14 @@ pub fn all(core: &Core, pool: &Pool) -> Vec<PlatformView> {
     views.collect()
 }
 
-/// The platforms that a pool declares, as somebody wrote them.
+/// Returns the platforms that a pool declares, as written.
 pub(super) fn declared(pool: &Pool) -> Vec<NamedPlatform> {
     let platforms = pool.declared().into_iter();
     let named = platforms.map(|(name, spec)| SpecDocument::new(PlatformItemId { name }, spec));
     named.collect()
 }
 
-/// The hosts and GPUs of a pool by platform.
+/// Counts the hosts and GPUs of a pool by platform.
 pub(super) fn uses(core: &Core, pool: &Pool) -> BTreeMap<String, PlatformUse> {
     let counts = counted(core, pool).into_iter();
     let uses = counts.map(|(name, (has, _))| (name.to_string(), has));

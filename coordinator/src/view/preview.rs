@@ -1,4 +1,4 @@
-//! What a submit would come to, in the words of the API.
+//! Views of dry runs of submits.
 
 use coordinator_core::{Core, Line, Passage, Preview, Previewed, Stage, StageReport};
 use sluice_common::api::{
@@ -6,7 +6,7 @@ use sluice_common::api::{
 };
 use sluice_common::state::StepState;
 
-/// What a submit would come to.
+/// Returns the view of a dry run.
 pub fn preview(core: &Core, preview: Preview) -> PreviewView {
     let stages = preview.stages.into_iter().map(stage).collect();
     let Ok(previewed) = preview.outcome else {
@@ -26,7 +26,7 @@ pub fn preview(core: &Core, preview: Preview) -> PreviewView {
     }
 }
 
-/// The step as it stood in the trial: the core has forgotten it.
+/// Returns the step as it was in the dry run; the core has forgotten it.
 fn step(core: &Core, previewed: &Previewed) -> StepView {
     StepView {
         pool: previewed.pool.as_ref().map(ToString::to_string),

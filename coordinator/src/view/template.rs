@@ -1,10 +1,10 @@
-//! Templates in the words of the API, and what came of them for a step.
+//! Views of templates, and of steps with their templates applied.
 
 use coordinator_core::{Core, Step};
 use sluice_common::api::{EffectiveSpecView, TemplateView};
 use sluice_common::id::{PoolName, TemplateName};
 
-/// A template, if there is one of this name.
+/// Returns a template, if there is one of this name.
 pub fn template(core: &Core, name: &TemplateName) -> Option<TemplateView> {
     let kept = core.state().templates().get(name)?;
     let pools = core.state().pools().values();
@@ -17,7 +17,7 @@ pub fn template(core: &Core, name: &TemplateName) -> Option<TemplateView> {
     })
 }
 
-/// What a step is with all that lies under it.
+/// Returns a step's effective spec.
 pub(super) fn merged(core: &Core, step: &Step, pool: Option<&PoolName>) -> EffectiveSpecView {
     let merged = core.merged(step, pool);
     let from = merged.origins.iter();

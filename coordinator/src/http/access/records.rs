@@ -60,13 +60,13 @@ impl RecordScopes {
 
 impl Caller {
     /// Whether the caller may see a record.
-    pub(in super::super) fn hears(&self, record: &Record, places: &RecordScopes) -> bool {
+    pub(in super::super) fn hears(&self, record: &Record, scopes: &RecordScopes) -> bool {
         let list = |resource, pool, subject| self.may(Verb::List, resource, pool, subject);
         let of_step = |subject: &Subject, pool: Option<&PoolName>| {
             let pool = pool.map(PoolName::as_str);
             self.may_step(Verb::List, Resource::Steps, subject.as_str(), pool)
         };
-        let known = |step| match places.steps.get(step) {
+        let known = |step| match scopes.steps.get(step) {
             Some((subject, pool)) => of_step(subject, pool.as_ref()),
             None => list(Resource::Steps, Scope::Every, Scope::Every),
         };
@@ -76,7 +76,7 @@ impl Caller {
             About::Step(step) => known(step),
             About::Attempt(attempt, _) => known(&attempt.step),
             About::Node(node) => {
-                let pool = places.nodes.get(node);
+                let pool = scopes.nodes.get(node);
                 let pool = pool.map_or(Scope::Every, |pool| Scope::One(pool.as_str()));
                 list(Resource::Nodes, pool, Scope::Unscoped)
             }

@@ -10,7 +10,7 @@ use sluice_common::id::{JoinTokenId, StepId};
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::verbs::{NODES, STEPS};
-use super::table::{self, CallRule, Scope};
+use super::table::{self, CallRule, ScopeKind};
 use super::{Caller, pool_of_node};
 use crate::view;
 
@@ -68,7 +68,7 @@ pub(in super::super) async fn admit(
     };
     let judged = judge(api, caller, row, &names).await;
     let name = RoutedCall::name(params);
-    let noted = row.place != Scope::Body && row.place != Scope::Known && changes(row);
+    let noted = row.scope != ScopeKind::Body && row.scope != ScopeKind::Known && changes(row);
     match &judged {
         Ok(()) if noted => {
             let what = (row.verb, row.resource);
@@ -105,7 +105,7 @@ pub(super) async fn judge(
     row: &CallRule,
     names: &[&str],
 ) -> Result<(), ApiError> {
-    if caller.is_unbounded() || row.place == Scope::Known {
+    if caller.is_unbounded() || row.scope == ScopeKind::Known {
         return Ok(());
     }
     let ask = |pool, subject| AccessQuery {
@@ -115,25 +115,25 @@ pub(super) async fn judge(
         subject,
     };
     let first = names.first().copied().unwrap_or("");
-    match (row.place, names) {
-        (Scope::Known, _) => Ok(()),
-        (Scope::Each | Scope::Body, _) => caller.need(&ask(Scope::Any, Scope::Any), None),
-        (Scope::Cluster, _) => caller.need(&ask(Scope::Unscoped, Scope::Unscoped), None),
-        (Scope::Pool, _) => caller.need(&ask(Scope::One(first), Scope::Unscoped), Some(first)),
-        (Scope::EachInPool, _) => caller.need(&ask(Scope::One(first), Scope::Any), None),
-        (Scope::Policy, [pool, subject]) => {
+    match (row.scope, names) {
+        (ScopeKind::Known, _) => Ok(()),
+        (ScopeKind::Each | ScopeKind::Body, _) => caller.need(&ask(Scope::Any, Scope::Any), None),
+        (ScopeKind::Cluster, _) => caller.need(&ask(Scope::Unscoped, Scope::Unscoped), None),
+        (ScopeKind::Pool, _) => caller.need(&ask(Scope::One(first), Scope::Unscoped), Some(first)),
+        (ScopeKind::EachInPool, _) => caller.need(&ask(Scope::One(first), Scope::Any), None),
+        (ScopeKind::Policy, [pool, subject]) => {
             caller.need(&ask(Scope::One(pool), Scope::One(subject)), None)
         }
-        (Scope::Policy, _) => caller.need(&ask(Scope::Every, Scope::Every), None),
-        (Scope::Step, _) => {
+        (ScopeKind::Policy, _) => caller.need(&ask(Scope::Every, Scope::Every), None),
+        (ScopeKind::Step, _) => {
             let name = bare(first);
             named(caller, &ask, step(api, name).await?, Scope::Every, name)
         }
-        (Scope::Node, _) => {
+        (ScopeKind::Node, _) => {
             let name = bare(first);
             named(caller, &ask, node(api, name).await?, Scope::Unscoped, name)
         }
-        (Scope::JoinToken, _) => {
+        (ScopeKind::JoinToken, _) => {
             let found = join_token(api, first).await?;
             named(caller, &ask, found, Scope::Unscoped, first)
         }
@@ -155,11 +155,14 @@ fn named<'a>(
 ) -> Result<(), ApiError> {
     let anywhere = ask(Scope::Every, without_subject);
     let allowed = found.is_some_and(|found| {
-        let place = ask(Scope::Every, without_subject);
+        let anywhere = ask(Scope::Every, without_subject);
         let here = AccessQuery {
-            pool: found.pool.as_deref().map_or(place.pool, Scope::One),
-            subject: found.subject.as_deref().map_or(place.subject, Scope::One),
-            ..place
+            pool: found.pool.as_deref().map_or(anywhere.pool, Scope::One),
+            subject: found
+                .subject
+                .as_deref()
+                .map_or(anywhere.subject, Scope::One),
+            ..anywhere
         };
         caller.judge(&here) == Decision::Allowed
     });

@@ -5,7 +5,7 @@ use sluice_common::access::{Resource, Verb};
 
 /// Scope in which the right is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Scope {
+pub(in super::super) enum ScopeKind {
     /// The step that the path names.
     Step,
     /// The pool of the node that the path names.
@@ -35,7 +35,7 @@ pub(in super::super) struct CallRule {
     pub(in super::super) path: &'static str,
     pub(in super::super) verb: Verb,
     pub(in super::super) resource: Resource,
-    pub(in super::super) place: Scope,
+    pub(in super::super) scope: ScopeKind,
 }
 
 const fn row(
@@ -43,19 +43,19 @@ const fn row(
     path: &'static str,
     verb: Verb,
     resource: Resource,
-    place: Scope,
+    scope: ScopeKind,
 ) -> CallRule {
     CallRule {
         method,
         path,
         verb,
         resource,
-        place,
+        scope,
     }
 }
 
 use Resource as R;
-use Scope as P;
+use ScopeKind as P;
 use Verb as V;
 
 /// All calls; those of one path in the order in which `Allow` names them.

@@ -13,7 +13,7 @@ use sluice_common::id::PoolName;
 use sluice_common::time::Time;
 
 use super::super::oidc::TokenIdentity;
-use super::table::{CALLS, Scope, find};
+use super::table::{CALLS, ScopeKind, find};
 use super::{Caller, Identity};
 use crate::fixture::{Answer, Harness, answer};
 use crate::http::openapi::described;
@@ -115,7 +115,7 @@ fn a_verb_behind_a_colon_is_found_however_it_is_written() {
     assert!(find("POST", "/v1/steps/{step}", Some("a:b:cancel")).is_some());
     assert!(find("POST", "/v1/steps/{step}", Some("a:cancle")).is_none());
     let row = find("HEAD", "/v1/pools/{pool}", Some("a:b")).unwrap();
-    assert_eq!((row.path, row.place), ("/v1/pools/{pool}", Scope::Pool));
+    assert_eq!((row.path, row.scope), ("/v1/pools/{pool}", ScopeKind::Pool));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn whoever_has_no_role_is_let_in_nowhere_but_to_ask_who_he_is() {
         let answer = guarded.call(&token, row.method, &path, "{}");
         let refused = code(&answer) == "forbidden";
         // A body is authorised by its content; an empty one changes nothing.
-        let empty = row.place == Scope::Known;
+        let empty = row.scope == ScopeKind::Known;
         assert_eq!(refused, !empty, "{} {path}: {}", row.method, answer.1);
     }
 }

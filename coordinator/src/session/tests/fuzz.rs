@@ -1,6 +1,5 @@
-//! Agents that say anything. Their messages can be decoded, or `sluice-codec`'s targets would have refused them; whether
-//! they are true is another matter. Whatever two nodes say, in whatever order and however late, the core stays whole: its
-//! invariants hold after each word, and its records fold into the state that it has.
+//! Fuzz tests of agents' messages. They can be decoded, and may say anything. Whatever two nodes send, in any order and
+//! however late, the core's invariants hold after each message, and its records build its state.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +17,7 @@ use sluice_fuzz::Fuzz;
 use super::*;
 use crate::fixture::settings;
 
-/// The nodes that have a certificate.
+/// Nodes that have a certificate.
 const NODES: [&str; 2] = ["one", "two"];
 
 fn step(id: &str, request: &str) -> NewStep {
@@ -26,7 +25,7 @@ fn step(id: &str, request: &str) -> NewStep {
     NewStep::new(StepId::new(id).unwrap(), request.check().unwrap())
 }
 
-/// A core, and a reader of its records.
+/// A core, with the state built from its records.
 struct World {
     core: Core,
     folded: State,
@@ -37,7 +36,7 @@ struct World {
 }
 
 impl World {
-    /// Three steps wait: for a processor, for a GPU, and for two hosts.
+    /// Starts with three waiting steps: for a processor, for a GPU, and for two hosts.
     fn new() -> Self {
         let mut core = Core::recover(settings(), State::default());
         let now = Time::from_unix_millis(1_000_000_000);
@@ -89,7 +88,7 @@ impl World {
         }
     }
 
-    /// The time goes on, and timers come due.
+    /// Advances the time and fires timers.
     fn wait(&mut self, span: Span) {
         self.now = self.now + span;
         let due: Vec<TimerKey> = self
@@ -121,7 +120,7 @@ impl World {
         });
     }
 
-    /// A line is a kind and what is said.
+    /// Interprets a line: the node and its message.
     fn line(&mut self, line: &[u8]) {
         let Some((kind, said)) = line.split_first() else {
             return;
@@ -139,7 +138,7 @@ impl World {
         }
     }
 
-    /// Of a host that hears nothing.
+    /// Sends the heartbeat of a host that hears nothing.
     fn beat(&mut self, session: SessionId, node: NodeName) {
         let beat = Heartbeat {
             number: 0,
@@ -155,7 +154,7 @@ impl World {
         });
     }
 
-    /// `-` ends the link, `!` is a heartbeat.
+    /// Interprets a message: `-` ends the link, `!` is a heartbeat.
     fn word(&mut self, node: &str, said: &[u8]) {
         let node = NodeName::new(node).unwrap();
         let Some(session) = self.sessions.get(&node).copied() else {

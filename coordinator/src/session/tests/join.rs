@@ -1,4 +1,4 @@
-//! Hosts that join over real links, and those who mean no good.
+//! Hosts that join over real links, and attackers.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::identity::rollover;
 
 type Frames = (FrameWriter, FrameReader);
 
-/// A token's line, for the address at which the coordinator listens.
+/// Returns a join line for the coordinator's address.
 fn line(harness: &Harness, body: &str) -> JoinLine {
     let (status, made) = harness.post("/v1/join-tokens", body);
     assert_eq!(status, 201, "{made}");
@@ -29,7 +29,7 @@ async fn stranger(line: &JoinLine) -> (JoinDialer, JoiningPeer) {
     (dialer, stranger)
 }
 
-/// A key and a request for it.
+/// A host's key, with a certificate request for it.
 struct JoiningHost {
     name: &'static str,
     key: String,
@@ -73,14 +73,14 @@ async fn told<T: serde::de::DeserializeOwned>(reader: &mut FrameReader) -> T {
     message.unwrap().unwrap()
 }
 
-/// What a hello needs to stay said.
+/// Keeps a session open after its hello.
 struct OpenSession {
     connection: Connection,
     _dialer: Dialer,
     _streams: [Frames; 2],
 }
 
-/// Says hello with this identity.
+/// Sends a hello with this identity.
 async fn hello(harness: &Harness, identity: &Identity, name: &str) -> (HelloReply, OpenSession) {
     let dialer = Dialer::new(identity).unwrap();
     let connection = dialer.dial(&address(harness)).await.unwrap();
@@ -109,7 +109,7 @@ async fn turned_away(harness: &Harness, identity: &Identity, name: &str) -> Stri
     }
 }
 
-/// The stream for certificates, and what is said on it first.
+/// Opens the certificate stream; returns its first message.
 async fn certificates(held: &OpenSession) -> (Frames, CertificateMessage) {
     let mut stream = open(&held.connection, StreamKind::Certificates).await;
     let word = told(&mut stream.1).await;
@@ -144,11 +144,11 @@ fn a_host_joins_with_its_own_key_and_is_let_in_by_what_it_was_given() {
         let days = life.until.duration_since(life.from).unwrap().as_secs() / 86_400;
         assert_eq!(days, 7);
         let _held = let_in(&harness, &identity, "fresh").await;
-        // Once more with the same key is harmless; another host finds the token used up.
+        // The same key may be used again; another host finds the token used up.
         host.join(&line).await.unwrap();
         let refused = JoiningHost::new("late").join(&line).await.unwrap_err();
         assert!(refused.contains("is used up"), "{refused}");
-        // Another's name is not its own, whatever it says.
+        // Another node's name does not match the certificate.
         let message = turned_away(&harness, &identity, "other").await;
         assert!(
             message.contains("certificate is of node `fresh`"),
@@ -217,7 +217,7 @@ fn a_linked_node_is_given_its_next_certificate_without_a_break() {
             (pem, issuing),
             (credentials.authorities, Some(line.authority))
         );
-        // What is no request is refused in words, and the link stays.
+        // A malformed request is refused with a message, and the link stays.
         let refused = renew(&mut stream, &[1, 2, 3]).await.unwrap_err();
         assert!(refused.contains("cannot be read"), "{refused}");
         let refused = renew(&mut stream, &host.request).await.unwrap_err();
@@ -264,7 +264,7 @@ fn a_new_authority_reaches_linked_nodes_and_the_old_one_is_retired_behind_them()
         };
         assert_eq!(parse_certificates(&pem).unwrap().len(), 1);
         let _held = let_in(&harness, &renewed, "n1").await;
-        // The old certificate is of an authority that nobody trusts any more.
+        // The old certificate is of an untrusted authority.
         let old = Dialer::new(&identity).unwrap();
         assert!(old.dial(&address(&harness)).await.is_err());
     });

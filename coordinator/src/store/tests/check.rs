@@ -1,4 +1,4 @@
-//! `check` and the start judge a data directory alike, whatever has happened to it: one refuses exactly what the other does.
+//! `check` and the start of a coordinator agree about any data directory, whatever has happened to it.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::store::Store;
 /// Damages of each kind to each kind of store.
 const ROUNDS: u64 = 8;
 
-/// Numbers that look random and are the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct SeededRandom(u64);
 
 impl SeededRandom {
@@ -38,7 +38,7 @@ fn store(dir: &Path) -> std::path::PathBuf {
     dir.join("store.redb")
 }
 
-/// What is not nothing, so that most damages hit something.
+/// Picks a nonzero byte, so that most damages hit data.
 fn place(bytes: &[u8], chance: &mut SeededRandom) -> usize {
     let mut at = chance.below(bytes.len());
     for _ in 0..200 {
@@ -62,7 +62,7 @@ fn without_table(dir: &Path, name: &str) {
     txn.commit().unwrap();
 }
 
-/// The second directory is an older state of the first.
+/// Kinds of damage. The second directory is an older state of the first.
 const DAMAGES: [(&str, DamageFn); 14] = [
     ("none", |_, _, _| {}),
     ("a byte flipped", |dir, _, chance| {
@@ -143,7 +143,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The start changes what it opens, so each judges a copy of its own.
+/// Compares `check` with a start. The start changes what it opens, so each works on a copy.
 fn judged_alike(dir: &Path, scratch: &Path, what: &str) -> bool {
     let (for_start, for_check) = (scratch.join("start"), scratch.join("check"));
     copy(dir, &for_start);
@@ -162,7 +162,7 @@ fn judged_alike(dir: &Path, scratch: &Path, what: &str) -> bool {
     is_sound
 }
 
-/// The open store, to which steps were added, and a snapshot where it is wanted.
+/// Opens a store with these steps, and a snapshot if wanted.
 fn written(data: &Path, steps: &[&str], snapshot: bool) -> Store {
     let (mut store, recovered) = Store::open(data, 1000).unwrap();
     let (mut maker, began) = RecordMaker::on(recovered.state, recovered.cluster);
@@ -185,7 +185,7 @@ fn check_refuses_what_the_start_refuses_and_nothing_else() {
     let older = scratch.path().join("older");
     copy(&data, &older);
     let store = written(&data, &["c", "d"], false);
-    // As kill -9 leaves it, and as a clean end does.
+    // As after kill -9, and as after a clean end.
     let killed = scratch.path().join("killed");
     copy(&data, &killed);
     store.close().unwrap();

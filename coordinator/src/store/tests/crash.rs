@@ -1,10 +1,9 @@
-//! Deaths in the middle of writing: on a disk that forgets what was not synced, and by copying the files under a
-//! store that is open.
+//! Crashes in the middle of writing: on a disk that forgets unsynced data, and by copying the files of an open store.
 
 use super::*;
 use crate::fixture::FakeDisk;
 
-/// Writes until the disk dies. Returns what was acknowledged last.
+/// Writes until the disk dies. Returns the last acknowledged record.
 fn write_until_death(disk: &FakeDisk) -> u64 {
     let Ok((mut store, recovered)) = Store::on_backend(disk.clone()) else {
         return 0;
@@ -42,7 +41,7 @@ fn nothing_acknowledged_is_lost_whenever_the_disk_dies() {
                 "{syncs} syncs: {acknowledged} was acknowledged and {last} is there"
             );
             assert_eq!(recovered.state.seq(), last);
-            // It goes on from there.
+            // Writing continues from there.
             let (_, records) = RecordMaker::on(recovered.state, recovered.cluster);
             store.append(&records).unwrap();
         }
@@ -58,7 +57,7 @@ fn what_was_appended_outlives_the_process_at_once() {
         if id == 5 {
             store.snapshot(maker.state()).unwrap();
         }
-        // The files as the kernel has them: what a SIGKILL leaves.
+        // The files as the kernel has them, as after a SIGKILL.
         let copy = tempfile::tempdir().unwrap();
         for name in ["store.redb", "tip"] {
             std::fs::copy(dir.path().join(name), copy.path().join(name)).unwrap();

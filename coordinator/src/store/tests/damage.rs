@@ -1,18 +1,18 @@
-//! Every kind of damage: in one record, in the file, and in what is beside it. Whatever does open is whole.
+//! Every kind of damage: in one record, in the file, and in files beside it. Whatever opens is intact.
 
 use std::fs;
 use std::path::PathBuf;
 
 use super::*;
 
-/// A store of some records with a snapshot among them, whose coordinator has died.
+/// Makes a store of some records with a snapshot among them, whose coordinator has died.
 fn left() -> (tempfile::TempDir, State) {
     let (dir, store, state) = filled();
     drop(store);
     (dir, state)
 }
 
-/// The same, ended well.
+/// Makes a store that was closed properly.
 fn closed() -> (tempfile::TempDir, State) {
     let (dir, store, state) = filled();
     store.close().unwrap();
@@ -29,7 +29,7 @@ fn filled() -> (tempfile::TempDir, Store, State) {
     (dir, store, state)
 }
 
-/// Changes the log behind the store's back.
+/// Changes the log directly.
 fn tamper(dir: &Path, change: impl FnOnce(&mut redb::Table<'_, u64, &'static [u8]>)) {
     let db = Database::open(dir.join("store.redb")).unwrap();
     let txn = db.begin_write().unwrap();
@@ -176,7 +176,7 @@ fn a_file_that_is_cut_emptied_replaced_or_gone_is_refused() {
             message.contains("store.redb") && message.contains(expected),
             "{message}"
         );
-        // A refusal does not make it good.
+        // A refusal repairs nothing.
         assert!(refusal(dir.path()).contains("store.redb"));
     }
 }
@@ -218,7 +218,7 @@ fn a_damaged_witness_is_refused_by_name() {
     );
 }
 
-/// A copy of a directory's files, as a death would leave them.
+/// Copies a directory's files, as after a crash.
 fn copy(dir: &Path) -> tempfile::TempDir {
     let to = tempfile::tempdir().unwrap();
     for name in ["store.redb", "tip"] {
@@ -227,7 +227,7 @@ fn copy(dir: &Path) -> tempfile::TempDir {
     to
 }
 
-/// Numbers that look random and are the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Xorshift(u64);
 
 impl Xorshift {
@@ -240,7 +240,7 @@ impl Xorshift {
     }
 }
 
-/// Flips one bit after another in copies of `dir`. Returns how many flips were noticed.
+/// Flips single bits in copies of `dir`. Returns how many flips were noticed.
 fn flip(dir: &Path, expected: &State, places: impl Iterator<Item = usize>) -> usize {
     let whole = fs::read(dir.join("store.redb")).unwrap();
     let mut noticed = 0;
@@ -277,7 +277,7 @@ fn every_flipped_bit_is_seen_after_a_clean_end() {
     let (dir, _) = closed();
     let file = dir.path().join("store.redb");
     let whole = fs::read(&file).unwrap();
-    // What a record says is all over the file; some of those places hold nothing now.
+    // Copies of a record are all over the file; some of those places are unused now.
     let places = whole.windows(5).enumerate();
     let places: Vec<usize> = places
         .filter(|(_, w)| w == b"\"s57\"")
@@ -304,7 +304,7 @@ fn any_flipped_bit_is_refused_or_harmless_after_a_death() {
     let mut dice = Xorshift(1);
     let anywhere = (0..40).map(|_| dice.below(bits));
     flip(dir.path(), &state, anywhere);
-    // The first bytes say where everything is; no checksum covers some of them.
+    // No checksum covers some of the first bytes, which locate everything.
     let head = (0..320 * 8).step_by(31);
     assert!(flip(dir.path(), &state, head) > 10);
 

@@ -1,5 +1,5 @@
-//! Hostile bytes where records, snapshots and the mark of the last record are read. Their checksums are made right first:
-//! chance would not find them, and a release that wrote something else would have.
+//! Fuzz tests of the parsers of records, snapshots and the tip file. Their checksums are corrected first: random
+//! changes would never get them right, and another release would.
 
 use coordinator_core::{Stamped, State};
 use sluice_fuzz::{Fuzz, place_for_files};
@@ -35,8 +35,8 @@ const WORDS: &[&str] = &[
     "\"spec\":{",
 ];
 
-/// Lines of records, each at its place: what does not fit to what came before is refused, and what was taken is kept and
-/// read as the same.
+/// Reads lines of records, each at its position: inconsistent ones are rejected, and accepted ones are read back the
+/// same.
 #[test]
 fn records() {
     Fuzz::new("records")

@@ -1,4 +1,4 @@
-//! The past of a store: every state that is kept comes back, nothing is touched, and damage is named where it is met.
+//! History of a store: every kept state comes back, nothing is changed, and damage is named where it is met.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::fs;
 use super::*;
 use crate::store::{HistoryError, StoreHistory};
 
-/// A store of some records with a snapshot among them, and the state that each record left.
+/// Makes a store of some records with a snapshot among them; returns the state after each record.
 fn lived(retention: u64) -> (tempfile::TempDir, Store, BTreeMap<u64, State>) {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, mut maker) = begin_with(dir.path(), retention);
@@ -21,7 +21,7 @@ fn lived(retention: u64) -> (tempfile::TempDir, Store, BTreeMap<u64, State>) {
     (dir, store, states)
 }
 
-/// Every file of a directory.
+/// Reads every file of a directory.
 fn files(dir: &Path) -> BTreeMap<std::path::PathBuf, Vec<u8>> {
     let paths = fs::read_dir(dir)
         .unwrap()
@@ -60,7 +60,7 @@ fn every_state_that_is_kept_comes_back_and_the_directory_is_left_as_it_was() {
 fn what_a_snapshot_stands_for_is_too_old() {
     let (dir, store, states) = lived(1);
     drop(store);
-    // The process has died: what it left behind is mended in the copy alone.
+    // After a crash only the copy is repaired.
     let before = files(dir.path());
     let past = StoreHistory::open(dir.path()).unwrap();
     let first = past.first();
@@ -89,7 +89,7 @@ fn a_directory_that_is_in_use_or_empty_is_refused() {
     let one = StoreHistory::open(dir.path()).unwrap();
     let other = StoreHistory::open(dir.path()).unwrap();
     assert_eq!(one.last(), other.last());
-    // Whoever looks at a copy keeps no coordinator away.
+    // An open copy keeps no coordinator away.
     assert_eq!(reopen(dir.path()).last_seq, one.last());
     let empty = tempfile::tempdir().unwrap();
     assert!(matches!(

@@ -1,4 +1,4 @@
-//! The values of steps' variables: in a table of their own, nowhere else, and as well kept as the rest.
+//! Variables of steps: stored in a table of their own, nowhere else, and as safely as the rest.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,12 +8,12 @@ use sluice_common::id::StepId;
 
 use super::*;
 
-/// What no look at records may bring to light.
+/// Values that no record may reveal.
 fn values() -> Environment {
     Environment::from([("TOKEN".into(), "planted".into())])
 }
 
-/// Two steps with variables, a snapshot between them.
+/// Makes a store of two steps with variables, and a snapshot between them.
 fn filled() -> (tempfile::TempDir, Store, RecordMaker) {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, mut maker) = begin(dir.path());
@@ -23,7 +23,7 @@ fn filled() -> (tempfile::TempDir, Store, RecordMaker) {
     (dir, store, maker)
 }
 
-/// Of which steps variables are kept.
+/// Lists the steps whose variables are stored.
 fn kept(dir: &Path) -> Vec<String> {
     let db = Database::open(dir.join("store.redb")).unwrap();
     let txn = redb::ReadableDatabase::begin_read(&db).unwrap();

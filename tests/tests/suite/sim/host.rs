@@ -191,13 +191,13 @@ impl SimHost {
             true => Mechanism::Cgroup2,
             false => Mechanism::None,
         };
-        let gpu = |(index, gpu): (u32, &SimGpu)| inventory::SimGpu {
+        let gpu = |(index, gpu): (u32, &SimGpu)| inventory::Gpu {
             index,
             uuid: gpu.uuid.clone(),
             model: "NVIDIA A100".to_owned(),
             platform: "a100".to_owned(),
             memory_bytes: MEMORY,
-            ..inventory::SimGpu::default()
+            ..inventory::Gpu::default()
         };
         Inventory {
             cpus: 4,
