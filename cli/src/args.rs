@@ -1,4 +1,4 @@
-//! What was typed. What was meant by it is worked out by `order` and by the commands.
+//! The command-line arguments. `request_builder` and the commands interpret them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub(crate) use step::StepFlags;
 pub(crate) use token::{RevokeArgs, TokenAction, TokenArgs, TokenCreateArgs};
 use values::{duration, state_parser, step_id};
 
-/// A gate on a reservoir of GPUs: submit steps, follow them, see where they are.
+/// A scheduler for shared GPU hosts: submit steps, follow them, see where they run.
 #[derive(Debug, Parser)]
 #[command(
     name = "sluice",
@@ -58,11 +58,11 @@ use values::{duration, state_parser, step_id};
     subcommand_required = true
 )]
 pub(crate) struct Args {
-    /// The file that says which cluster to talk to and as whom.
+    /// The context file, which names the cluster and your credentials.
     #[arg(long, global = true, value_name = "FILE", env = "SLUICE_CONTEXT")]
     pub(crate) context: Option<PathBuf>,
 
-    /// How results are printed.
+    /// Output format of results.
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
     pub(crate) output: Format,
 
@@ -72,7 +72,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start a whole cluster on this machine, for as long as this command runs.
+    /// Run a whole cluster on this machine until this command is stopped.
     #[command(after_help = examples::DEV)]
     Dev(DevArgs),
     /// Submit a step, follow its output and exit with its exit code. Ctrl-C cancels it.
@@ -81,19 +81,19 @@ pub(crate) enum Command {
     /// Submit a step, or the steps of a file, and print the ids.
     #[command(after_help = examples::SUBMIT)]
     Submit(SubmitArgs),
-    /// List what there is of one kind: steps, nodes, pools, policies, events and the others below.
+    /// List things of one kind: steps, nodes, pools, policies, events and the others below.
     #[command(after_help = examples::GET)]
     Get(GetArgs),
-    /// Show everything about one step, node, pool, platform, template, validation or role.
+    /// Show all details of one step, node, pool, platform, template, validation or role.
     #[command(after_help = examples::DESCRIBE)]
     Describe(DescribeArgs),
-    /// Explain why a step is where it is, and what would let it start.
+    /// Explain why a step is in its state, and what would let it start.
     #[command(after_help = examples::EXPLAIN)]
     Explain(ExplainArgs),
-    /// Print what a step has written.
+    /// Print the output of a step.
     #[command(after_help = examples::LOGS)]
     Logs(LogsArgs),
-    /// Look on while a step runs. Ctrl-C leaves it as it is.
+    /// Follow the output of a running step. Ctrl-C leaves the step running.
     #[command(after_help = examples::ATTACH)]
     Attach(AttachArgs),
     /// Run a program beside a running step: as its user, within its limits, with its environment and GPUs.
@@ -102,70 +102,70 @@ pub(crate) enum Command {
     /// Cancel steps. A step that has ended already is left as it is.
     #[command(after_help = examples::CANCEL)]
     Cancel(CancelArgs),
-    /// Freeze steps, or hold back those that wait, until they are resumed.
+    /// Freeze running steps, or hold queued ones, until they are resumed.
     #[command(after_help = examples::SUSPEND)]
     Suspend(StepActionArgs),
-    /// Let suspended steps go on.
+    /// Resume suspended steps.
     #[command(after_help = examples::RESUME)]
     Resume(StepActionArgs),
-    /// Stop steps and have them start anew, in their old place.
+    /// Stop steps and queue them again in their old place.
     #[command(after_help = examples::REQUEUE)]
     Requeue(StepActionArgs),
-    /// Wait until steps have ended, or have come to a state.
+    /// Wait until steps have ended, or have reached a state.
     #[command(after_help = examples::WAIT)]
     Wait(WaitArgs),
-    /// Keep new steps off nodes. What runs there goes on.
+    /// Give nodes no new steps. Running steps run on.
     #[command(after_help = examples::CORDON)]
     Cordon(CordonArgs),
-    /// Let nodes take steps again, cordoned or drained as they may be.
+    /// Let nodes take steps again, after a cordon or a drain.
     #[command(after_help = examples::UNCORDON)]
     Uncordon(UncordonArgs),
-    /// Empty nodes: keep new steps off, send preemptible ones elsewhere, let the others end.
+    /// Drain nodes: give them no new steps, stop and requeue preemptible ones, let the others end.
     #[command(after_help = examples::DRAIN)]
     Drain(DrainArgs),
-    /// Move nodes to another pool: each is drained first.
+    /// Move nodes to another pool, after draining each.
     #[command(after_help = examples::MOVE)]
     Move(MoveArgs),
-    /// Set labels of a node, or take them away.
+    /// Set or remove labels of a node.
     #[command(after_help = examples::LABEL)]
     Label(LabelArgs),
-    /// Set pools, policies and the rest of what YAML files hold, all of it or nothing, and show what changes.
+    /// Apply the pools, policies and other documents of YAML files, all of them or none, and show what changes.
     #[command(after_help = examples::APPLY)]
     Apply(ApplyArgs),
-    /// Delete what files have set, and forget nodes that are gone for good.
+    /// Delete documents, and forget nodes that are gone for good.
     #[command(after_help = examples::DELETE)]
     Delete(DeleteArgs),
-    /// Make, list and revoke the tokens by which programs call.
+    /// Create, list and revoke API tokens.
     #[command(after_help = examples::API_TOKEN)]
     ApiToken(ApiTokenArgs),
-    /// Write the file by which commands find a cluster, once it has answered.
+    /// Write the context file of a cluster, after the cluster has answered.
     #[command(after_help = examples::LOGIN)]
     Login(LoginArgs),
     /// See who you are to the cluster, and what you may do.
     #[command(after_help = examples::AUTH)]
     Auth(AuthArgs),
-    /// Make, list and take back the tokens by which hosts join.
+    /// Create, list and revoke join tokens for hosts.
     #[command(after_help = examples::TOKEN)]
     Token(TokenArgs),
-    /// End the access of hosts at once, their links included.
+    /// Revoke the access of hosts at once, and close their links.
     #[command(after_help = examples::REVOKE)]
     Revoke(RevokeArgs),
-    /// Show whether the coordinator was brought back from an earlier time and waits for its hosts, or end the waiting.
+    /// Show whether the coordinator was restored from an earlier state and waits for its hosts, or end the wait.
     #[command(after_help = examples::RECOVERY)]
     Recovery(RecoveryArgs),
     /// Print what this host would report. Needs no coordinator.
     #[command(after_help = examples::DETECT)]
     Detect(DetectArgs),
-    /// Look for what would hurt on this machine, and say the way out.
+    /// Find problems of this machine, each with a fix.
     #[command(after_help = examples::DOCTOR)]
     Doctor(DoctorArgs),
-    /// Ask the scheduler what it would do. Needs no coordinator.
+    /// Run the scheduler on paper. Needs no coordinator.
     #[command(after_help = examples::SIMULATE)]
     Simulate(SimulateArgs),
-    /// Tell what a stopped coordinator's data directory says of the past. Needs no coordinator.
+    /// Show the history in the data directory of a stopped coordinator. Needs no coordinator.
     #[command(after_help = examples::REPLAY)]
     Replay(ReplayArgs),
-    /// Print what makes a shell complete commands and flags.
+    /// Print shell completions.
     #[command(after_help = examples::COMPLETIONS)]
     Completions {
         #[arg(value_enum)]
@@ -180,7 +180,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// The name of a command that passes on what others write, or writes nothing that has a format.
+    /// Returns the name of a command without an output format of its own.
     pub(crate) fn formatless(&self) -> Option<&'static str> {
         match self {
             Command::Dev(_) => Some("dev"),
@@ -195,7 +195,8 @@ impl Command {
         }
     }
 
-    /// The exit code for failures that are not the caller's. `run` has its own, so that it is not taken for the step's.
+    /// Returns the exit code for failures that are not the caller's. `run` has its own, so that it is not taken for the
+    /// step's.
     pub(crate) fn own_failure_code(&self) -> u8 {
         match self {
             Command::Run(_) | Command::Attach(_) | Command::Exec(_) => RUN_FAILED,
@@ -228,7 +229,7 @@ pub(crate) struct DevArgs {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) step: StepFlags,
-    /// Submit nothing, and show stage by stage what a submit would come to.
+    /// Submit nothing, and show stage by stage what would happen.
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// The program and its arguments.
@@ -242,7 +243,7 @@ pub(crate) struct SubmitArgs {
     /// A YAML file of steps, `kind: step` each; `-` is stdin.
     #[arg(short, long, value_name = "FILE", conflicts_with = "StepFlags")]
     pub(crate) file: Option<PathBuf>,
-    /// Submit nothing, and show stage by stage what a submit would come to.
+    /// Submit nothing, and show stage by stage what would happen.
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
@@ -262,7 +263,8 @@ pub(crate) struct ExplainArgs {
 pub(crate) struct CancelArgs {
     #[arg(value_name = "STEP", value_parser = step_id, required = true)]
     pub(crate) steps: Vec<String>,
-    /// Kill what is left after this time, if that is sooner than their own grace; also those that are stopping already.
+    /// Kill the steps after this time, if that is sooner than their own grace period; applies also to steps that are
+    /// stopping already.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
 }
@@ -277,7 +279,7 @@ pub(crate) struct StepActionArgs {
 pub(crate) struct WaitArgs {
     #[arg(value_name = "STEP", value_parser = step_id, required = true)]
     pub(crate) steps: Vec<String>,
-    /// Until they are in this state; without it, until they have ended, however they ended.
+    /// Wait until they are in this state; without it, until they have ended in any way.
     #[arg(long = "for", value_name = "STATE", value_parser = state_parser())]
     pub(crate) state: Option<StepState>,
     /// Give up, with exit code 75, after this time.
@@ -315,7 +317,7 @@ mod tests {
                 .lines()
                 .filter_map(|line| line.strip_prefix("  sluice "));
             for line in lines.filter(|line| !line.contains('$')) {
-                // What stands after two spaces explains it.
+                // The text after two spaces explains it.
                 let words = line.split("  ").next().unwrap_or(line);
                 let words: Vec<&str> = words.split(' ').take_while(|w| *w != ">").collect();
                 if let Err(error) = parse(&words) {
@@ -347,7 +349,7 @@ mod tests {
         assert!(lines > 15, "{lines}");
         let command = Args::command();
         for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-            // What is worth examples is worth a line on the page.
+            // A command with examples deserves a line on the page.
             if sub.get_after_help().is_some() {
                 assert!(page.contains(sub.get_name()), "{}", sub.get_name());
             }

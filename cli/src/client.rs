@@ -1,5 +1,5 @@
-//! The HTTP API as functions: one for each call that the command line makes, and the rule for trying again. Every call
-//! is harmless when repeated (a submit carries its id), so what failed on the way may always be tried again.
+//! The HTTP API as functions: one for each call of the command line, and the retry rule. Every call can be repeated
+//! safely (a submit carries its id), so a call that failed on the way is tried again.
 
 mod access;
 mod admin;
@@ -50,22 +50,22 @@ pub(crate) use step_action::StepAction;
 pub(crate) use terms::{ApplyResult, Fields};
 use tls::ContextTls;
 
-/// How long a coordinator may take to accept a connection.
+/// Longest time to a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// How long an ordinary answer may take: a commit on a busy disk takes a quarter of a second at worst, a batch of ten
+/// Longest time to an ordinary answer: a commit on a busy disk takes a quarter of a second at worst, a batch of ten
 /// thousand steps a few seconds.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// Silence after which a followed stream is taken for dead and opened anew where it stopped. A step that writes nothing
-/// costs one request a minute by this; a host that vanished without a word is noticed.
+/// Silence after which a followed stream counts as dead and is opened again where it stopped. It costs a silent step
+/// one request a minute, and notices a host that vanished.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
-/// The header that says which byte of an output is the first of an answer.
+/// Header with the offset of the answer's first byte in an output.
 const OFFSET_HEADER: &str = "sluice-log-offset";
-/// Items of a list asked for at a time.
+/// Items requested per page of a list.
 const PAGE_ITEMS: &str = "500";
-/// The most that one answer may hold in memory.
+/// Most bytes of one answer.
 const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
 
-/// A stretch of output being read.
+/// Output that is being read.
 pub(crate) struct LogBody {
     /// Offset of the first byte.
     pub(crate) start: u64,
@@ -73,19 +73,19 @@ pub(crate) struct LogBody {
     pub(crate) reader: Box<dyn Read + Send>,
 }
 
-/// A sign of life.
+/// Answer of a readiness check.
 #[derive(Clone, Debug)]
 pub(crate) struct PingResult {
     pub(crate) status: u16,
-    /// What it said.
+    /// Text of the answer.
     pub(crate) words: String,
-    /// Its clock when it answered, where it tells.
+    /// The coordinator's clock when it answered, if it sent it.
     pub(crate) clock: Option<Timestamp>,
-    /// How long the answer took.
+    /// Time until the answer.
     pub(crate) took: Duration,
 }
 
-/// A connection to one cluster; cheap to clone, usable from several threads.
+/// A client of one cluster; cheap to clone, usable from several threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     agent: Agent,
@@ -95,10 +95,10 @@ pub(crate) struct Client {
 type Query<'a> = Vec<(&'a str, String)>;
 
 impl Client {
-    /// For the cluster of `context`. No proxy is used: the address in a context is meant as it stands.
+    /// Makes a client for the cluster of `context`. Proxies are ignored.
     ///
     /// # Errors
-    /// Where the certificates that it names cannot be used.
+    /// If the certificates that it names cannot be used.
     pub(crate) fn new(context: Context) -> Result<Self, ContextError> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -123,12 +123,12 @@ impl Client {
         })
     }
 
-    /// Where this cluster was found and what its file says.
+    /// Returns the context of this cluster.
     pub(crate) fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Repeats `call` while it fails in passing and `patience` lasts; `on_outage` hears of each failure.
+    /// Repeats `call` while it fails transiently and `patience` lasts; `on_outage` is called at each failure.
     pub(crate) fn keep_trying<T>(
         &self,
         patience: RetryLimit,
@@ -149,7 +149,7 @@ impl Client {
         }
     }
 
-    /// Whether the cluster can still come back.
+    /// Fails if the cluster can never come back.
     pub(crate) fn check_alive(&self) -> Result<(), ApiError> {
         self.context
             .check_alive()
@@ -184,13 +184,13 @@ impl Client {
         self.get(&path, &Query::new())
     }
 
-    /// `GET /v1/steps`, every page of it.
+    /// Calls `GET /v1/steps` for every page.
     pub(crate) fn steps(&self, filter: &StepFilter) -> Result<Vec<StepView>, ApiError> {
         self.all_pages("/v1/steps", filter.query())
     }
 
-    /// `GET /v1/steps/{id}:wait`: the step when it is in `state` (or has ended, where `None`), when it can never be, or
-    /// when `limit` has passed.
+    /// Calls `GET /v1/steps/{id}:wait`: returns the step when it is in `state` (or has ended, if `None`), can never be,
+    /// or after `limit`.
     pub(crate) fn wait(
         &self,
         id: &str,
@@ -205,7 +205,7 @@ impl Client {
         self.parse(self.call(&path, &query, Some(limit + ANSWER_LIMIT), None)?)
     }
 
-    /// `GET /v1/steps/{id}/logs`: output of an attempt from `offset` on.
+    /// Calls `GET /v1/steps/{id}/logs` for output of an attempt from `offset` on.
     pub(crate) fn logs(
         &self,
         id: &str,
@@ -226,7 +226,7 @@ impl Client {
         let response = self.call(&path, &query, Some(ANSWER_LIMIT), Some(SILENCE_LIMIT))?;
         let start = response.headers().get(OFFSET_HEADER);
         let start = start.and_then(|value| value.to_str().ok()?.parse().ok());
-        // Without it nobody knows which bytes these are.
+        // Without it the position of the bytes is unknown.
         let start =
             start.ok_or_else(|| self.garbled(&format!("output without `{OFFSET_HEADER}`")))?;
         Ok(LogBody {
@@ -243,12 +243,12 @@ impl Client {
         self.get(&format!("/v1/nodes/{}", segment(name)), &Query::new())
     }
 
-    /// `GET /v1/nodes`, those of a pool.
+    /// Calls `GET /v1/nodes` for the nodes of a pool.
     pub(crate) fn nodes_of(&self, pool: &str) -> Result<Vec<NodeView>, ApiError> {
         self.all_pages("/v1/nodes", vec![("pool", pool.to_owned())])
     }
 
-    /// `GET /v1/pools/{pool}/queue`: the first that go.
+    /// Calls `GET /v1/pools/{pool}/queue` for the first steps.
     pub(crate) fn queue(&self, pool: &str, limit: usize) -> Result<Vec<StepView>, ApiError> {
         let path = format!("/v1/pools/{}/queue", segment(pool));
         let page: Page<StepView> = self.get(&path, &vec![("limit", limit.to_string())])?;
@@ -263,7 +263,7 @@ impl Client {
         self.get(&format!("/v1/pools/{}", segment(name)), &Query::new())
     }
 
-    /// `GET /readyz`, whatever it answers.
+    /// Calls `GET /readyz`, and returns any answer.
     pub(crate) fn pulse(&self) -> Result<PingResult, ApiError> {
         let begun = Instant::now();
         let request = self.agent.get(self.url("/readyz", &Query::new()));
@@ -282,7 +282,7 @@ impl Client {
         })
     }
 
-    /// `GET /readyz`: whether the coordinator takes calls.
+    /// Calls `GET /readyz`: whether the coordinator takes calls.
     pub(crate) fn is_ready(&self) -> bool {
         self.call("/readyz", &Query::new(), Some(ANSWER_LIMIT), None)
             .is_ok()
@@ -314,7 +314,7 @@ impl Client {
         self.parse(self.call(path, query, Some(ANSWER_LIMIT), None)?)
     }
 
-    /// A `GET` whose answer begins within `answer` and never falls silent for longer than `silence`.
+    /// Makes a `GET` whose answer begins within `answer` and is never silent for longer than `silence`.
     fn call(
         &self,
         path: &str,
@@ -424,7 +424,7 @@ impl Client {
         body.read_to_vec().map_err(|e| self.unreachable(&e))
     }
 
-    /// A stream that broke while it was being read.
+    /// Returns the error for a stream that broke while it was read.
     pub(crate) fn lost(&self, error: &std::io::Error) -> ApiError {
         ApiError::Unreachable {
             http: self.context.file.http.clone(),
@@ -453,7 +453,7 @@ impl Client {
     }
 }
 
-/// A text as one piece of a path or query: all but the unreserved characters of RFC 3986 as `%XX`.
+/// Escapes a text for a path or query: all but the unreserved characters of RFC 3986 as `%XX`.
 fn segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

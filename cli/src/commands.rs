@@ -1,4 +1,4 @@
-//! One file for each command. Each takes what was typed, makes calls, and answers with an exit code.
+//! The commands, one file each. Each takes the parsed arguments, makes calls, and returns an exit code.
 
 pub(crate) mod access;
 pub(crate) mod apply;
@@ -30,13 +30,13 @@ use std::path::PathBuf;
 use crate::client::ApiError;
 use crate::out::Out;
 
-/// Another program of ours, beside this one.
+/// Returns the path of another Sluice program beside this one.
 fn sibling(program: &str) -> Option<PathBuf> {
     let path = std::env::current_exe().ok()?.with_file_name(program);
     path.exists().then_some(path)
 }
 
-/// Says once, to somebody who watches, that the coordinator is away and is tried again.
+/// Reports an outage once, if somebody watches; the call is retried.
 fn outage_note(out: Out) -> impl FnMut(&ApiError) {
     let mut said = false;
     move |error| {

@@ -1,5 +1,5 @@
-//! Which cluster to talk to and as whom: finding the context file, reading it, and seeing whether the `sluice dev` that
-//! wrote it still lives. `dev` writes these files; every other command reads one.
+//! Contexts: finds and reads the file that names the cluster and the caller, and checks that the `sluice dev` that
+//! wrote it is alive. `dev` and `login` write these files; every other command reads one.
 
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -7,62 +7,62 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Where the package of the coordinator leaves root's way in, for who has no context file of his own.
+/// Path at which the coordinator's package installs root's context.
 const MACHINE_CONTEXT: &str = "/etc/sluice/context.json";
 
-/// The content of a context file. Unknown fields are passed over: a newer `dev` may have written it.
+/// Content of a context file. Unknown fields are ignored: a newer version may have written them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ContextFile {
-    /// Address of the HTTP API, such as `127.0.0.1:7070`, or `https://coord-1:7070` where it speaks TLS.
+    /// Address of the HTTP API, such as `127.0.0.1:7070`, or `https://coord-1:7070` with TLS.
     pub(crate) http: String,
-    /// What to present to it.
+    /// Token that calls present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<String>,
-    /// Certificates of the authorities of a coordinator that speaks TLS; a file, beside this one where it is relative.
+    /// File with the coordinator's trusted authorities, for TLS; relative to this file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ca: Option<PathBuf>,
-    /// The certificate to present to it, and its key.
+    /// Client certificate that calls present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cert: Option<PathBuf>,
-    /// The key of `cert`.
+    /// Key of `cert`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<PathBuf>,
-    /// On whose behalf steps are submitted where nothing else is said.
+    /// Default subject of submitted steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) subject: Option<String>,
-    /// Whether steps run on this machine, so that the caller's directory means something to them.
+    /// Whether steps run on this machine, so that the caller's directory exists for them.
     #[serde(default)]
     pub(crate) local: bool,
-    /// The `sluice dev` that keeps this cluster alive.
+    /// Process id of the `sluice dev` that runs this cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) dev_pid: Option<u32>,
-    /// When that process started, in clock ticks since boot, so that another with its number is not taken for it.
+    /// Start of that process in clock ticks since boot, so that another process with its id is not taken for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) dev_start_ticks: Option<u64>,
 }
 
-/// A context file and where it was found.
+/// A context file and its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Context {
     pub(crate) path: PathBuf,
-    /// What it says.
+    /// Content of the file.
     pub(crate) file: ContextFile,
 }
 
-/// Why there is no cluster to talk to.
+/// Why no context can be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ContextError {
-    /// Nothing was named, and nothing is where it would be looked for.
+    /// No context was named, and the default path has none.
     #[error(
         "no cluster to talk to: start one with `sluice dev`, or name a context file with --context or SLUICE_CONTEXT ({} does not exist)",
         path.display()
     )]
     NotFound {
-        /// Where it was looked for.
+        /// Path that was searched.
         path: PathBuf,
     },
-    /// Nothing was named, and there is no home to look in.
+    /// No context was named, and there is no home directory.
     #[error(
         "no cluster to talk to: name a context file with --context or SLUICE_CONTEXT (neither XDG_CONFIG_HOME nor HOME is set)"
     )]
@@ -70,19 +70,19 @@ pub(crate) enum ContextError {
     /// The file cannot be read.
     #[error("cannot read the context file {}: {source}", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
-    /// The file is no context.
+    /// The file is malformed.
     #[error("{} is not a context file: {source}", path.display())]
     Malformed {
         path: PathBuf,
         source: serde_json::Error,
     },
-    /// The address is one of TLS, and there is nothing to check it by.
+    /// The address has TLS, and no authority is named.
     #[error(
         "{} names a coordinator that speaks TLS, and no `ca` to know it by: `sluice login` writes such a file",
         path.display()
     )]
     NoAuthority {
-        /// The context file.
+        /// Path of the context file.
         path: PathBuf,
     },
     /// A file that the context names cannot be read.
@@ -91,25 +91,24 @@ pub(crate) enum ContextError {
     /// The certificates that the context names cannot be used.
     #[error("the certificates that {} names cannot be used: {message}", path.display())]
     Unusable {
-        /// The context file.
+        /// Path of the context file.
         path: PathBuf,
         message: String,
     },
-    /// The cluster that it names has gone.
+    /// The cluster that it names has ended.
     #[error(
         "the `sluice dev` that wrote {} (process {pid}) has ended, and its cluster with it: start it again with `sluice dev`",
         path.display()
     )]
     DevEnded {
-        /// The file that it left.
+        /// Path of the file that it left.
         path: PathBuf,
-        /// What it was.
+        /// Its process id.
         pid: u32,
     },
 }
 
-/// Finds and reads the context: `chosen` (by flag or `SLUICE_CONTEXT`), else the one in the user's configuration, else the
-/// machine's.
+/// Finds and reads the context: `chosen` (by flag or `SLUICE_CONTEXT`), else the user's, else the machine's.
 pub(crate) fn load(chosen: Option<&Path>) -> Result<Context, ContextError> {
     let named = chosen.is_some();
     let path = match chosen {
@@ -120,7 +119,7 @@ pub(crate) fn load(chosen: Option<&Path>) -> Result<Context, ContextError> {
         Err(ContextError::Unreadable { source, path })
             if !named && source.kind() == io::ErrorKind::NotFound =>
         {
-            // Whoever may not read it is told of his own file, which is the one to write.
+            // A user who may not read it is pointed to his own file.
             let of_machine = Path::new(MACHINE_CONTEXT);
             let file = read(of_machine).map_err(|_| ContextError::NotFound { path })?;
             (of_machine.to_owned(), file)
@@ -145,12 +144,12 @@ pub(crate) fn read(path: &Path) -> Result<ContextFile, ContextError> {
     })
 }
 
-/// Where the context is looked for when none is named.
+/// Returns the default path of the user's context.
 pub(crate) fn default_path() -> Option<PathBuf> {
     default_path_in(|name| std::env::var_os(name).map(PathBuf::from))
 }
 
-/// `XDG_CONFIG_HOME` counts only where it is absolute, as its specification has it.
+/// `XDG_CONFIG_HOME` counts only if it is absolute, as its specification says.
 fn default_path_in(env: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     let config = env("XDG_CONFIG_HOME")
         .filter(|dir| dir.is_absolute())
@@ -163,13 +162,13 @@ fn default_path_in(env: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
 }
 
 impl Context {
-    /// A file that the context names, relative to itself.
+    /// Returns the path of a file that the context names, relative to itself.
     pub(crate) fn beside(&self, file: &Path) -> PathBuf {
         let dir = self.path.parent().unwrap_or(Path::new("."));
         dir.join(file)
     }
 
-    /// Whether the cluster can still be there: always, unless a `sluice dev` kept it and has ended.
+    /// Whether the cluster can still exist: always, unless a `sluice dev` ran it and has ended.
     pub(crate) fn check_alive(&self) -> Result<(), ContextError> {
         match self.file.dev_pid {
             Some(pid) if !self.file.dev_lives() => Err(ContextError::DevEnded {
@@ -182,19 +181,19 @@ impl Context {
 }
 
 impl ContextFile {
-    /// Whether its coordinator speaks TLS.
+    /// Whether the coordinator has TLS.
     pub(crate) fn is_secret(&self) -> bool {
         self.http.starts_with("https://")
     }
 
-    /// The address without the words before it.
+    /// Returns the address without the scheme.
     pub(crate) fn authority(&self) -> &str {
         let bare = self.http.strip_prefix("https://");
         let bare = bare.or_else(|| self.http.strip_prefix("http://"));
         bare.unwrap_or(&self.http).trim_end_matches('/')
     }
 
-    /// The host that its certificate must name.
+    /// Returns the host name that its certificate must have.
     pub(crate) fn host(&self) -> &str {
         let authority = self.authority();
         let host = authority
@@ -216,7 +215,7 @@ impl ContextFile {
         self.dev_pid == Some(std::process::id()) && self.dev_lives()
     }
 
-    /// Writes the file whole or not at all, readable by its owner alone: it holds a token.
+    /// Writes the file atomically, readable by its owner alone, because it contains a token.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         let dir = path.parent().unwrap_or(Path::new("."));
         std::fs::DirBuilder::new()
@@ -236,8 +235,8 @@ impl ContextFile {
     }
 }
 
-/// When a live process started, in clock ticks since boot: field 22 of its `stat`, counted after the name, which may
-/// hold anything.
+/// Returns the start of a process in clock ticks since boot: field 22 of its `stat`, counted after the name, which may
+/// contain anything.
 pub(crate) fn start_ticks(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, after_name) = stat.rsplit_once(')')?;

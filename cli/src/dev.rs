@@ -1,8 +1,8 @@
-//! `sluice dev`: a whole cluster on this machine, for as long as this command runs.
+//! `sluice dev`: runs a whole cluster on this machine until it is stopped.
 //!
-//! It reads what is to be there (`plan`: this machine as a host, or hosts `made` for a trial), makes folder and credentials
-//! (`layout`), starts the daemons (`host` for those of each host) and starts them again when they die (`daemons`), tells the
-//! command line where they are (`announce`), and stops them in order. It decides nothing that the daemons decide.
+//! It reads what to start (`plan`: this machine as a host, or simulated ones by `declared_host`), makes folder and
+//! credentials (`layout`), starts the daemons (`host` for those of each host) and restarts them when they die
+//! (`daemons`), writes the context file (`announce`), and stops them in order.
 
 mod announce;
 mod banner;
@@ -34,14 +34,13 @@ use plan::Plan;
 use declared_host::POOL;
 pub(crate) use declared_host::{DeclaredHost, HostDocument};
 
-/// On whose behalf the command line submits.
+/// Subject of the command line's steps.
 const SUBJECT: &str = "dev";
 /// How long the daemons may take to be ready. Each starts in well under a second on an idle machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Characters of the token that API calls must carry: 160 bits.
+/// Characters of the API token: 160 bits.
 const TOKEN_CHARS: usize = 32;
 
-/// Runs the command.
 pub(crate) fn run(args: &DevArgs, out: Out) -> Result<u8, Failure> {
     let programs = Programs::beside_us().map_err(refused)?;
     let layout = Layout::open(args.data.as_deref()).map_err(refused)?;
@@ -101,7 +100,7 @@ fn live(
     told
 }
 
-/// What all daemons share.
+/// Paths and settings of all daemons.
 struct DevCluster<'a> {
     programs: &'a Programs,
     layout: &'a Layout,
@@ -135,7 +134,7 @@ impl<'a> DevCluster<'a> {
         }
     }
 
-    /// Makes the cluster where there is none, and the token.
+    /// Makes the cluster if there is none, and the token.
     fn prepare(&self) -> Result<(), DevEnd> {
         if !self.layout.coordinator_dir().join("tls").is_dir() {
             self.tool("init", &[])?;
@@ -144,7 +143,7 @@ impl<'a> DevCluster<'a> {
         self.write(&self.layout.token_file(), &token)
     }
 
-    /// Has the coordinator's program do one thing in the cluster's data.
+    /// Runs a command of the coordinator's program on the cluster's data.
     fn tool(&self, verb: &str, more: &[OsString]) -> Result<(), DevEnd> {
         let tool = self.program(
             "sluice-coordinator",
@@ -265,7 +264,7 @@ impl<'a> DevCluster<'a> {
             "quic": addresses.quic,
             "context": self.layout.context_file(),
         });
-        // Nobody has to read it.
+        // The parent may not read it.
         let _ = out.result(&format!("ready {ready}"));
     }
 }
@@ -274,7 +273,7 @@ fn words<const N: usize, const M: usize>(texts: [&str; N], paths: [OsString; M])
     texts.into_iter().map(OsString::from).chain(paths).collect()
 }
 
-/// A text as TOML writes it. JSON's escapes are among TOML's; the one character that only TOML escapes is added.
+/// Quotes a text for TOML. JSON's escapes are among TOML's; the one character that only TOML escapes is added.
 fn toml_string(text: &str) -> String {
     serde_json::Value::from(text)
         .to_string()

@@ -1,5 +1,5 @@
-//! Files of several YAML documents, each of which says by `kind` what it is. Whoever reads one gets all of its documents
-//! checked, or every mistake at once with file, document and field.
+//! Reads files of several YAML documents, each with a `kind`. All are checked, and every mistake is reported at once
+//! with file, document and field.
 
 mod from_view;
 mod location;
@@ -31,13 +31,13 @@ use from_view::FromView;
 pub(crate) use location::DocumentLocation;
 pub(crate) use mistake::mistake;
 
-/// The largest file taken: a full batch.
+/// Largest file: a full batch.
 const MAX_FILE_BYTES: u64 = sluice_common::limit::MAX_BATCH_BODY_BYTES as u64;
 
-/// The most documents of a file: a full batch of steps, or as many policies, and some more.
+/// Most documents of a file: a full batch of steps, or as many policies, and some more.
 const MAX_DOCUMENTS: usize = 20_000;
 
-/// What a document may be.
+/// Known kinds of documents.
 const KINDS: [&str; 10] = [
     "binding",
     "cluster",
@@ -53,27 +53,27 @@ const KINDS: [&str; 10] = [
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Document {
-    /// A host that is made for a trial.
+    /// A declared host for `dev` or a simulation.
     Host(Box<HostDocument>),
-    /// What the cluster takes by `apply`.
+    /// A document for `apply`.
     Put(Box<PutDocument>),
     /// A step to be submitted.
     Step(Box<StepRequest>),
-    /// What the cluster told of something that nobody writes: the sentence names it.
+    /// A read-only answer of the cluster, described by the sentence.
     Told(String),
 }
 
-/// What the cluster does not take by `apply`.
+/// A document that `apply` does not send.
 #[derive(Debug)]
 pub(crate) enum NotApplied {
     Host(Box<HostDocument>),
     Step,
-    /// Nothing of it is anybody's to write, and it is left as it is.
+    /// It is read-only and left as it is.
     Told(String),
 }
 
 impl Document {
-    /// What the cluster takes by `apply`, or else what it is.
+    /// Returns the document for `apply`, or else its kind.
     pub(crate) fn put(self) -> Result<PutDocument, NotApplied> {
         match self {
             Document::Put(document) => Ok(*document),
@@ -84,7 +84,7 @@ impl Document {
     }
 }
 
-/// The text of a file, or of standard input where it is `-`.
+/// Reads a file, or standard input if `-`.
 pub(crate) fn read_file(path: &Path) -> Result<String, Failure> {
     let text = if path == Path::new("-") {
         bounded(std::io::stdin().lock())
@@ -103,7 +103,7 @@ fn bounded(from: impl Read) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// A file as messages call it.
+/// Formats a file's path for messages.
 pub(crate) fn shown(path: &Path) -> String {
     if path == Path::new("-") {
         "stdin".to_owned()
@@ -112,7 +112,7 @@ pub(crate) fn shown(path: &Path) -> String {
     }
 }
 
-/// A document, and where it stands.
+/// A document with its location.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LocatedDocument {
     pub(crate) document: Document,
@@ -125,7 +125,7 @@ pub(crate) fn read(text: &str, file: &str) -> Result<Vec<Document>, Failure> {
     Ok(placed.map(|placed| placed.document).collect())
 }
 
-/// Reads the documents of a file, in order, each with its place.
+/// Reads the documents of a file, in order, each with its location.
 pub(crate) fn placed(text: &str, file: &str) -> Result<Vec<LocatedDocument>, Failure> {
     let values: Vec<Value> = values(text, file)?;
     let places = DocumentLocation::all(file, text, values.len());
@@ -151,7 +151,7 @@ pub(crate) fn placed(text: &str, file: &str) -> Result<Vec<LocatedDocument>, Fai
     Err(Failure::Failed(mistakes.join("\n")))
 }
 
-/// What stands in a list, as `get` prints several things, or else the thing itself.
+/// Returns the items of a list, as `get` prints several things, or else the thing itself.
 fn items(value: Value) -> impl Iterator<Item = Value> {
     let all = match value {
         Value::Object(fields) if fields.len() == 1 => match fields.get("items") {
@@ -163,25 +163,25 @@ fn items(value: Value) -> impl Iterator<Item = Value> {
     all.into_iter()
 }
 
-/// Every document of a text, as what it is to be.
+/// Parses every document of a text.
 ///
 /// # Errors
-/// Where it is no YAML, not what was wanted, or has more documents than are read at once.
+/// If it is not YAML, has the wrong type, or has too many documents.
 pub(crate) fn values<T: DeserializeOwned>(text: &str, file: &str) -> Result<Vec<T>, Failure> {
-    // What a file of 16 MiB can hold: it is the file that is bounded.
+    // The size of the file, 16 MiB, is the bound.
     let most = usize::try_from(MAX_FILE_BYTES).unwrap_or(usize::MAX);
     let budget = serde_saphyr::budget! {
         max_documents: MAX_DOCUMENTS,
         max_nodes: most,
         max_events: most,
     };
-    // The lines around a mistake may hold what steps are given in their environment.
+    // The lines around a mistake may contain the variables of a step.
     let options = serde_saphyr::options! { budget: budget, with_snippet: !text.contains("env") };
     let read = serde_saphyr::from_multiple_with_options(text, options);
     read.map_err(|e| Failure::Failed(unread(file, text, &e)))
 }
 
-/// The steps in what `get` printed, each to be submitted anew; `None` where the text is something else.
+/// Reads the steps in the output of `get`, to be submitted again; `None` if the text is something else.
 pub(crate) fn told_steps(text: &str, file: &str) -> Option<Result<Vec<StepRequest>, Failure>> {
     let values: Vec<Value> = values(text, file).ok()?;
     let steps = values
@@ -212,7 +212,7 @@ fn told_step(fields: Map<String, Value>) -> Result<StepRequest, String> {
     }
 }
 
-/// The parser's words, less its advice to programmers.
+/// Returns the parser's message without its advice to programmers.
 fn unread(file: &str, text: &str, error: &impl ToString) -> String {
     let words = error.to_string();
     if words.contains("budget breached: Documents") {
@@ -270,7 +270,7 @@ fn document(value: Value) -> Result<Document, String> {
     Ok(Document::Put(Box::new(put)))
 }
 
-/// What the cluster does not take by `apply`.
+/// Reads a document that `apply` does not send.
 fn apart(kind: String, mut fields: Map<String, Value>) -> Result<Document, String> {
     match kind.as_str() {
         "host" => Ok(Document::Host(Box::new(parse(fields)?))),
@@ -293,7 +293,7 @@ fn apart(kind: String, mut fields: Map<String, Value>) -> Result<Document, Strin
     }
 }
 
-/// Every assertion is read here, so that what is wrong is told with its line.
+/// Reads a validation; every assertion is parsed here, so that a mistake is reported with its line.
 fn validation(mut fields: Map<String, Value>) -> Result<PutDocument, String> {
     let name: ValidationName = name_of(&mut fields, "name")?;
     let terms: ValidationSpec = parse(fields)?;
@@ -303,7 +303,7 @@ fn validation(mut fields: Map<String, Value>) -> Result<PutDocument, String> {
     }
 }
 
-/// What names the thing, in one of its fields.
+/// Removes the name of the thing from a field.
 fn name_of<T>(fields: &mut Map<String, Value>, field: &str) -> Result<T, String>
 where
     T: TryFrom<String, Error: Display>,

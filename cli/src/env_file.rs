@@ -1,7 +1,7 @@
-//! Files of variables, as `--env-file` takes them: so that what is secret stands neither on the command line, which every
-//! user of the machine can read, nor in the shell's history. The form is Docker's: a line `NAME=value`, taken as it is,
-//! without quotes and escapes; `NAME` alone passes the caller's own variable on; empty lines and those that begin with
-//! `#` say nothing. No message holds a value.
+//! Reads files of variables (`--env-file`), which keep secrets off the command line, visible to every user of the
+//! machine, and out of the shell's history. The format is Docker's: a line `NAME=value` is taken literally, without
+//! quotes and escapes; `NAME` alone passes the caller's own variable; empty lines and lines with `#` are ignored. No
+//! message contains a value.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,10 +13,10 @@ use sluice_common::limit::MAX_SPEC_BYTES;
 use crate::failure::Failure;
 use crate::render::safe;
 
-/// Reads standard input in place of a file.
+/// Name that means standard input.
 pub(crate) const STDIN: &str = "-";
 
-/// The variables of several files, in order: of one name, the later counts.
+/// Reads the variables of several files, in order: the last value of a name counts.
 pub(crate) fn read_all(files: &[String]) -> Result<Vec<(String, String)>, Failure> {
     if files.iter().filter(|file| *file == STDIN).count() > 1 {
         let twice = "--env-file: standard input can be read once: name `-` once";
@@ -45,7 +45,7 @@ fn shown(file: &str) -> String {
 
 fn read(file: &str) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    // One byte more than a step may have, so that what is too long is refused and not cut.
+    // One byte more than a step may have, so that a too long file is rejected and not cut.
     let most = MAX_SPEC_BYTES as u64 + 1;
     match file {
         STDIN => io::stdin().lock().take(most).read_to_end(&mut text)?,
@@ -60,7 +60,7 @@ fn read(file: &str) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// A line, counted from 1, and what is wrong with it.
+/// Number of a line, counted from 1, and its error.
 type LineError = (usize, String);
 
 fn parse(
@@ -92,7 +92,7 @@ fn variable(
         Some((name, value)) => (name, Some(value)),
         None => (line, None),
     };
-    // A line without `=` may be a secret that was broken in two: it is not shown.
+    // A line without `=` may be half of a broken secret, so it is not shown.
     if name.is_empty() || name.contains(char::is_whitespace) {
         return Err("write NAME=value, without blanks in the name".to_owned());
     }

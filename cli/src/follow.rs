@@ -1,8 +1,8 @@
-//! Following output: the bytes of one stream of one attempt, each exactly once and in order, however often the link
-//! breaks. `run` and `logs` drive it; when to stop is theirs to say.
+//! Follows output: the bytes of one stream of one attempt, each exactly once and in order, however often the link
+//! breaks. `run` and `logs` drive it.
 //!
-//! The rule is in the offsets. What was written to the sink is counted, a broken stream is opened again at that count,
-//! and what the server gives from before it is passed over. Only an end without an error is the end of the output.
+//! Bytes written to the sink are counted, a broken stream is opened again at that count, and bytes before it are
+//! skipped. Only an end without an error is the end of the output.
 
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
@@ -16,36 +16,36 @@ mod tail;
 
 pub(crate) use tail::Tail;
 
-/// Bytes read at a time.
+/// Bytes of one read.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Whose output, and which.
+/// Selects an output.
 #[derive(Clone, Debug)]
 pub(crate) struct OutputSource {
     pub(crate) client: Client,
     pub(crate) step: String,
-    /// Which attempt, from 1.
+    /// Number of the attempt, starting at 1.
     pub(crate) attempt: u32,
-    /// Of a step on several hosts: which part.
+    /// Rank of the part of a gang.
     pub(crate) rank: u32,
-    /// Which of its outputs.
+    /// Stdout or stderr.
     pub(crate) stream: LogStream,
-    /// Whether to go on until the attempt has ended; else only what there is now.
+    /// Whether to go on until the attempt has ended.
     pub(crate) follow: bool,
 }
 
-/// What happens while following.
+/// An event while following.
 #[derive(Debug)]
 pub(crate) enum FollowEvent<'a> {
     /// Bytes came and are about to be written.
     Bytes,
-    /// The oldest output was dropped on its host: so many bytes are missing here.
+    /// The host dropped the oldest output: so many bytes are missing here.
     Gap(u64),
-    /// The link broke: the listener waits this long, and it is tried again.
+    /// The link broke: the listener waits this long before the next try.
     Broken(&'a ApiError, Duration),
 }
 
-/// What a user is told of a gap.
+/// Formats the note about a gap.
 pub(crate) fn gap_note(bytes: u64) -> String {
     format!(
         "{bytes} bytes were dropped: its host keeps only the newest output, up to its output_max"
@@ -57,7 +57,7 @@ pub(crate) fn gap_note(bytes: u64) -> String {
 pub(crate) enum FollowEnd {
     /// The output is complete up to this offset.
     Complete(u64),
-    /// The listener had enough; bytes after this offset were not written.
+    /// The listener stopped it; bytes after this offset were not written.
     Stopped(u64),
 }
 
@@ -72,8 +72,7 @@ pub(crate) enum FollowError {
     Sink(#[source] std::io::Error),
 }
 
-/// Writes the output from `offset` on to `sink`. `listen` hears what happens, waits between
-/// tries, and may break it off.
+/// Writes the output from `offset` on to `sink`. `listen` gets events, waits between tries, and may stop it.
 pub(crate) fn follow(
     source: &OutputSource,
     offset: u64,

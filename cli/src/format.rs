@@ -1,4 +1,4 @@
-//! How results are printed.
+//! Output formats of commands.
 
 use clap::ValueEnum;
 
@@ -28,7 +28,7 @@ impl Format {
         matches!(self, Format::Json | Format::Yaml)
     }
 
-    /// Whether each thing is a line by itself, which need not wait for the others.
+    /// Whether each thing is a line of its own, which need not wait for the others.
     pub(crate) fn is_line_by_line(self) -> bool {
         matches!(self, Format::Table | Format::Wide | Format::Name)
     }

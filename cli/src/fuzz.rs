@@ -1,6 +1,5 @@
-//! Hostile bytes for what the command line reads: documents, traces, and what a coordinator streams to it. Its answers are
-//! `fuzz/answers.rs`'s, contexts and scenarios `fuzz/files.rs`'s, output of
-//! steps `fuzz/terminal.rs`'s. Corpora and engine are `sluice-fuzz`'s.
+//! Fuzz tests of what the command line reads: documents, traces, and streams of a coordinator. `fuzz/answers.rs` has
+//! answers, `fuzz/files.rs` contexts and scenarios, `fuzz/terminal.rs` output of steps. The engine is `sluice-fuzz`.
 
 mod answers;
 mod files;
@@ -15,7 +14,7 @@ use crate::documents;
 use crate::failure::Failure;
 use crate::simulate;
 
-/// What is said. `out` shows as an escape whatever in it would steer a terminal, since parsers quote what they read.
+/// Returns the printed message. `out` escapes control characters, since parsers quote what they read.
 fn said(failure: Failure) -> String {
     match failure {
         Failure::Usage(said) | Failure::Failed(said) => said,
@@ -103,7 +102,7 @@ fn traces() {
     });
 }
 
-/// Events come out the same however the stream is cut, and what is no event is an error once.
+/// Checks that events do not depend on how the stream is cut, and that a malformed one is reported once.
 #[test]
 fn streams_of_events() {
     let words = [

@@ -1,8 +1,8 @@
-//! `sluice`, the command line: reads what was typed, talks to a cluster by its public API, prints what it learned.
+//! `sluice`, the command line: parses arguments, calls a cluster by its public API, prints the results.
 //!
-//! The arrows inside: `commands` use `client`, `follow`, `render` and `show`, which prints in the format that was asked
-//! for; `dev` starts the daemons and uses `client` to see them ready; `simulate` asks the scheduling core itself;
-//! only `out` writes to the terminal. Nothing here decides anything about scheduling.
+//! Modules: `commands` use `client`, `follow`, `render` and `show`, which prints in the requested format; `dev` starts
+//! the daemons and uses `client` to see them ready; `simulate` runs the scheduling core itself; only `out` writes to
+//! the terminal. Nothing here decides anything about scheduling.
 
 mod args;
 mod client;
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Says what is wrong with what was typed, or gives the help that was asked for.
+/// Prints a usage error, or the requested help.
 fn misread(error: &clap::Error) -> u8 {
     let out = Out::detect(Format::Table);
     if std::env::args_os().len() == 1 {
@@ -58,11 +58,11 @@ fn misread(error: &clap::Error) -> u8 {
     }
     let text = error.render().to_string();
     if text.chars().any(|c| c != '\n' && render::is_harmful(c)) {
-        // What was typed stands in it, and a terminal would obey it.
+        // It quotes the arguments, which a terminal might obey.
         let lines: Vec<String> = text.lines().map(render::safe).collect();
         out.notice(&lines.join("\n"));
     } else {
-        // Nothing can be done about a stream that is closed.
+        // A closed stream cannot be reported.
         let _ = error.print();
     }
     let typed: Vec<String> = std::env::args_os()

@@ -1,4 +1,4 @@
-//! The only place that prints. Results go to stdout; progress, hints and errors go to stderr, and progress only where a
+//! The only module that prints. Results go to stdout; progress, hints and errors go to stderr, and progress only if a
 //! person can see it.
 
 mod sanitized_writer;
@@ -15,20 +15,20 @@ use crate::failure::Failure;
 use crate::render::safe;
 pub(crate) use sanitized_writer::SanitizedWriter;
 
-/// Where and how this process prints.
+/// How this process prints.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Out {
     format: Format,
     stderr_terminal: bool,
     color_out: bool,
     color_err: bool,
-    /// Columns of the terminal that stdout is; `None` in a pipe, where nothing is cut.
+    /// Columns of the terminal on stdout; `None` for a pipe, where nothing is cut.
     width: Option<usize>,
     /// Whether tables have a column of labels.
     labels: bool,
 }
 
-/// What a colour means.
+/// Meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     /// As it should be.
@@ -55,8 +55,8 @@ impl Tone {
 }
 
 impl Out {
-    /// Looks at the descriptors and the environment: colour only on a terminal, and never with `NO_COLOR` or on a
-    /// terminal that calls itself dumb.
+    /// Examines the descriptors and the environment: colour only on a terminal, and never with `NO_COLOR` or on a dumb
+    /// terminal.
     pub(crate) fn detect(format: Format) -> Self {
         let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -74,7 +74,7 @@ impl Out {
         }
     }
 
-    /// Prints nothing but plain text, as in a pipe.
+    /// Prints plain text, as into a pipe.
     #[cfg(test)]
     pub(crate) fn plain() -> Self {
         Self {
@@ -87,7 +87,7 @@ impl Out {
         }
     }
 
-    /// As on a terminal of this width, without colours.
+    /// Prints as on a terminal of this width, without colours.
     #[cfg(test)]
     pub(crate) fn sized(width: usize) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl Out {
         }
     }
 
-    /// With colours, as on a terminal without an end.
+    /// Prints with colours, as on a terminal of unlimited width.
     #[cfg(test)]
     pub(crate) fn colored() -> Self {
         Self {
@@ -105,48 +105,48 @@ impl Out {
         }
     }
 
-    /// The same in another format.
+    /// Changes the format.
     #[cfg(test)]
     pub(crate) fn with_format(self, format: Format) -> Self {
         Self { format, ..self }
     }
 
-    /// What `-o` asked for.
+    /// Returns the requested format.
     pub(crate) fn format(self) -> Format {
         self.format
     }
 
-    /// The same with a column of labels in tables, where that was asked for.
+    /// Adds a column of labels to tables.
     pub(crate) fn with_labels(self, labels: bool) -> Self {
         Self { labels, ..self }
     }
 
-    /// Whether a column of labels was asked for.
+    /// Whether a column of labels was requested.
     pub(crate) fn shows_labels(self) -> bool {
         self.labels
     }
 
-    /// Whether more was asked for than fits.
+    /// Whether the wide format was requested.
     pub(crate) fn is_wide(self) -> bool {
         self.format == Format::Wide
     }
 
-    /// Columns of the terminal that results go to; `None` where they go elsewhere.
+    /// Columns of the terminal on stdout; `None` if it is none.
     pub(crate) fn width(self) -> Option<usize> {
         self.width
     }
 
-    /// Colours a word that goes to stdout.
+    /// Colours a word for stdout.
     pub(crate) fn paint(self, tone: Tone, text: impl Display) -> String {
         painted(self.color_out, tone, text)
     }
 
-    /// Colours a word that goes to stderr.
+    /// Colours a word for stderr.
     pub(crate) fn paint_err(self, tone: Tone, text: impl Display) -> String {
         painted(self.color_err, tone, text)
     }
 
-    /// Prints a result: `text` and, where it lacks one, a line end.
+    /// Prints a result, with a line end if `text` lacks one.
     pub(crate) fn result(self, text: &str) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
         let end = if text.ends_with('\n') || text.is_empty() {
@@ -161,41 +161,41 @@ impl Out {
             .map_err(Failure::Output)
     }
 
-    /// Progress: for somebody who watches, nobody else.
+    /// Prints progress, only for somebody who watches.
     pub(crate) fn progress(self, text: &str) {
         if self.stderr_terminal {
             self.stderr_line(&self.paint_err(Tone::Faint, harmless(text)));
         }
     }
 
-    /// Whether a person sees what goes to stderr.
+    /// Whether a person sees stderr.
     pub(crate) fn is_watched(self) -> bool {
         self.stderr_terminal
     }
 
-    /// Something that is worth a word in a log too, and less than the rest to those who watch.
+    /// Prints a note of little importance, faint on a terminal.
     pub(crate) fn aside(self, text: &str) {
         self.stderr_line(&self.paint_err(Tone::Faint, harmless(text)));
     }
 
-    /// Something that belongs in a log of what happened, whether or not somebody watches.
+    /// Prints what belongs in a log, whether or not somebody watches.
     pub(crate) fn notice(self, text: &str) {
         self.stderr_line(text);
     }
 
-    /// Something that may hurt.
+    /// Prints a warning.
     pub(crate) fn warning(self, text: &str) {
         let label = self.paint_err(Tone::Pending, "warning:");
         self.stderr_line(&format!("{label} {}", harmless(text)));
     }
 
-    /// Why the command failed.
+    /// Prints why the command failed.
     pub(crate) fn error(self, text: &str) {
         let label = self.paint_err(Tone::Bad, "error:");
         self.stderr_line(&format!("{label} {}", harmless(text)));
     }
 
-    /// One write for each line, so that lines of several threads do not mix. A closed stderr is nobody's loss.
+    /// Writes one line in one write, so that lines of several threads do not mix. A closed stderr is ignored.
     fn stderr_line(self, text: &str) {
         let _ = io::stderr()
             .lock()
@@ -203,7 +203,7 @@ impl Out {
     }
 }
 
-/// Whoever made the words of a message may have left in it what a terminal would obey; its lines stay lines.
+/// Escapes control characters in a message, which may contain anybody's text; line ends stay.
 pub(crate) fn harmless(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(safe).collect();
     lines.join("\n")
@@ -217,13 +217,12 @@ fn painted(colored: bool, tone: Tone, text: impl Display) -> String {
     }
 }
 
-/// A descriptor that takes a step's bytes: no line buffer, no encoding, and patient with a descriptor that somebody else
-/// has made non-blocking. Where it is a terminal, what would steer it is shown and not obeyed; elsewhere every byte passes
-/// unharmed.
+/// A descriptor for a step's bytes: unbuffered, unencoded, and tolerant of a non-blocking descriptor. On a terminal,
+/// control sequences are escaped; elsewhere every byte passes.
 #[derive(Debug)]
 pub(crate) struct Sink {
     file: File,
-    /// Where it is a terminal.
+    /// Set if it is a terminal.
     sanitized: Option<SanitizedWriter>,
 }
 
@@ -244,7 +243,7 @@ impl Sink {
         })
     }
 
-    /// As it is.
+    /// Writes bytes unchanged.
     fn pass_on(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match self.file.write(bytes) {

@@ -1,4 +1,4 @@
-//! Views of the API as text for people. Pure: what time it is and whether to colour come in as arguments; `out` prints.
+//! Renders views of the API as text for people. Pure: time and colours come in as arguments; `out` prints.
 
 pub(crate) mod access;
 pub(crate) mod age;
@@ -25,8 +25,8 @@ pub(crate) mod template;
 pub(crate) mod token;
 pub(crate) mod validation;
 
-/// A text without anything that a terminal would obey or that would break a line or column: such characters are shown
-/// as escapes. Names from a cluster are not trusted more than any other text.
+/// Escapes characters that control a terminal or break a line or column. Names from a cluster are not trusted more than
+/// any other text.
 pub(crate) fn safe(text: &str) -> String {
     text.chars()
         .fold(String::with_capacity(text.len()), |mut out, c| {
@@ -39,13 +39,13 @@ pub(crate) fn safe(text: &str) -> String {
         })
 }
 
-/// Control characters, and those that turn the direction of a line or hide in it.
+/// Whether a character is a control character, or changes or hides the direction of a line.
 pub(crate) fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// A value, or `-` where there is none.
+/// Returns a value, or `-` if there is none.
 pub(crate) fn or_dash(text: Option<&str>) -> String {
     match text {
         Some(text) if !text.is_empty() => safe(text),
@@ -53,7 +53,7 @@ pub(crate) fn or_dash(text: Option<&str>) -> String {
     }
 }
 
-/// The first of some names, and how many more there are.
+/// Returns the first of some names, and how many more there are.
 pub(crate) fn shortened(names: impl ExactSizeIterator<Item = String>, most: usize) -> String {
     let more = names.len().saturating_sub(most);
     let first: Vec<String> = names.take(most).collect();
@@ -64,7 +64,7 @@ pub(crate) fn shortened(names: impl ExactSizeIterator<Item = String>, most: usiz
     format!("{first} and {more} more")
 }
 
-/// A command as it could be typed into a shell.
+/// Quotes a command for a shell.
 pub(crate) fn shell_words(command: &[String]) -> String {
     let words: Vec<String> = command.iter().map(|word| shell_word(word)).collect();
     words.join(" ")

@@ -1,5 +1,5 @@
-//! What was meant: the flags of `run` and `submit`, or the documents of a file, as requests that the API takes. Values
-//! are checked here by the API's own rules, so that what is wrong is said at once and in the words of the caller.
+//! Builds requests from the flags of `run` and `submit`, or from the documents of a file. Values are checked here by
+//! the API's own rules, so that errors name the flags.
 
 use std::path::{Path, PathBuf};
 
@@ -11,12 +11,12 @@ use crate::documents::{told_steps, values};
 use crate::env_file;
 use crate::failure::Failure;
 
-/// Characters of a random text: digits and letters that are hard to mistake for each other.
+/// Digits and letters that are easy to distinguish.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-/// Characters in a fresh id: 60 random bits, so that ten million steps of one cluster do not meet.
+/// Characters of a random id: 60 bits, so that ten million steps of a cluster do not collide.
 const ID_CHARS: usize = 12;
 
-/// The caller's side of a request: what fills in that which was not written.
+/// Defaults for what a request leaves out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Defaults {
     subject: Option<String>,
@@ -24,7 +24,7 @@ pub(crate) struct Defaults {
 }
 
 impl Defaults {
-    /// From the context: its subject and, where steps run on this machine, the directory that we are in.
+    /// Takes the subject from the context and, if steps run on this machine, the current directory.
     pub(crate) fn of(context: &ContextFile) -> Result<Self, Failure> {
         let workdir = context.local.then(current_dir).transpose()?;
         Ok(Self {
@@ -45,7 +45,7 @@ impl Defaults {
         Ok(request)
     }
 
-    /// A relative directory means something only where the caller's directory does.
+    /// Makes a directory absolute, which is possible only if steps run on this machine.
     fn absolute(&self, dir: String) -> Result<String, Failure> {
         match &self.workdir {
             Some(base) if !Path::new(&dir).is_absolute() => utf8(Path::new(base).join(dir)),
@@ -69,12 +69,12 @@ fn utf8(path: PathBuf) -> Result<String, Failure> {
     })
 }
 
-/// An id that nobody else has.
+/// Returns a random id.
 fn fresh_id() -> Result<String, Failure> {
     random_text(ID_CHARS)
 }
 
-/// A text that nobody can guess, of so many digits and letters with five random bits in each.
+/// Returns an unguessable text of digits and letters with five random bits in each.
 pub(crate) fn random_text(chars: usize) -> Result<String, Failure> {
     let mut bytes = vec![0; chars];
     getrandom::fill(&mut bytes)
@@ -85,7 +85,7 @@ pub(crate) fn random_text(chars: usize) -> Result<String, Failure> {
         .collect())
 }
 
-/// The request that flags and command describe.
+/// Builds the request of flags and command.
 pub(crate) fn from_flags(
     flags: StepFlags,
     command: Vec<String>,
@@ -137,7 +137,7 @@ fn check(request: &StepRequest) -> Result<(), FieldError> {
     request.clone().check().map(drop)
 }
 
-/// What the field is called on the command line.
+/// Returns the flag of a field.
 fn flag_of(field: &str) -> String {
     if let Some(key) = field.strip_prefix("resources.pool_resources.") {
         return format!("--resource {key}");
@@ -160,7 +160,7 @@ fn flag_of(field: &str) -> String {
     }
 }
 
-/// The requests in the documents of a YAML file, in order.
+/// Builds the requests of a YAML file's documents, in order.
 pub(crate) fn from_yaml(
     text: &str,
     file: &str,

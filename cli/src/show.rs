@@ -1,6 +1,6 @@
-//! What every command does with what it has found or done, in the format that `-o` asked for. JSON and YAML have the
-//! shape of the HTTP API: a single thing is itself, a list is `{"items": [...]}`. What `get` prints of a kind that is
-//! applied can be applied again: JSON says the `kind` beside, YAML is the document with a `status`.
+//! Prints results in the format of `-o`. JSON and YAML have the shape of the HTTP API: a single thing is itself, a list
+//! is `{"items": [...]}`. What `get` prints of a document's kind can be applied again: JSON adds the `kind`, YAML is
+//! the document with a `status`.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -18,12 +18,12 @@ struct Items<'a, T> {
     items: &'a [T],
 }
 
-/// A list: a table, `{"items": [...]}`, or names.
+/// Prints a list: a table, `{"items": [...]}`, or names.
 pub(crate) fn list<T: Listed>(items: &[T], out: Out) -> Result<(), Failure> {
     out.result(&list_text(items, Timestamp::now(), out)?)
 }
 
-/// What a command did to several things: `line` of each, `{"items": [...]}`, or names.
+/// Prints the results of a change of several things: `line` of each, `{"items": [...]}`, or names.
 pub(crate) fn each<T: Listed>(
     items: &[T],
     out: Out,
@@ -33,7 +33,7 @@ pub(crate) fn each<T: Listed>(
     out.result(&many(items, out, lines)?)
 }
 
-/// One thing: `text` of it, itself as data, or its name.
+/// Prints one thing: `text` of it, itself as data, or its name.
 pub(crate) fn one<T: Listed>(
     item: &T,
     out: Out,
@@ -42,22 +42,22 @@ pub(crate) fn one<T: Listed>(
     out.result(&one_text(item, out, text)?)
 }
 
-/// One thing of a list, as a table of one row where it is for people.
+/// Prints one thing of a list, as a table of one row in text formats.
 pub(crate) fn row<T: Listed>(item: &T, out: Out) -> Result<(), Failure> {
     out.result(&row_text(item, Timestamp::now(), out)?)
 }
 
-/// One thing of many that come one by one, where it is not for people: a line of JSON, a document of YAML, a name.
+/// Prints one of many things that come one by one, in data formats: a line of JSON, a document of YAML, a name.
 pub(crate) fn next<T: Listed>(item: &T, out: Out) -> Result<(), Failure> {
     out.result(&next_text(item, out)?)
 }
 
-/// A list of things that have no kind of their own.
+/// Prints a list of things without a kind.
 pub(crate) fn items(items: &[impl Serialize], out: Out) -> Result<(), Failure> {
     value(&Items { items }, out)
 }
 
-/// Something that has no kind of its own, as YAML where that was asked for, else as JSON.
+/// Prints something without a kind, as YAML if requested, else as JSON.
 pub(crate) fn value(value: &impl Serialize, out: Out) -> Result<(), Failure> {
     out.result(&data_text(value, out)?)
 }
@@ -79,19 +79,19 @@ fn list_text<T: Listed>(items: &[T], now: Timestamp, out: Out) -> Result<String,
     many(items, out, |items| listed::table(items, now, out))
 }
 
-/// A thing of a list as data, by which it can be applied or submitted again.
+/// An item as data that can be applied or submitted again.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum ListItem<'a, T> {
-    /// What nobody writes.
+    /// A read-only view.
     Told(&'a T),
-    /// The answer of the API, with what it is.
+    /// The view, with its kind.
     Kind {
         kind: &'static str,
         #[serde(flatten)]
         told: &'a T,
     },
-    /// As somebody writes it, and its status.
+    /// The document, with its status.
     Document(document::DocumentWithStatus),
 }
 

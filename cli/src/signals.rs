@@ -1,13 +1,13 @@
-//! Signals to this process: which ones end a command, and the end that a closed pipe makes.
+//! Signals of this process: which ones end a command, and the end after a closed pipe.
 //!
-//! A signal that whoever started us had told us to ignore (`nohup`, a background job of a script) stays ignored.
+//! A signal that the parent set to be ignored (`nohup`, a background job of a script) stays ignored.
 
 use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Hands every signal of `wanted` to `deliver`, on a thread of its own, until `deliver` answers `false`.
+/// Passes every signal of `wanted` to `deliver`, on a thread of its own, until `deliver` returns `false`.
 pub(crate) fn forward(
     wanted: &[i32],
     mut deliver: impl FnMut(i32) -> bool + Send + 'static,
@@ -25,7 +25,7 @@ pub(crate) fn forward(
     Ok(())
 }
 
-/// The signals that ask this process to end, less those that it was started to ignore.
+/// Returns the signals that end this process, without the ignored ones.
 pub(crate) fn ending() -> Vec<i32> {
     let ignored = ignored_mask();
     let heard = |signal: &i32| ignored & (1 << (*signal - 1)) == 0;
@@ -35,7 +35,7 @@ pub(crate) fn ending() -> Vec<i32> {
         .collect()
 }
 
-/// The kernel's mask of ignored signals; none where it cannot be read.
+/// Returns the kernel's mask of ignored signals; none if it cannot be read.
 fn ignored_mask() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     parse_ignored(&status).unwrap_or(0)
@@ -48,12 +48,12 @@ fn parse_ignored(status: &str) -> Option<u64> {
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-/// The exit code of a process that a signal ended, as shells have it.
+/// Returns the exit code of a process that a signal ended, as shells have it.
 pub(crate) fn exit_code(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }
 
-/// Ends this process as one that wrote to a closed pipe ends: by SIGPIPE, without a word.
+/// Ends this process by SIGPIPE, silently.
 pub(crate) fn end_like_a_closed_pipe() -> ! {
     let _ = signal_hook::low_level::emulate_default_handler(SIGPIPE);
     std::process::exit(128 + SIGPIPE)

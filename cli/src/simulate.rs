@@ -1,7 +1,7 @@
-//! `sluice simulate`: what the scheduler would do, asked of the scheduler itself. No cluster is needed, none is touched.
+//! `sluice simulate`: runs the scheduler on paper, without a cluster.
 //!
-//! `scenario` plays files of cases and says in what their ends differ from those that were written. The rest has
-//! `sluice-simulator` run a trace of jobs: `hosts` and `cluster` read what it runs on, `text` says what came of it.
+//! `scenario` plays files of cases and compares their ends with the expected ones. The rest runs a trace of jobs by
+//! `sluice-simulator`: `hosts` and `cluster` read its cluster, `text` renders the report.
 
 mod cluster;
 mod hosts;
@@ -26,7 +26,6 @@ use crate::show;
 
 use self::cluster::ClusterFiles;
 
-/// Runs the command.
 pub(crate) fn run(args: &SimulateArgs, out: Out) -> Result<u8, Failure> {
     match &args.trace.jobs {
         Some(jobs) => run_trace(jobs, &args.trace, out),
@@ -86,7 +85,7 @@ fn title(path: &Path, report: &Report) -> String {
     format!("{} on {}", safe(&file), text::cluster(report))
 }
 
-/// Jobs as they are submitted: one that asks for more GPUs than a host has runs on as few hosts as it can.
+/// Returns the jobs as they are submitted: a job with more GPUs than a host has runs on as few hosts as possible.
 fn asked(jobs: &[TraceJob], cluster: &ClusterFiles, flags: &TraceFlags) -> Vec<Asked> {
     let largest = cluster.gpus_of_largest().max(1);
     let blind = !cluster.says_models();
@@ -106,7 +105,7 @@ fn asked(jobs: &[TraceJob], cluster: &ClusterFiles, flags: &TraceFlags) -> Vec<A
     asked.collect()
 }
 
-/// What the figures rest on.
+/// Returns the assumptions behind the figures.
 fn notes(
     trace: &Trace,
     asked: &[Asked],
@@ -162,14 +161,14 @@ fn notes(
     notes
 }
 
-/// How many jobs a text tells of, for hostile texts.
+/// Counts the jobs in a text, for fuzz tests.
 #[cfg(test)]
 pub(crate) fn jobs_in(file: &str, text: &str) -> Result<usize, Failure> {
     let sheet = Sheet::parse(file.to_owned(), text)?;
     Ok(Trace::of(&sheet)?.jobs.len())
 }
 
-/// How many cases a text tells of, for hostile texts.
+/// Counts the cases in a text, for fuzz tests.
 #[cfg(test)]
 pub(crate) fn cases_in(file: &str, text: &str) -> Result<usize, Failure> {
     scenario::of_text(file, text).map(|cases| cases.len())

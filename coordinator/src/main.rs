@@ -81,7 +81,7 @@ struct InitArgs {
     /// coordinator.sluice.
     #[arg(long, value_name = "FILE", requires_all = ["ca_cert", "key"])]
     cert: Option<PathBuf>,
-    /// Its key.
+    /// Key of that certificate.
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
 }

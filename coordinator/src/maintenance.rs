@@ -36,7 +36,7 @@ pub(crate) struct BackupArgs {
 
 #[derive(Args)]
 pub(crate) struct RestoreArgs {
-    /// The backup.
+    /// The backup to restore.
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]

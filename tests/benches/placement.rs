@@ -1,11 +1,12 @@
-//! How full placement gets a cluster: pods of the openb trace come in random order and none ends, until they have asked
-//! for 130 % of the GPUs. Beside our own choice of hosts stand two baselines on the same input: best fit (the host that
-//! would have least left, over GPUs, cores and memory, each as a part of the largest host's) and any host that fits.
-//! `cargo bench -p sluice-tests --bench placement [-- WORKLOAD...]`; prints means and extremes of ten seeds.
+//! Measures how full placement gets a cluster: pods of the openb trace come in random order and none ends, until they
+//! have asked for 130 % of the GPUs. Our choice of hosts is compared with two baselines on the same input: best fit
+//! (the host that would have least left, over GPUs, cores and memory, each as a part of the largest host's) and any
+//! host that fits. `cargo bench -p sluice-tests --bench placement [-- WORKLOAD...]`; prints means and extremes of ten
+//! seeds.
 //!
 //! A pod that asks for a part of a GPU gets a whole one here, so the figures are not those that are published for
-//! placement of parts. Trace: Alibaba's openb, by hkust-adsl/kubernetes-scheduler-simulator, Apache-2.0. It is read from
-//! `SLUICE_TRACES` or `../shared/traces`.
+//! placement of parts. Trace: Alibaba's openb, by hkust-adsl/kubernetes-scheduler-simulator, Apache-2.0. It is read
+//! from `SLUICE_TRACES` or `../shared/traces`.
 #![expect(
     clippy::unwrap_used,
     reason = "a benchmark that cannot measure has nothing to say"
@@ -30,7 +31,7 @@ const ARRIVED_PERCENT: u64 = 130;
 /// GPUs, thousandths of a core, memory in units of 10^6 bytes.
 type PodResources = [u64; 3];
 
-/// The GPUs that are granted of hosts to pods, with a seed for what is left to chance.
+/// Places pods on hosts with a random seed; returns the number of granted GPUs.
 type Placement<'a> = dyn Fn(&[PodResources], &[PodResources], u64) -> u64 + 'a;
 
 fn main() {
@@ -65,7 +66,7 @@ fn main() {
     }
 }
 
-/// Prints what a placement allocates of all GPUs, over the seeds.
+/// Prints the part of all GPUs that a placement allocates, over the seeds.
 fn report(
     workload: &str,
     name: &str,
@@ -114,7 +115,7 @@ fn read(path: &Path, gpus: &str) -> Vec<PodResources> {
     lines.map(row).collect()
 }
 
-/// Pods in random order until enough was asked for; where there are too few they come again in another order.
+/// Returns pods in random order until enough was asked for; if there are too few they come again in another order.
 fn arrivals(pods: &[PodResources], all: u64, seed: u64) -> Vec<PodResources> {
     let mut random = SplitMix64(seed);
     let mut found = Vec::new();
@@ -134,7 +135,7 @@ fn arrivals(pods: &[PodResources], all: u64, seed: u64) -> Vec<PodResources> {
     found
 }
 
-/// GPUs that our scheduler grants.
+/// Returns the GPUs that our scheduler grants.
 fn ours(hosts: &[PodResources], pods: &[PodResources], _seed: u64) -> u64 {
     let pool = PoolName::new("p").unwrap();
     let subject = Subject::new("s").unwrap();
@@ -175,8 +176,8 @@ fn ours(hosts: &[PodResources], pods: &[PodResources], _seed: u64) -> u64 {
     simulation.scheduler().pool(&pool).unwrap().used().get(GPU)
 }
 
-/// GPUs that are granted where each pod goes to the host with the least score among those that it fits on, and is turned
-/// away where there is none.
+/// Returns the GPUs granted if each pod goes to the fitting host with the lowest score, and is rejected if there is
+/// none.
 fn baseline(
     hosts: &[PodResources],
     pods: &[PodResources],
@@ -198,7 +199,7 @@ fn baseline(
     granted
 }
 
-/// What would be left of a host, in millionths of the largest host's, over all keys.
+/// Scores what would be left of a host, in millionths of the largest host's, over all keys.
 fn best_fit(hosts: &[PodResources]) -> impl Fn(&PodResources, &PodResources) -> u64 + use<> {
     let most: PodResources =
         std::array::from_fn(|key| hosts.iter().map(|host| host[key]).max().unwrap());
@@ -208,7 +209,7 @@ fn best_fit(hosts: &[PodResources]) -> impl Fn(&PodResources, &PodResources) -> 
     }
 }
 
-/// Numbers that are drawn alike from the same seed (SplitMix64).
+/// Pseudo-random numbers (SplitMix64).
 struct SplitMix64(u64);
 
 impl SplitMix64 {

@@ -1,5 +1,6 @@
-//! From submit to the step's first instruction, beside its floors measured in the same run: one durable append and one
-//! spawn of `/bin/true`. `cargo bench -p sluice-tests` after `cargo build --release`; prints medians of 100.
+//! Measures the time from submit to the step's first instruction, and its lower bounds in the same run: one durable
+//! append and one spawn of `/bin/true`. `cargo bench -p sluice-tests` after `cargo build --release`; prints medians of
+//! 100.
 #![expect(
     clippy::unwrap_used,
     reason = "a benchmark that cannot measure has nothing to say"
@@ -42,7 +43,7 @@ fn main() {
     ));
 }
 
-/// The step is a program that notes the time first thing; the clock is the same on both sides.
+/// The step notes the time first; the clock is the same on both sides.
 fn first_instruction(dev: &Dev, round: usize) -> Duration {
     let path = dev.folder().join(format!("noted-{round}"));
     let body = format!(

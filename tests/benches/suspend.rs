@@ -1,7 +1,7 @@
-//! From the request to suspend a step until it is frozen, and from the request to resume until it runs, beside the floor
-//! measured in the same run: a bare freeze of one process by `cgroup.freeze`, seen in `cgroup.events`. Once for a step
-//! without GPUs, once for one whose memory is moved by the stand-ins for NVIDIA's libraries, which move nothing: what is
-//! measured there is the helper and the looks at the GPU. `cargo bench -p sluice-tests --bench suspend` after
+//! Measures the time from the request to suspend a step until it is frozen, and from the request to resume until it
+//! runs, and the lower bound in the same run: a bare freeze of one process by `cgroup.freeze`, seen in `cgroup.events`.
+//! Once for a step without GPUs, once for one whose memory is moved by the stand-ins for NVIDIA's libraries, which move
+//! nothing: that measures the helper and the looks at the GPU. `cargo bench -p sluice-tests --bench suspend` after
 //! `cargo build --release`; prints medians of 100.
 #![expect(
     clippy::unwrap_used,
@@ -55,7 +55,7 @@ fn start(dev: &Dev, more: &[&str]) {
     dev.step_in("a", &["running"]);
 }
 
-/// Asks without a pause, so that what is measured is ended as soon as anybody could know.
+/// Polls without a pause, so that the end is measured exactly.
 fn turn(dev: &Dev, verb: &str, state: &str) -> Duration {
     let before = Instant::now();
     let (status, answer) = dev.call("POST", &format!("/v1/steps/a:{verb}"), None);
@@ -66,7 +66,7 @@ fn turn(dev: &Dev, verb: &str, state: &str) -> Duration {
     before.elapsed()
 }
 
-/// A host of one GPU that a step holds memory of.
+/// A host with one GPU on which a step holds memory.
 struct BenchGpuHost {
     dev: Dev,
     folder: tempfile::TempDir,
@@ -93,14 +93,14 @@ impl BenchGpuHost {
         Self { dev, folder }
     }
 
-    /// How often the driver was asked to change something.
+    /// Counts the driver's calls that change something.
     fn calls(&self) -> usize {
         let calls = fs::read_to_string(self.folder.path().join("calls"));
         calls.unwrap_or_default().lines().count()
     }
 }
 
-/// The step's process: the only child of this host's supervisor.
+/// Returns the step's process: the only child of this host's supervisor.
 fn main_process(dev: &Dev) -> String {
     let supervisor = eventually("its supervisor", || dev.daemon(Daemon::Supervisor));
     let children = format!("/proc/{supervisor}/task/{supervisor}/children");
@@ -108,7 +108,7 @@ fn main_process(dev: &Dev) -> String {
     children.trim().to_owned()
 }
 
-/// One process in a group of its own.
+/// One process in its own control group.
 struct CgroupProcess {
     group: PathBuf,
     child: Child,
@@ -149,7 +149,7 @@ impl Drop for CgroupProcess {
     }
 }
 
-/// The group of version 2 that this process is in.
+/// Returns the cgroup v2 group of this process.
 fn own_group() -> PathBuf {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let mount = mounts

@@ -1,4 +1,4 @@
-//! Names the library as the loader knows the real one.
+//! Gives the library the file name by which the loader finds the real one.
 fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
     println!("cargo::rerun-if-changed=build.rs");

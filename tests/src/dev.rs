@@ -15,17 +15,14 @@ use tempfile::TempDir;
 use crate::procs::{children_of, descendants_of, is_alive, kill, processes_of};
 use crate::wait::eventually;
 
-/// Nobody's user and group.
+/// User and group id of `nobody`.
 const NOBODY: u32 = 65534;
 
-/// One of the processes below `dev`.
+/// A daemon below `dev`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Daemon {
-    /// `sluice-coordinator`
     Coordinator,
-    /// `sluice-agent`
     Agent,
-    /// `sluice-supervisor`
     Supervisor,
 }
 
@@ -39,24 +36,24 @@ impl Daemon {
     }
 }
 
-/// How to start one.
+/// Options of a start.
 #[derive(Default)]
 pub struct DevOptions {
     /// Run it as nobody; the tests must be root.
     pub ordinary_user: bool,
-    /// Keep its state here rather than in a folder of the test's own.
+    /// Directory for its state, instead of a folder of the test's own.
     pub data: Option<PathBuf>,
     /// Files of documents to start with.
     pub files: Vec<PathBuf>,
-    /// NVML's library in place of the loader's, and the host file that the stand-in reads.
+    /// NVML library to load, and the host file of the stand-in.
     pub gpus: Option<(PathBuf, PathBuf)>,
-    /// Variables for it and its daemons.
+    /// Environment variables of it and its daemons.
     pub variables: Vec<(&'static str, String)>,
     /// Run copies of the programs, which the test may replace.
     pub own_programs: bool,
 }
 
-/// What a supervisor's config must begin with for steps to run as whoever runs the tests.
+/// Returns the beginning of a supervisor's config with which steps run as the user who runs the tests.
 pub fn as_starter() -> &'static str {
     match nix::unistd::geteuid().is_root() {
         true => "default_user = 0\nallow_root = true\n",
@@ -74,22 +71,20 @@ pub struct Dev {
     data: PathBuf,
     bin: PathBuf,
     user: Option<u32>,
-    /// The API's address, `127.0.0.1:PORT`.
+    /// Address of the API, `127.0.0.1:PORT`.
     pub http: String,
-    /// Where agents dial in, `127.0.0.1:PORT`.
+    /// Address for agents, `127.0.0.1:PORT`.
     pub quic: String,
-    /// The context file of its command line.
+    /// Path of its context file.
     pub context: PathBuf,
 }
 
-/// What a command printed and how it ended.
+/// Output and exit code of a command.
 #[derive(Debug)]
 pub struct CommandOutput {
-    /// Standard output.
     pub stdout: String,
-    /// Standard error.
     pub stderr: String,
-    /// Exit code; -1 where a signal ended it.
+    /// Exit code; -1 if a signal ended it.
     pub code: i32,
 }
 
@@ -110,15 +105,15 @@ pub fn ordinary_user_binaries(to: &Path) -> PathBuf {
 }
 
 impl Dev {
-    /// Starts one and waits until it can take work.
+    /// Starts one and waits until it takes work.
     pub fn start() -> Self {
         Self::with(DevOptions::default())
     }
 
-    /// Starts one as told and waits until it can take work.
+    /// Starts one with options and waits until it takes work.
     ///
     /// # Panics
-    /// Where it does not come up; its own words are in the message.
+    /// If it does not come up; its own message is in the panic's.
     pub fn with(options: DevOptions) -> Self {
         let folder = tempfile::Builder::new()
             .prefix("sluice-test-")
@@ -177,32 +172,32 @@ impl Dev {
         }
     }
 
-    /// The process id of `dev` itself.
+    /// Returns the process id of `dev` itself.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its data directory.
+    /// Returns its data directory.
     pub fn data(&self) -> &Path {
         &self.data
     }
 
-    /// A folder of the test's own, which everybody may write to.
+    /// Returns a folder of the test's own, which everybody may write to.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The live processes of a step of this `dev`.
+    /// Lists the live processes of a step of this `dev`.
     pub fn processes(&self, step: &str) -> Vec<u32> {
         processes_of(self.folder(), step)
     }
 
-    /// What `dev` has said on standard error.
+    /// Returns what `dev` has written to standard error.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("dev.log")).unwrap_or_default()
     }
 
-    /// A `sluice` command against it, not started.
+    /// Builds a `sluice` command against it.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = base(&self.bin, self.folder.path(), self.user);
         command.env("SLUICE_CONTEXT", &self.context).args(args);
@@ -214,22 +209,22 @@ impl Dev {
         run(self.command(args))
     }
 
-    /// The same, and it must end with 0: what it printed.
+    /// Runs a `sluice` command that must succeed; returns its output.
     ///
     /// # Panics
-    /// Where it ends otherwise.
+    /// If it fails.
     pub fn ok(&self, args: &[&str]) -> String {
         let ran = self.sluice(args);
         assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
         ran.stdout
     }
 
-    /// A call of the API: status and body.
+    /// Makes a call of the API; returns status and body.
     pub fn call(&self, method: &str, path: &str, body: Option<&str>) -> (u16, Value) {
         self.try_call(method, path, body).expect("the API answers")
     }
 
-    /// The same; `None` where nobody answers.
+    /// Makes a call of the API; `None` if nobody answers.
     pub fn try_call(&self, method: &str, path: &str, body: Option<&str>) -> Option<(u16, Value)> {
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -252,19 +247,19 @@ impl Dev {
         ))
     }
 
-    /// The token in the context file.
+    /// Returns the token in the context file.
     pub fn token(&self) -> String {
         let context = fs::read(&self.context).expect("dev wrote its context");
         let context: Value = serde_json::from_slice(&context).expect("the context is JSON");
         context["token"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// The pid of a daemon, if it runs now.
+    /// Returns the pid of a daemon, if it runs now.
     pub fn daemon(&self, daemon: Daemon) -> Option<u32> {
         children_of(self.pid()).into_iter().find(|pid| {
             let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
             let exe = exe.to_string_lossy();
-            // As the kernel names a program that was replaced while it runs.
+            // The kernel's name of a program that was replaced while it runs.
             let exe = exe.strip_suffix(" (deleted)").unwrap_or(&exe);
             Path::new(exe)
                 .file_name()
@@ -273,11 +268,10 @@ impl Dev {
         })
     }
 
-    /// Puts another copy of a daemon's program in the place of the one that is there, as a package does. Only for one of
-    /// the test's own programs.
+    /// Replaces a daemon's program by another copy, as a package does; only among the test's own programs.
     ///
     /// # Panics
-    /// Where the programs are not the test's own.
+    /// If the programs are not the test's own.
     pub fn replace(&self, daemon: Daemon) {
         assert!(
             self.bin.starts_with(self.folder.path()),
@@ -298,14 +292,14 @@ impl Dev {
         })
     }
 
-    /// `kill -9` on a daemon; returns its pid once it is gone.
+    /// Kills a daemon with SIGKILL; returns its pid once it is gone.
     pub fn kill(&self, daemon: Daemon) -> u32 {
         let pid = eventually("a daemon to kill", || self.daemon(daemon));
         kill(pid, Signal::SIGKILL);
         eventually("the daemon's death", || (!is_alive(pid)).then_some(pid))
     }
 
-    /// Waits until a step is in one of these states: the step.
+    /// Waits until a step is in one of these states; returns the step.
     pub fn step_in(&self, id: &str, states: &[&str]) -> Value {
         let path = format!("/v1/steps/{id}");
         eventually(&format!("{id} to be {states:?}"), || {
@@ -314,7 +308,7 @@ impl Dev {
         })
     }
 
-    /// Asks `dev` to stop, as Ctrl-C does, and waits until it has.
+    /// Stops `dev` as Ctrl-C does, and waits until it has ended.
     pub fn stop(mut self) -> (ExitStatus, String) {
         kill(self.pid(), Signal::SIGINT);
         let status = eventually("dev to stop", || {
@@ -323,7 +317,7 @@ impl Dev {
         (status, self.log())
     }
 
-    /// `kill -9` on `dev` itself.
+    /// Kills `dev` itself with SIGKILL.
     pub fn kill_dev(&mut self) {
         self.child.kill().expect("dev is our child");
         self.child.wait().expect("dev is our child");
@@ -332,7 +326,7 @@ impl Dev {
 
 impl Drop for Dev {
     fn drop(&mut self) {
-        // The number of one that has ended may be another's.
+        // The pid of an ended process may be another's.
         let family = match self.child.try_wait() {
             Ok(None) => descendants_of(self.child.id()),
             Ok(Some(_)) | Err(_) => Vec::new(),
@@ -340,7 +334,7 @@ impl Drop for Dev {
         // Its children see their standard input end and stop by themselves.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // Whoever still writes there keeps the folder from being removed.
+        // A process that still writes there prevents the removal of the folder.
         let deadline = Instant::now() + TO_STOP_BY_ITSELF;
         while family.iter().any(|pid| is_alive(*pid)) {
             if Instant::now() > deadline {

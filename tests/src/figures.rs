@@ -1,11 +1,11 @@
-//! What benchmarks make of what they have measured, and how they say it.
+//! Statistics of benchmarks, and their output.
 
 use std::time::Duration;
 
-/// The one in the middle; of an even number the later of the two.
+/// Returns the median; of an even number the later of the two.
 ///
 /// # Panics
-/// Where nothing was measured.
+/// If nothing was measured.
 pub fn median(mut all: Vec<Duration>) -> Duration {
     all.sort_unstable();
     all[all.len() / 2]

@@ -1,16 +1,16 @@
-//! Hosts with GPUs as the stand-in for NVIDIA's library shows them: a file, which a test may change while it is read. And that
-//! library as older drivers have it.
+//! Hosts with GPUs for the stand-in of NVIDIA's library, in a file that a test may change while it is read; and a copy
+//! of the stand-in like that of older drivers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-/// So many L40S, the first of which is held as `hold` says (`pid_file`, `used_mib` and what else the stand-in's file
-/// takes). The library reads it from `host.json` in `folder`.
+/// Writes a host with so many L40S to `host.json` in `folder`; the first is held as `hold` says (`pid_file`, `used_mib`
+/// and other fields of the stand-in's file).
 ///
 /// # Panics
-/// Where the folder cannot be written.
+/// If the folder cannot be written.
 pub fn host_of_l40s(folder: &Path, gpus: usize, hold: &Value) -> Value {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("nvml/hosts/l40sx4.json");
     let text = fs::read(source).expect("the stand-in's hosts are there");
@@ -22,7 +22,7 @@ pub fn host_of_l40s(folder: &Path, gpus: usize, hold: &Value) -> Value {
     file
 }
 
-/// What drivers before 510 lack.
+/// Functions that drivers before 510 lack.
 const NEWER: [&str; 13] = [
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetCurrentClocksEventReasons",
@@ -39,7 +39,7 @@ const NEWER: [&str; 13] = [
     "nvmlEventSetWait_v2",
 ];
 
-/// The stand-in as drivers before 510 have the library, in `folder`: a copy in whose table of symbols the newer ones have other
+/// Makes the stand-in of a driver before 510 in `folder`: a copy in whose symbol table the newer functions have other
 /// names, so that the loader does not find them.
 ///
 /// # Panics

@@ -1,10 +1,10 @@
-//! Tests that cannot run here are listed, never passed in silence. `tests/run.sh` names a file for the list and shows it
+//! Lists tests that cannot run here, which never pass silently. `tests/run.sh` names a file for the list and shows it
 //! at the end; without a file such a test fails.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// The variable with the path of the list: one line a test, `NAME: WHY`.
+/// Environment variable with the path of the list: one line a test, `NAME: WHY`.
 const LIST: &str = "SLUICE_LEFT_OUT";
 
 /// Whether the tests run as root. If not, lists the calling test as left out.
@@ -30,7 +30,7 @@ pub fn left_out(why: &str) {
         panic!("{test} cannot run here: {why}. `tests/run.sh` lists such tests instead ({LIST})");
     };
     let list = OpenOptions::new().create(true).append(true).open(list);
-    // One write, so that lines of tests that run beside each other stay whole.
+    // One write, so that lines of parallel tests stay whole.
     let line = format!("{test}: {why}\n");
     list.and_then(|mut list| list.write_all(line.as_bytes()))
         .expect("the list of tests that are left out can be written");

@@ -1,5 +1,6 @@
-//! What the tests of the whole product share: a running `sluice dev` with its processes, a client for its API, Python
-//! with packages, hosts with GPUs on paper, waiting for predicates, and how benchmarks say what they measured. Nothing of the product depends on this crate.
+//! Shared parts of the tests of the whole product: a running `sluice dev` with its processes, a client for its API,
+//! Python with packages, simulated GPU hosts, waiting for predicates, and output of benchmarks. Nothing of the product
+//! depends on this crate.
 
 mod dev;
 mod figures;
@@ -22,10 +23,10 @@ pub use wait::{eventually, eventually_within};
 
 use std::path::PathBuf;
 
-/// Where cargo put the binaries of this build.
+/// Returns the folder of the binaries of this build.
 ///
 /// # Panics
-/// Where they were not built: `cargo test` builds no binaries of other packages.
+/// If they were not built: `cargo test` builds no binaries of other packages.
 pub fn binaries() -> PathBuf {
     let exe = std::env::current_exe().expect("a process knows its own file");
     let dir = exe

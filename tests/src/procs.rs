@@ -7,14 +7,14 @@ use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 use sluice_common::attempt_dir::NOTICE_VARIABLE;
 
-/// Pids whose parent is `parent`.
+/// Lists pids whose parent is `parent`.
 pub fn children_of(parent: u32) -> Vec<u32> {
     pids()
         .filter(|pid| parent_of(*pid) == Some(parent))
         .collect()
 }
 
-/// The children of a process, theirs, and so on.
+/// Lists the children of a process, theirs, and so on.
 pub(crate) fn descendants_of(ancestor: u32) -> Vec<u32> {
     let mut found = children_of(ancestor);
     let mut next = 0;
@@ -34,18 +34,18 @@ pub fn is_alive(pid: u32) -> bool {
     })
 }
 
-/// What a process costs its host.
+/// Resources that a process uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Memory that is its own, in KiB.
+    /// Private memory in KiB.
     pub memory_kib: u64,
-    /// What it has had of processors, in ticks of the clock, which are 10 ms.
+    /// Processor time in clock ticks of 10 ms.
     pub processor_ticks: u64,
-    /// Open descriptors.
+    /// Number of open descriptors.
     pub descriptors: usize,
 }
 
-/// What a process costs now; nothing where it is gone.
+/// Measures a process; `None` if it is gone.
 pub fn cost(pid: u32) -> Option<Cost> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let own = status
@@ -55,13 +55,13 @@ pub fn cost(pid: u32) -> Option<Cost> {
     let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
     Some(Cost {
         memory_kib: own.trim().trim_end_matches(" kB").parse().ok()?,
-        // The third field is the first here: proc(5) has user's time as the 14th, the kernel's as the 15th.
+        // The third field is the first here: proc(5) has user time as the 14th, kernel time as the 15th.
         processor_ticks: ticks(11)? + ticks(12)?,
         descriptors: fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count(),
     })
 }
 
-/// Whether `NAME=VALUE` stands in the environment that a process was started with.
+/// Whether a process was started with `NAME=VALUE` in its environment.
 pub fn environ_has(pid: u32, variable: &str) -> bool {
     let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environ
@@ -69,15 +69,15 @@ pub fn environ_has(pid: u32, variable: &str) -> bool {
         .any(|entry| entry == variable.as_bytes())
 }
 
-/// Every live process with `NAME=VALUE` in its environment.
+/// Lists every live process with `NAME=VALUE` in its environment.
 pub fn pids_with_environ(variable: &str) -> Vec<u32> {
     pids()
         .filter(|pid| is_alive(*pid) && environ_has(*pid, variable))
         .collect()
 }
 
-/// Every live process of a step that hosts run whose directories lie below `site`: another test may run a step of the same
-/// name beside this one.
+/// Lists every live process of a step on hosts whose directories are below `site`: a parallel test may run a step of
+/// the same name.
 pub fn processes_of(site: &Path, step: &str) -> Vec<u32> {
     let notice = format!("{NOTICE_VARIABLE}={}/", site.display());
     let is_below = |pid: &u32| {
@@ -91,17 +91,17 @@ pub fn processes_of(site: &Path, step: &str) -> Vec<u32> {
     found
 }
 
-/// Those of [`processes_of`] that one attempt started.
+/// Lists the processes of [`processes_of`] that one attempt started.
 pub fn processes_of_attempt(site: &Path, step: &str, attempt: u32) -> Vec<u32> {
     let mut found = processes_of(site, step);
     found.retain(|pid| environ_has(*pid, &format!("SLUICE_ATTEMPT={attempt}")));
     found
 }
 
-/// Sends a signal to one process. A process that is gone already is fine.
+/// Sends a signal to one process; a process that is gone is ignored.
 pub fn kill(pid: u32, signal: Signal) {
     let pid = i32::try_from(pid).expect("a pid fits");
-    // ESRCH: it died before us.
+    // ESRCH: it has died already.
     let _ = signal::kill(Pid::from_raw(pid), signal);
 }
 
@@ -114,7 +114,7 @@ fn parent_of(pid: u32) -> Option<u32> {
     stat_fields(pid)?.get(1)?.parse().ok()
 }
 
-/// The fields of `/proc/PID/stat` from the third on: what stands before may hold spaces and brackets.
+/// Returns the fields of `/proc/PID/stat` from the third on; the second may contain spaces and brackets.
 fn stat_fields(pid: u32) -> Option<Vec<String>> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;

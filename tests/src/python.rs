@@ -1,5 +1,4 @@
-//! Python for tests that let somebody else's packages judge our work: virtual environments, made once and kept with
-//! what Cargo builds.
+//! Virtual environments of Python for tests that use external packages, made once and kept with Cargo's build output.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,13 +7,13 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::binaries;
 
-/// The interpreter of an environment called `name` that has exactly `requirements`, in the words of pip: each pinned,
-/// with all that it needs, since pip looks for nothing else.
+/// Returns the interpreter of an environment called `name` that has exactly `requirements`, in pip's syntax: each
+/// pinned, dependencies included, since pip resolves nothing else.
 ///
 /// # Errors
-/// What `python3` or pip says, such as where the registry cannot be reached.
+/// The message of `python3` or pip, for instance if the registry cannot be reached.
 pub fn python_with(name: &str, requirements: &str) -> Result<PathBuf, String> {
-    // Two tests of one process must not make one environment at once.
+    // Two tests of one process must not make one environment at the same time.
     static MAKING: Mutex<()> = Mutex::new(());
     let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     let home = binaries().join("..").join(name);

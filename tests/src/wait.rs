@@ -1,22 +1,22 @@
-//! Waiting for something to be true. No test sleeps for a time that it hopes is long enough.
+//! Waits for predicates. No test sleeps for a time that it hopes is long enough.
 
 use std::time::{Duration, Instant};
 
-/// Generous: it is only ever reached by a test that fails.
+/// Generous, because only a failing test reaches it.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The first `Some` that `probe` gives.
+/// Returns the first `Some` of `probe`.
 ///
 /// # Panics
-/// Where it gives none for a minute; `what` says what was waited for.
+/// If there is none for a minute; `what` says what was waited for.
 pub fn eventually<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
     eventually_within(DEADLINE, what, probe)
 }
 
-/// The same with a deadline of its own.
+/// Waits as [`eventually`] does, with another deadline.
 ///
 /// # Panics
-/// Where nothing was given by then.
+/// If there is none by then.
 pub fn eventually_within<T>(
     limit: Duration,
     what: &str,

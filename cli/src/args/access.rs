@@ -1,4 +1,4 @@
-//! What was typed about who may do what.
+//! Arguments of `api-token`, `login` and `auth`.
 
 use std::path::PathBuf;
 
@@ -12,10 +12,10 @@ pub(crate) struct ApiTokenArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ApiTokenCommand {
-    /// Make one, and print its secret, which is never shown again.
+    /// Create a token and print its secret, which is never shown again.
     Create(ApiTokenCreateArgs),
     List,
-    /// Revoke them: nobody can call by them any more.
+    /// Revoke tokens: calls with them are refused from then on.
     #[command(visible_alias = "revoke")]
     Delete {
         #[arg(value_name = "NAME", required = true)]
@@ -25,10 +25,10 @@ pub(crate) enum ApiTokenCommand {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApiTokenCreateArgs {
-    /// A name for it.
+    /// Name of the token.
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// What it may do; may be given more than once.
+    /// Role of the token; may be given more than once.
     #[arg(long, value_name = "ROLE", required = true)]
     pub(crate) role: Vec<String>,
     /// In these pools alone; `train-*` is a pattern. May be given more than once.
@@ -37,33 +37,33 @@ pub(crate) struct ApiTokenCreateArgs {
     /// For these subjects alone; `prod-*` is a pattern. May be given more than once.
     #[arg(long, value_name = "SUBJECT")]
     pub(crate) subject: Vec<String>,
-    /// The user who submits what is submitted with it: a host may run those steps as its own user of that name. An admin
-    /// may name anybody, everybody else themselves.
+    /// The user as whom the token submits: a host may run those steps as its own user of that name. An admin may name
+    /// anybody, everybody else only themselves.
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<String>,
-    /// After how long it is worth nothing, such as 30d; never where absent.
+    /// Lifetime, such as 30d; unlimited if absent.
     #[arg(long, value_name = "TIME")]
     pub(crate) ttl: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LoginArgs {
-    /// Where the API is, such as https://coord-1:7070.
+    /// Address of the API, such as https://coord-1:7070.
     #[arg(value_name = "ADDRESS")]
     pub(crate) address: String,
-    /// The authority of its certificate, for an address of https.
+    /// File with the authority of its certificate, for an https address.
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
-    /// The file with the token to present; `-` is stdin.
+    /// File with the token to present; `-` is stdin.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// The certificate to present.
+    /// File with the client certificate to present.
     #[arg(long, value_name = "FILE", requires = "key")]
     pub(crate) cert: Option<PathBuf>,
     /// The key of that certificate.
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<PathBuf>,
-    /// On whose behalf steps are submitted where nothing else is said.
+    /// Default subject of submitted steps.
     #[arg(long, value_name = "SUBJECT")]
     pub(crate) subject: Option<String>,
 }
@@ -76,20 +76,20 @@ pub(crate) struct AuthArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuthCommand {
-    /// Show whom the coordinator takes you for, and what was given to you.
+    /// Show your identity to the coordinator, and your grants.
     Whoami,
-    /// Ask whether you may do something. Exits with 1 where you may not.
+    /// Ask whether you may do something. Exits with 1 if not.
     CanI {
-        /// What, such as create.
+        /// Verb, such as create.
         #[arg(value_name = "VERB")]
         verb: String,
-        /// To what, such as steps.
+        /// Resource, such as steps.
         #[arg(value_name = "RESOURCE")]
         resource: String,
-        /// In this pool; in all of them where absent.
+        /// In this pool; in all of them if absent.
         #[arg(long, value_name = "POOL")]
         pool: Option<String>,
-        /// Of this subject; of all of them where absent, but `create steps` is asked of the one that `run` submits for.
+        /// Of this subject; of all of them if absent, but `create steps` asks about the one that `run` submits for.
         #[arg(long, value_name = "SUBJECT")]
         subject: Option<String>,
     },

@@ -1,4 +1,4 @@
-//! What admins type: commands that change nodes.
+//! Arguments of commands that change nodes and documents.
 
 use clap::ValueEnum;
 use sluice_common::label::LabelChange;
@@ -13,10 +13,10 @@ use super::values::duration;
 pub(crate) struct CordonArgs {
     #[arg(value_name = "NODE", value_parser = node_name, required = true)]
     pub(crate) nodes: Vec<String>,
-    /// Why, for whoever wonders. Without it, what was said before stays.
+    /// Reason, shown to users. Without it, an earlier reason stays.
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
-    /// Close only this GPU, by its index or UUID. A step that runs on it goes on.
+    /// Cordon only this GPU, by its index or UUID. A step that runs on it runs on.
     #[arg(long, value_name = "GPU")]
     pub(crate) gpu: Option<String>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct CordonArgs {
 pub(crate) struct UncordonArgs {
     #[arg(value_name = "NODE", value_parser = node_name, required = true)]
     pub(crate) nodes: Vec<String>,
-    /// Open only this GPU, by its index or UUID. Without it closed GPUs stay closed. One that failed is looked at, and is
+    /// Uncordon only this GPU, by its index or UUID. Without it cordoned GPUs stay so. A failed GPU is examined, and
     /// granted again if it answers.
     #[arg(long, value_name = "GPU")]
     pub(crate) gpu: Option<String>,
@@ -35,44 +35,44 @@ pub(crate) struct UncordonArgs {
 pub(crate) struct DrainArgs {
     #[arg(value_name = "NODE", value_parser = node_name, required = true)]
     pub(crate) nodes: Vec<String>,
-    /// Why, for whoever wonders. Without it, what was said before stays.
+    /// Reason, shown to users. Without it, an earlier reason stays.
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
-    /// Stop after this time also the steps that are not preemptible. Without it they may end by themselves.
+    /// Stop non-preemptible steps too after this time. Without it they may end by themselves.
     #[arg(long, value_name = "DURATION", value_parser = step::span)]
     pub(crate) deadline: Option<Span>,
-    /// Wait until nothing is left on them.
+    /// Wait until the nodes are empty.
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Give up waiting, with exit code 75, after this time. The nodes go on emptying.
+    /// Give up waiting, with exit code 75, after this time. The drain goes on.
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
     pub(crate) timeout: Option<Duration>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct MoveArgs {
-    /// What kind of thing it is.
+    /// Kind of the thing.
     #[arg(value_enum, value_name = "KIND")]
     pub(crate) kind: LabelKind,
     #[arg(value_name = "NODE", value_parser = node_name, required = true)]
     pub(crate) nodes: Vec<String>,
     #[arg(long, value_name = "POOL")]
     pub(crate) pool: String,
-    /// Why, for whoever wonders. Without it, what was said before stays.
+    /// Reason, shown to users. Without it, an earlier reason stays.
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
-    /// Stop after this time also the steps that are not preemptible. Without it they may end by themselves.
+    /// Stop non-preemptible steps too after this time. Without it they may end by themselves.
     #[arg(long, value_name = "DURATION", value_parser = step::span)]
     pub(crate) deadline: Option<Span>,
-    /// Wait until they are there.
+    /// Wait until the nodes have moved.
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Give up waiting, with exit code 75, after this time. The nodes go on emptying, and move then.
+    /// Give up waiting, with exit code 75, after this time. The drain goes on, and the nodes move then.
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
     pub(crate) timeout: Option<Duration>,
 }
 
-/// What can be labelled.
+/// Kinds that can be labelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LabelKind {
     #[value(aliases = ["nodes", "no"])]
@@ -81,15 +81,15 @@ pub(crate) enum LabelKind {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LabelArgs {
-    /// What kind of thing it is.
+    /// Kind of the thing.
     #[arg(value_enum, value_name = "KIND")]
     pub(crate) kind: LabelKind,
     #[arg(value_name = "NAME", value_parser = node_name)]
     pub(crate) name: String,
-    /// KEY=VALUE to set a label, KEY- to take one away.
+    /// KEY=VALUE sets a label, KEY- removes it.
     #[arg(value_name = "KEY=VALUE|KEY-", required = true)]
     pub(crate) changes: Vec<LabelChange>,
-    /// Change labels that have another value now.
+    /// Change labels that have another value.
     #[arg(long)]
     pub(crate) overwrite: bool,
 }
@@ -99,19 +99,18 @@ pub(crate) struct ApplyArgs {
     /// YAML with documents of kind pool and policy; `-` is stdin.
     #[arg(short, long, value_name = "FILE", required = true)]
     pub(crate) file: Vec<PathBuf>,
-    /// Change nothing, and show what would change, whom others could preempt then, and which waiting steps would be
-    /// rejected.
+    /// Change nothing; show what would change, who could then be preempted, and which queued steps would be rejected.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Make the change though somebody uses what it takes away. Nothing that runs is stopped by it.
+    /// Apply the change although steps use what it takes away. No running step is stopped.
     #[arg(long)]
     pub(crate) force: bool,
 }
 
-/// What can be deleted.
+/// Kinds that can be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DeleteKind {
-    /// Hosts that are away.
+    /// Lost or disconnected hosts.
     #[value(aliases = ["nodes", "no"])]
     Node,
     /// Pools without hosts, with their policies.
@@ -120,7 +119,7 @@ pub(crate) enum DeleteKind {
     /// Policies, by POOL/SUBJECT.
     #[value(aliases = ["policies", "pl"])]
     Policy,
-    /// Documents of assertions that no pool names.
+    /// Validations that no pool names.
     #[value(aliases = ["validations", "vl"])]
     Validation,
     /// Platforms that pools declare, by POOL/PLATFORM.
@@ -129,37 +128,37 @@ pub(crate) enum DeleteKind {
     /// Templates that no pool names.
     #[value(aliases = ["templates", "tp"])]
     Template,
-    /// Roles that nobody has.
+    /// Roles that no binding names.
     #[value(alias = "roles")]
     Role,
     #[value(alias = "bindings")]
     Binding,
-    /// API tokens: nobody can call by them any more.
+    /// API tokens, which are then refused.
     #[value(alias = "api-tokens")]
     ApiToken,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeleteArgs {
-    /// What kind of thing it is.
+    /// Kind of the thing.
     #[arg(value_enum, value_name = "KIND", required_unless_present = "file")]
     pub(crate) kind: Option<DeleteKind>,
-    /// Which; of a policy POOL/SUBJECT, of a platform POOL/PLATFORM.
+    /// Names; of a policy POOL/SUBJECT, of a platform POOL/PLATFORM.
     #[arg(value_name = "NAME", value_parser = any_name, required_unless_present = "file")]
     pub(crate) names: Vec<String>,
     /// The pools, policies and templates of this YAML file, all of them or none; `-` is stdin.
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["kind", "names"])]
     pub(crate) file: Option<PathBuf>,
-    /// Delete nothing, and show what it would mean. For pools and policies.
+    /// Delete nothing, and show the effects. For pools and policies.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Of a node that is away and may still run steps: forget it as soon as it is lost and they go on elsewhere. Of
-    /// pools and policies: delete them though steps use them; nothing that runs is stopped by it.
+    /// Of a disconnected node that may still run steps: forget it as soon as it is lost and they are requeued. Of pools
+    /// and policies: delete them although steps use them; no running step is stopped.
     #[arg(long)]
     pub(crate) force: bool,
 }
 
-/// A thing by its name; `KIND/NAME`, as `-o name` prints it, is the same.
+/// Parses a name, or `KIND/NAME` as `-o name` prints it.
 fn any_name(text: &str) -> Result<String, String> {
     let kinds = [
         "pool/",
@@ -187,7 +186,7 @@ fn any_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// A node by its name; `node/NAME`, as `-o name` prints it, is the same.
+/// Parses a node's name, or `node/NAME` as `-o name` prints it.
 pub(super) fn node_name(text: &str) -> Result<String, String> {
     let name = ["node/", "nodes/", "no/"]
         .iter()

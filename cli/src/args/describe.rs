@@ -1,8 +1,8 @@
-//! The words of `sluice describe`. What they mean is `commands/describe.rs`.
+//! Arguments of `sluice describe`.
 
 use clap::ValueEnum;
 
-/// What can be described.
+/// Kinds that can be described.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DescribeKind {
     #[value(aliases = ["steps", "st"])]
@@ -12,13 +12,13 @@ pub(crate) enum DescribeKind {
     /// One group of hosts.
     #[value(aliases = ["pools", "po"])]
     Pool,
-    /// One document of assertions.
+    /// One validation document.
     #[value(aliases = ["validations", "vl"])]
     Validation,
     /// One kind of hardware in a pool, by POOL/PLATFORM.
     #[value(aliases = ["platforms", "pf"])]
     Platform,
-    /// What pools lay under steps.
+    /// One template, which pools apply to steps.
     #[value(aliases = ["templates", "tp"])]
     Template,
     /// One role, rule by rule.
@@ -28,7 +28,7 @@ pub(crate) enum DescribeKind {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DescribeArgs {
-    /// What kind of thing it is.
+    /// Kind of the thing.
     #[arg(value_enum, value_name = "KIND")]
     pub(crate) kind: DescribeKind,
     /// Its id or name.
@@ -37,7 +37,7 @@ pub(crate) struct DescribeArgs {
 }
 
 impl DescribeKind {
-    /// As it stands before the `/` of a full name.
+    /// Returns the kind as it is before the `/` of a full name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             DescribeKind::Step => "step",

@@ -1,4 +1,4 @@
-//! The examples below the help of each command, and the guide for whoever types `sluice` alone.
+//! Examples in the help of each command, and the guide that `sluice` prints without arguments.
 
 pub(crate) const GUIDE: &str = "\
 Sluice shares pools of GPU hosts. Start here:

@@ -1,4 +1,4 @@
-//! What is typed to be beside a step that runs: to read what it writes, or to run a program where it runs.
+//! Arguments of `attach` and `exec`.
 
 use super::values::step_id;
 
@@ -6,7 +6,7 @@ use super::values::step_id;
 pub(crate) struct AttachArgs {
     #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
-    /// How many of the lines that it has written already are shown.
+    /// Lines of earlier output to show.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) tail: usize,
 }
@@ -15,7 +15,7 @@ pub(crate) struct AttachArgs {
 pub(crate) struct ExecArgs {
     #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
-    /// Of a step on several hosts: beside this part, from 0.
+    /// Rank of the part of a gang, starting at 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) rank: u32,
     /// The program and its arguments.

@@ -1,4 +1,4 @@
-//! `sluice get`, as typed: what to list and which of it. Which filters a kind has is checked by the command.
+//! Arguments of `sluice get`. The command checks which filters a kind has.
 
 use sluice_common::selector::Selector;
 use sluice_common::step::WorkKind;
@@ -21,7 +21,7 @@ pub(crate) struct GetArgs {
     /// Only steps or policies of this subject.
     #[arg(long, value_name = "SUBJECT", help_heading = "Filters")]
     pub(crate) subject: Option<String>,
-    /// Only steps or nodes in one of these states, with commas between them.
+    /// Only steps or nodes in one of these states, separated by commas.
     #[arg(
         long,
         value_name = "STATE",
@@ -38,24 +38,24 @@ pub(crate) struct GetArgs {
     /// Only steps with this name.
     #[arg(long, value_name = "NAME", help_heading = "Filters")]
     pub(crate) name: Option<String>,
-    /// Only steps that do this kind of work.
+    /// Only steps of this kind of work.
     #[arg(long, value_name = "WORK", value_parser = step::words::<WorkKind, _>(WorkKind::ALL.map(WorkKind::as_str)), help_heading = "Filters")]
     pub(crate) work: Option<WorkKind>,
-    /// Only nodes or steps with these labels, those below `sluice/` among them: KEY=VALUE, KEY!=VALUE, KEY in (A, B), KEY
-    /// notin (A, B), KEY or !KEY, with commas between them.
+    /// Only nodes or steps with these labels, including facts below `sluice/`: KEY=VALUE, KEY!=VALUE, KEY in (A, B),
+    /// KEY notin (A, B), KEY or !KEY, separated by commas.
     #[arg(short = 'l', long, value_name = "LABEL", help_heading = "Filters")]
     pub(crate) selector: Option<Selector>,
 
     /// Only the last N steps or events.
     #[arg(long, value_name = "N", help_heading = "Filters")]
     pub(crate) limit: Option<usize>,
-    /// Only events after this number; those that are still to come with `now` and --watch.
+    /// Only events after this number; with `now` and --watch, only future ones.
     #[arg(long, value_name = "SEQ", help_heading = "Filters")]
     pub(crate) since: Option<Since>,
-    /// Also the labels of the nodes or steps, in a column of their own.
+    /// Show the labels of nodes or steps in a column of their own.
     #[arg(long)]
     pub(crate) show_labels: bool,
-    /// Go on with what changes, until Ctrl-C.
+    /// Follow changes until Ctrl-C.
     #[arg(short, long)]
     pub(crate) watch: bool,
 }

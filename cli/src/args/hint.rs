@@ -1,8 +1,8 @@
-//! What people who come from other schedulers type, and what they mean by it here. Pure.
+//! Suggests what users of other schedulers mean by their commands. Pure.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Commands of Slurm, kubectl and Nomad, each with what does that here.
+/// Commands of Slurm, kubectl and Nomad, with the equivalent.
 const ELSEWHERE: [(&[&str], &str); 10] = [
     (&["srun", "salloc"], "sluice run --gpus 2 -- CMD"),
     (
@@ -28,7 +28,7 @@ const ELSEWHERE: [(&[&str], &str); 10] = [
     (&["tail", "output"], "sluice logs -f STEP"),
 ];
 
-/// What others call the things that there are here.
+/// Words of other schedulers for kinds of things.
 const THINGS: [(&[&str], &str); 4] = [
     (
         &["job", "jobs", "task", "tasks", "pod", "pods", "run", "runs"],
@@ -48,7 +48,7 @@ const THINGS: [(&[&str], &str); 4] = [
     ),
 ];
 
-/// What was meant, where that can be told from what is wrong.
+/// Returns a suggestion for a wrong command line, if there is one.
 pub(crate) fn hint(error: &clap::Error, typed: &[String]) -> Option<String> {
     let said = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
@@ -70,7 +70,7 @@ pub(crate) fn hint(error: &clap::Error, typed: &[String]) -> Option<String> {
     }
 }
 
-/// A program that stands where flags of `run` and `submit` end without the dashes that say so.
+/// Detects a program after the flags of `run` and `submit` without the `--` between them.
 fn program(argument: &str, typed: &[String]) -> Option<String> {
     let verb = typed
         .first()

@@ -1,11 +1,11 @@
-//! Kinds of things, as they are typed and spoken of.
+//! Kinds of things as arguments and in messages.
 
 use clap::ValueEnum;
 
-/// What can be listed.
+/// Kinds that can be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GetKind {
-    /// What was submitted.
+    /// Submitted steps.
     #[value(aliases = ["step", "st"])]
     Steps,
     #[value(aliases = ["node", "no"])]
@@ -19,24 +19,24 @@ pub(crate) enum GetKind {
     /// The kinds of hardware in a pool.
     #[value(aliases = ["platform", "pf"])]
     Platforms,
-    /// What pools lay under steps.
+    /// Defaults that pools apply to steps.
     #[value(aliases = ["template", "tp"])]
     Templates,
-    /// Where steps go that name no pool.
+    /// Settings of the cluster, such as the pool of steps that name none.
     Cluster,
-    /// Documents of assertions over what is submitted.
+    /// Documents with assertions about submitted steps.
     #[value(aliases = ["validation", "vl"])]
     Validations,
-    /// What somebody may do.
+    /// Sets of rights.
     #[value(alias = "role")]
     Roles,
-    /// Who has which roles.
+    /// Roles of users and tokens.
     #[value(alias = "binding")]
     Bindings,
-    /// Tokens by which programs call.
+    /// Tokens for calls of the API.
     #[value(alias = "api-token")]
     ApiTokens,
-    /// By which hosts join.
+    /// Tokens for hosts that join.
     #[value(aliases = ["token"])]
     Tokens,
     /// What happened, oldest first.
@@ -45,12 +45,12 @@ pub(crate) enum GetKind {
 }
 
 impl GetKind {
-    /// As it is spoken of.
+    /// Returns the plural for messages.
     pub(crate) fn plural(self) -> &'static str {
         self.names()[0]
     }
 
-    /// Every word for it, as they stand before the `/` of a full name.
+    /// Returns every name of it, as before the `/` of a full name.
     pub(crate) fn names(self) -> &'static [&'static str] {
         match self {
             GetKind::Steps => &["steps", "step", "st"],

@@ -1,4 +1,4 @@
-//! What is typed to read the output of a step.
+//! Arguments of `sluice logs`.
 
 use super::values::step_id;
 
@@ -6,7 +6,7 @@ use super::values::step_id;
 pub(crate) struct LogsArgs {
     #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
-    /// Go on as the step writes, until it has ended.
+    /// Follow the output until the step has ended.
     #[arg(short, long)]
     pub(crate) follow: bool,
     /// Only its stdout.
@@ -18,10 +18,10 @@ pub(crate) struct LogsArgs {
     /// Only the last N lines of each stream.
     #[arg(long, value_name = "N")]
     pub(crate) tail: Option<usize>,
-    /// Of this attempt, from 1; the latest where absent.
+    /// Number of the attempt, starting at 1; the latest if absent.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) attempt: Option<u32>,
-    /// Of a step on several hosts: of this part, from 0.
+    /// Rank of the part of a gang, starting at 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) rank: u32,
 }

@@ -1,4 +1,4 @@
-//! What is typed of a recovery.
+//! Arguments of `sluice recovery`.
 
 use clap::Subcommand;
 
@@ -10,9 +10,9 @@ pub(crate) struct RecoveryArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RecoveryAction {
-    /// End it before all hosts have told what they run: what waits may start at once.
+    /// End it before all hosts have reported what they run: queued steps may start at once.
     End {
-        /// Also while a step may still run on a host that has not told of it.
+        /// Even if a step may still run on a host that has not reported it.
         #[arg(long)]
         force: bool,
     },

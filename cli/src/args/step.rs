@@ -1,4 +1,4 @@
-//! The flags that describe a step, shared by `run` and `submit`, and how their values are read.
+//! Flags that describe a step, shared by `run` and `submit`.
 
 use sluice_common::label::{LabelChange, LabelChangeError};
 use sluice_common::processors::CpuMode;
@@ -6,7 +6,7 @@ use sluice_common::step::{OnPreempt, PriorityClass, WorkKind};
 use sluice_common::template::Mount;
 use sluice_common::time::Span;
 
-/// What a step takes and how it is treated: the flags that `run` and `submit` share.
+/// The flags of `run` and `submit` for a step.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct StepFlags {
     /// Whole GPUs on each host.
@@ -15,8 +15,8 @@ pub(crate) struct StepFlags {
     /// Cores on each host, such as 4 or 0.5.
     #[arg(long, value_name = "X", value_parser = cores, allow_hyphen_values = true, help_heading = "Resources")]
     pub(crate) cpus: Option<f64>,
-    /// How it has those cores: no more than them (limit, the default), a part by their number and more while others are idle
-    /// (weight), or whole ones of its own (pinned).
+    /// How its cores are shared: at most that many (limit, the default), a share in proportion and more while others
+    /// are idle (weight), or whole cores of its own (pinned).
     #[arg(long, value_name = "MODE", value_parser = words::<CpuMode, _>(CpuMode::ALL.map(CpuMode::as_str)), help_heading = "Resources")]
     pub(crate) cpu_mode: Option<CpuMode>,
     /// Memory on each host, such as 16GiB.
@@ -28,7 +28,7 @@ pub(crate) struct StepFlags {
     /// An amount of a custom resource; may be repeated.
     #[arg(long = "resource", value_name = "KEY=N", value_parser = key_amount, help_heading = "Resources")]
     pub(crate) resources: Vec<(String, u64)>,
-    /// Never make it give way to another step.
+    /// Never preempt it.
     #[arg(long, help_heading = "Placement")]
     pub(crate) non_preemptible: bool,
     /// The one pool that it may run in.
@@ -40,62 +40,61 @@ pub(crate) struct StepFlags {
     /// On how many hosts it runs at once, all of one platform.
     #[arg(long, value_name = "N", help_heading = "Placement")]
     pub(crate) nodes: Option<u32>,
-    /// Let it wait, rather than be rejected, while no host is known that could hold it.
+    /// Queue it, rather than reject it, while no known host could hold it.
     #[arg(long, help_heading = "Placement")]
     pub(crate) allow_pending: bool,
-    /// On whose behalf.
+    /// Subject on whose behalf it runs.
     #[arg(long, value_name = "SUBJECT", help_heading = "Step")]
     pub(crate) subject: Option<String>,
-    /// How often it is tried again after a failure of its own.
+    /// Most retries after a failure of its own.
     #[arg(long, value_name = "N", help_heading = "Life")]
     pub(crate) retries: Option<u32>,
     /// How long it may run, such as 2h.
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]
     pub(crate) timeout: Option<Span>,
-    /// How long it may wait for its units before it fails, such as 10m; 0s is to start at once or not at all.
+    /// How long it may be queued before it fails, such as 10m; 0s is to start at once or not at all.
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]
     pub(crate) queue_timeout: Option<Span>,
-    /// Time between the stop signal and the kill, such as 30s.
+    /// Grace period between the stop signal and the kill, such as 30s.
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]
     pub(crate) grace: Option<Span>,
-    /// What happens when it must give way: it is stopped and waits to start anew (requeue, the default), is frozen and
-    /// goes on later (suspend), or is stopped for good (fail).
+    /// What happens when it is preempted: it is stopped and queued again (requeue, the default), frozen and resumed
+    /// later (suspend), or stopped for good (fail).
     #[arg(long, value_name = "ACTION", value_parser = words::<OnPreempt, _>(["requeue", "suspend", "fail"]), help_heading = "Placement")]
     pub(crate) on_preempt: Option<OnPreempt>,
-    /// Whether it gives way and who of its subject's steps goes first: high (1000) and normal (0) never give way, low
-    /// (-1000) borrows and does.
+    /// Whether it can be preempted, and its order among its subject's steps: high (1000) and normal (0) are never
+    /// preempted, low (-1000) borrows and can be.
     #[arg(long, value_name = "CLASS", value_parser = words::<PriorityClass, _>(["high", "normal", "low"]), help_heading = "Placement")]
     pub(crate) priority_class: Option<PriorityClass>,
-    /// The kind of work that it does, which says whether it gives way and how often it is tried again, where nothing
-    /// else does.
+    /// The kind of work, which sets defaults for preemption and retries.
     #[arg(long, value_name = "WORK", value_parser = words::<WorkKind, _>(WorkKind::ALL.map(WorkKind::as_str)), help_heading = "Step")]
     pub(crate) work: Option<WorkKind>,
-    /// How long it may be frozen before it is stopped and starts anew, such as 2h; 1h where absent.
+    /// How long it may be suspended before it is stopped and requeued, such as 2h; 1h if absent.
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Placement")]
     pub(crate) suspend_timeout: Option<Span>,
     /// A file of variables, NAME=value a line, or - for standard input; may be repeated. Unlike --env, whose values every
     /// user of this machine can read while the command runs.
     #[arg(long = "env-file", value_name = "FILE", help_heading = "Step")]
     pub(crate) env_files: Vec<String>,
-    /// A variable of its environment, over those of files; may be repeated.
+    /// An environment variable, which overrides those of files; may be repeated.
     #[arg(long = "env", value_name = "KEY=VALUE", value_parser = key_value, help_heading = "Step")]
     pub(crate) env: Vec<(String, String)>,
-    /// A label, by which lists and rules tell steps apart; may be repeated.
+    /// A label, which lists and rules can select; may be repeated.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label, help_heading = "Step")]
     pub(crate) labels: Vec<(String, String)>,
     /// The directory that it starts in, on the host.
     #[arg(long, value_name = "DIR", help_heading = "Step")]
     pub(crate) workdir: Option<String>,
-    /// What its wrapper is to show it of the host; may be repeated.
+    /// A directory of the host for its wrapper to mount; may be repeated.
     #[arg(long = "mount", value_name = "SOURCE[:TARGET][:ro]", value_parser = mount, help_heading = "Step")]
     pub(crate) mounts: Vec<Mount>,
-    /// Have its wrapper let it do what root may, where its pool allows that.
+    /// Ask its wrapper for root's rights, if its pool allows that.
     #[arg(long, help_heading = "Step")]
     pub(crate) privileged: bool,
-    /// Have its wrapper leave it in the host's network, where its pool allows that.
+    /// Ask its wrapper for the host's network, if its pool allows that.
     #[arg(long, help_heading = "Step")]
     pub(crate) host_network: bool,
-    /// A name for people; the program's where absent.
+    /// A name for people; the program's if absent.
     #[arg(long, value_name = "NAME", help_heading = "Step")]
     pub(crate) name: Option<String>,
     /// Order among the steps of the same subject; higher goes first.
@@ -106,7 +105,7 @@ pub(crate) struct StepFlags {
         help_heading = "Placement"
     )]
     pub(crate) priority: Option<i64>,
-    /// An id of your own choice, so that a repeat is harmless.
+    /// An id of your own choice, which makes repeats harmless.
     #[arg(long, value_name = "ID", help_heading = "Step")]
     pub(crate) id: Option<String>,
 }
@@ -130,7 +129,7 @@ fn cores(text: &str) -> Result<f64, String> {
     })
 }
 
-/// A mount that is known by its target, so that one of a template with that name gives way.
+/// Parses a mount, which is named by its target, so that it overrides one of a template with that name.
 fn mount(text: &str) -> Result<Mount, String> {
     let way_out =
         || "write SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro, such as `/data:/data:ro`".to_owned();
@@ -179,7 +178,7 @@ fn key_amount(text: &str) -> Result<(String, u64), String> {
     Ok((key, amount.parse().map_err(|_| way_out())?))
 }
 
-/// A parser of words, each of which the API knows by the same name.
+/// Returns a parser of words, each of which the API knows by the same name.
 pub(super) fn words<T, const N: usize>(
     all: [&'static str; N],
 ) -> impl clap::builder::TypedValueParser<Value = T>

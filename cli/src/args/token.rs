@@ -1,4 +1,4 @@
-//! What admins type of the tokens by which hosts join.
+//! Arguments of `token` and `revoke`.
 
 use clap::{Subcommand, ValueEnum};
 use sluice_common::time::Span;
@@ -13,14 +13,14 @@ pub(crate) struct TokenArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenAction {
-    /// Make a token and print the line that a host joins by. It holds a secret and is shown this once.
+    /// Create a token and print the line with which a host joins. It contains a secret and is shown this once.
     Create(TokenCreateArgs),
-    /// List tokens. Their secrets are kept nowhere.
+    /// List tokens. Their secrets are stored nowhere.
     #[command(alias = "ls")]
     List,
-    /// Take tokens back. Hosts that they have let in stay.
+    /// Revoke tokens. Hosts that joined with them stay.
     Revoke {
-        /// Which, by the id that `list` shows.
+        /// Ids of the tokens, as `list` shows them.
         #[arg(value_name = "TOKEN", value_parser = token_id, required = true)]
         tokens: Vec<String>,
     },
@@ -28,27 +28,28 @@ pub(crate) enum TokenAction {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TokenCreateArgs {
-    /// The pool that hosts join by it; without it the one that each host's config names, or else `default`.
+    /// The pool of hosts that join with it; without it the one that each host's config names, or else `default`.
     #[arg(long, value_name = "POOL")]
     pub(crate) pool: Option<String>,
-    /// For how long it lets hosts in.
+    /// How long it admits hosts.
     #[arg(long, value_name = "DURATION", value_parser = step::span, default_value = "1h")]
     pub(crate) ttl: Span,
-    /// How many hosts it lets in.
+    /// How many hosts it admits.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) uses: u32,
-    /// The only node that it lets in. It may be one that is there already: the host that had the name is out then.
+    /// The only node that it admits. It may be an existing one, whose present host is then shut out.
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
-    /// What the nodes are labelled with, KEY=VALUE; may be given more than once.
+    /// Labels of the nodes, KEY=VALUE; may be given more than once.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = key_value)]
     pub(crate) labels: Vec<(String, String)>,
-    /// Where hosts reach the coordinator, HOST:PORT, in place of what its config says; may be given more than once.
+    /// Addresses of the coordinator for the hosts, HOST:PORT, instead of those in its config; may be given more than
+    /// once.
     #[arg(long = "address", value_name = "HOST:PORT")]
     pub(crate) addresses: Vec<String>,
 }
 
-/// What can be revoked.
+/// Kinds that can be revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RevokeKind {
     /// The access of hosts.
@@ -58,7 +59,7 @@ pub(crate) enum RevokeKind {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RevokeArgs {
-    /// What kind of thing it is.
+    /// Kind of the thing.
     #[arg(value_enum, value_name = "KIND")]
     pub(crate) kind: RevokeKind,
     #[arg(value_name = "NAME", value_parser = super::admin::node_name, required = true)]
@@ -72,7 +73,7 @@ fn key_value(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// A token by its id; `token/ID`, as `-o name` prints it, is the same.
+/// Parses a token's id, or `token/ID` as `-o name` prints it.
 fn token_id(text: &str) -> Result<String, String> {
     Ok(text.strip_prefix("token/").unwrap_or(text).to_owned())
 }

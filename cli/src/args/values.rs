@@ -1,4 +1,4 @@
-//! Values of flags as they are typed.
+//! Parsers of values of flags.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     step::span(text).map(|span| Duration::from_millis(span.millis()))
 }
 
-/// A step by its id; `step/ID`, as `-o name` prints it, is the same.
+/// Parses a step's id, or `step/ID` as `-o name` prints it.
 pub(super) fn step_id(text: &str) -> Result<String, String> {
     let id = ["step/", "steps/"]
         .iter()
@@ -18,7 +18,7 @@ pub(super) fn step_id(text: &str) -> Result<String, String> {
     Ok(id.unwrap_or(text).to_owned())
 }
 
-/// The states by the names that the API gives them, listed in help and in errors.
+/// Returns a parser of states by their API names, which help and errors list.
 pub(super) fn state_parser() -> impl clap::builder::TypedValueParser<Value = StepState> {
     use clap::builder::TypedValueParser;
     let names = StepState::ALL.map(StepState::as_str);

@@ -1,4 +1,4 @@
-//! Calls about who may do what.
+//! Calls about tokens and rights.
 
 use sluice_common::api::{
     ApiTokenCreated, ApiTokenRequest, ApiTokenView, BindingView, CanIView, RoleView, WhoAmIView,
@@ -7,7 +7,7 @@ use sluice_common::api::{
 use super::{ApiError, Client, Query, segment};
 
 impl Client {
-    /// `POST /v1/api-tokens`. It is tried once: a token whose secret was lost on the way opens nothing for anybody.
+    /// Calls `POST /v1/api-tokens`, once: a token whose secret was lost on the way is useless.
     pub(crate) fn create_api_token(
         &self,
         request: &ApiTokenRequest,

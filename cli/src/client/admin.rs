@@ -1,4 +1,4 @@
-//! The calls by which admins change nodes, and look at what they assert.
+//! Calls of admins: changes of nodes, and reads of validations.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ impl Client {
         self.patch(&path, &LabelsRequest(labels))
     }
 
-    /// `GET /v1/validations`, every page.
+    /// Calls `GET /v1/validations` for every page.
     pub(crate) fn validations(&self) -> Result<Vec<ValidationView>, ApiError> {
         self.all_pages("/v1/validations", Query::new())
     }
@@ -57,7 +57,7 @@ impl Client {
         self.get(&format!("/v1/validations/{}", segment(name)), &Query::new())
     }
 
-    /// `DELETE /v1/nodes/{node}`: the node where it will be forgotten later, nothing where it is.
+    /// Calls `DELETE /v1/nodes/{node}`; returns the node if it will be forgotten later.
     pub(crate) fn delete_node(
         &self,
         node: &str,

@@ -1,39 +1,34 @@
-//! Why a call did not succeed, in words for whoever typed the command.
+//! Errors of calls, as messages for the user.
 
 use sluice_common::api::ErrorView;
 use ureq::http::StatusCode;
 
 use crate::context::ContextError;
 
-/// Why a call did not succeed.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
     /// The coordinator could not be reached, or was lost before it had answered.
     #[error("cannot reach the coordinator at {http}: {message}")]
     Unreachable {
-        /// Where it should be.
+        /// Address of the coordinator.
         http: String,
         /// What went wrong.
         message: String,
     },
-    /// It answered with an error.
+    /// The coordinator answered with an error.
     #[error("{}", refusal(*status, error))]
-    Refused {
-        status: u16,
-        /// What it said.
-        error: ErrorView,
-    },
-    /// Its answer made no sense.
+    Refused { status: u16, error: ErrorView },
+    /// The answer was not understood.
     #[error(
         "the coordinator at {http} gave an answer that this version does not understand: {message}"
     )]
     Garbled {
-        /// Where it is.
+        /// Address of the coordinator.
         http: String,
-        /// What is wrong with it.
         message: String,
     },
-    /// The cluster went away for good while it was being talked to.
+    /// The cluster is gone for good.
     #[error(transparent)]
     Gone(Box<ContextError>),
 }
@@ -49,7 +44,7 @@ fn refusal(status: u16, error: &ErrorView) -> String {
 }
 
 impl ApiError {
-    /// Whether the same call may well succeed a moment later.
+    /// Whether the same call may succeed a moment later.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             ApiError::Unreachable { .. } => true,
@@ -58,7 +53,7 @@ impl ApiError {
         }
     }
 
-    /// The code of a refusal.
+    /// Code of a refusal.
     pub(crate) fn code(&self) -> Option<&str> {
         match self {
             ApiError::Refused { error, .. } => Some(&error.code),
@@ -66,7 +61,7 @@ impl ApiError {
         }
     }
 
-    /// The HTTP status of a refusal.
+    /// HTTP status of a refusal.
     pub(crate) fn status(&self) -> Option<u16> {
         match self {
             ApiError::Refused { status, .. } => Some(*status),
@@ -75,7 +70,7 @@ impl ApiError {
     }
 }
 
-/// An error that is not in the API's own words: a proxy's, or a path that this coordinator does not have.
+/// Makes an error of an answer that is not in the API's format: a proxy's, or that of an unknown path.
 pub(crate) fn wordless(status: StatusCode, body: &[u8]) -> ErrorView {
     let text = String::from_utf8_lossy(body);
     let first: String = text

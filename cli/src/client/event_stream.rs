@@ -1,4 +1,5 @@
-//! Events: pages of them, and the stream over every lost connection: each event once and in order, as long as the coordinator keeps them.
+//! Events: pages, and a stream that survives lost connections: each event once and in order, as long as the coordinator
+//! keeps them.
 
 use std::io::Read;
 use std::str::FromStr;
@@ -14,24 +15,24 @@ use super::{
     SseReader,
 };
 
-/// Whose events are wanted; all where it names none.
+/// Selects events; all if no field is set.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EventFilter<'a> {
-    /// Those of this step.
+    /// Events of this step.
     pub(crate) step: Option<&'a str>,
-    /// Those that name this node.
+    /// Events that name this node.
     pub(crate) node: Option<&'a str>,
 }
 
-/// Where events begin.
+/// Position at which events begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Since {
-    /// With the oldest that is kept.
+    /// The oldest kept event.
     #[default]
     Oldest,
-    /// With the next one that happens.
+    /// The next event that happens.
     Now,
-    /// Behind the event of this number.
+    /// After the event of this number.
     After(u64),
 }
 
@@ -43,7 +44,7 @@ impl Since {
         }
     }
 
-    /// Behind this number too.
+    /// Moves the position behind this number.
     pub(crate) fn pass(&mut self, number: Option<u64>) {
         if let Some(number) = number.max(self.number()) {
             *self = Since::After(number);
@@ -64,7 +65,7 @@ impl FromStr for Since {
     }
 }
 
-/// Events that are followed.
+/// A stream of events.
 pub(crate) struct EventStream<'a> {
     client: &'a Client,
     filter: EventFilter<'a>,
@@ -74,7 +75,7 @@ pub(crate) struct EventStream<'a> {
 }
 
 impl<'a> EventStream<'a> {
-    /// What happens from there on.
+    /// Starts a stream at a position.
     pub(crate) fn new(client: &'a Client, since: Since, filter: EventFilter<'a>) -> Self {
         Self {
             client,
@@ -85,10 +86,10 @@ impl<'a> EventStream<'a> {
         }
     }
 
-    /// The next event; waits for it, however long. `on_outage` hears of each failure.
+    /// Waits for the next event, however long. `on_outage` is called at each failure.
     ///
     /// # Errors
-    /// Where the coordinator refuses, or ends the stream with an error of its own.
+    /// If the coordinator refuses, or ends the stream with an error.
     pub(crate) fn next(&mut self, mut on_outage: impl FnMut(&ApiError)) -> Result<Value, ApiError> {
         loop {
             let mut events = match self.open.take() {
@@ -99,7 +100,7 @@ impl<'a> EventStream<'a> {
                         .keep_trying(RetryLimit::Endless, &mut on_outage, call)?
                 }
             };
-            // A broken stream is opened again after the last event that came whole.
+            // A broken stream is opened again after the last complete event.
             while let Some(Ok(event)) = events.next() {
                 let value: Value = self.client.understand(&event.data)?;
                 if event.kind == "error" {
@@ -121,7 +122,7 @@ impl<'a> EventStream<'a> {
 }
 
 impl Client {
-    /// `GET /v1/events`: one page of what happened.
+    /// Calls `GET /v1/events` for one page.
     pub(crate) fn events_page<T: DeserializeOwned>(
         &self,
         since: Since,
@@ -132,7 +133,7 @@ impl Client {
         self.get("/v1/events", &query)
     }
 
-    /// `GET /v1/events?follow=true`: what happens, as it happens.
+    /// Calls `GET /v1/events?follow=true`.
     pub(crate) fn follow_events(
         &self,
         since: Since,
@@ -152,15 +153,15 @@ impl Client {
         Ok(SseReader::new(reader))
     }
 
-    /// What came in a stream.
+    /// Parses data of a stream.
     fn understand<T: DeserializeOwned>(&self, text: &str) -> Result<T, ApiError> {
         serde_json::from_str(text).map_err(|e| self.garbled(&e))
     }
 
-    /// The error by which the coordinator ended a stream that it could not go on with.
+    /// Returns the error with which the coordinator ended a stream.
     fn refused_in_stream(&self, value: Value) -> ApiError {
         match serde_json::from_value::<ErrorBody>(value) {
-            // It came after the status line, so the status is that of what happens to be gone.
+            // It came after the status line, so the status is that of its usual cause.
             Ok(body) => ApiError::Refused {
                 status: StatusCode::GONE.as_u16(),
                 error: body.error,

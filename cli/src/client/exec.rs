@@ -1,5 +1,5 @@
-//! The call that becomes a connection: a program beside a step. The library behind the other calls keeps its connections
-//! to itself, so this one is written by hand.
+//! The call of `exec`, which becomes a connection to a program beside a step. Written by hand, because the HTTP library
+//! does not give away its connections.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -13,29 +13,29 @@ use ureq::http::StatusCode;
 use super::error::wordless;
 use super::{ANSWER_LIMIT, ApiError, CONNECT_LIMIT, Client, ContextTls, segment, tunnel};
 
-/// The most that stands before an answer's body.
+/// Most bytes before an answer's body.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
-/// The most of a refusal that is read.
+/// Most bytes that are read of a refusal.
 const MAX_REFUSAL_BYTES: u64 = 1024 * 1024;
 
 /// A connection to a program beside a step.
 pub(crate) struct ExecConnection {
-    /// Frames both ways.
+    /// Frames in both directions.
     pub(crate) stream: ExecSocket,
-    /// The first of what came, which was read with the answer.
+    /// First bytes of the frames, which were read with the answer.
     pub(crate) first: Vec<u8>,
 }
 
-/// A connection, in the clear or not.
+/// A socket, with or without TLS.
 pub(crate) enum ExecSocket {
-    /// As it is.
+    /// A plain TCP connection.
     Plain(TcpStream),
-    /// The plain end of one that is TLS beyond.
+    /// The plain end of a TLS tunnel.
     Secret(UnixStream),
 }
 
 impl ExecSocket {
-    /// Another handle of the same.
+    /// Clones the handle.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         match self {
             ExecSocket::Plain(stream) => stream.try_clone().map(ExecSocket::Plain),
@@ -91,7 +91,7 @@ impl Client {
         let (head, first) = read_head(&mut stream).map_err(lost)?;
         let status = status_of(&head).ok_or_else(|| self.garbled(&"its answer is no HTTP"))?;
         if status == StatusCode::SWITCHING_PROTOCOLS {
-            // A program that is silent for a year is not lost.
+            // A program may be silent for any time.
             stream.set_read_timeout(None).map_err(lost)?;
             return Ok(ExecConnection { stream, first });
         }
@@ -110,10 +110,10 @@ impl Client {
         })
     }
 
-    /// The error by which the coordinator closed a connection to a program.
+    /// Returns the error with which the coordinator closed the connection.
     pub(crate) fn closed(&self, json: &[u8]) -> ApiError {
         match serde_json::from_slice::<ErrorBody>(json) {
-            // It came after the status line, so the status is that of what has happened: a right was lost.
+            // It came after the status line, so the status is that of its usual cause: a lost right.
             Ok(body) => ApiError::Refused {
                 status: StatusCode::FORBIDDEN.as_u16(),
                 error: body.error,
@@ -169,11 +169,11 @@ impl Client {
     }
 }
 
-/// What stands before the body, and what of the body came with it.
+/// Reads the head of an answer, and the part of the body that came with it.
 pub(crate) fn read_head(stream: &mut impl Read) -> io::Result<(String, Vec<u8>)> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
-    // Where the next look begins: what was looked at has no end in it, but perhaps the beginning of one.
+    // Start of the next search: the end of the head may begin in what was searched.
     let mut seen = 0;
     loop {
         let end = bytes[seen..]

@@ -1,14 +1,13 @@
-//! Which steps a list is to hold, in the words of the API.
+//! Filters of step lists as query parameters.
 
 use sluice_common::selector::Selector;
 use sluice_common::step::WorkKind;
 
 use super::Query;
 
-/// Which steps to list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StepFilter {
-    /// In one of these states, commas between them; in any where empty.
+    /// In one of these states, separated by commas; any if empty.
     pub(crate) states: String,
     /// Of this subject.
     pub(crate) subject: Option<String>,
@@ -18,12 +17,12 @@ pub(crate) struct StepFilter {
     pub(crate) node: Option<String>,
     /// Of this kind of work.
     pub(crate) work: Option<WorkKind>,
-    /// Of labels that say this.
+    /// With matching labels.
     pub(crate) labels: Option<Selector>,
 }
 
 impl StepFilter {
-    /// As parameters of the call; what is not asked for is left out.
+    /// Returns the query parameters of the set fields.
     pub(super) fn query(&self) -> Query<'static> {
         let states = (!self.states.is_empty()).then(|| self.states.clone());
         let fields = [

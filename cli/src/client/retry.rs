@@ -1,20 +1,20 @@
-//! When to try again, and for how long. Every call is harmless when repeated, so the only question is who waits.
+//! Retries of calls. Every call can be repeated safely, so the only question is how long a user waits.
 
 use std::time::{Duration, Instant};
 
-/// How long to go on trying when a call fails in passing.
+/// How long to retry a call that fails transiently.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RetryLimit {
-    /// For so long: what somebody waits for at a prompt.
+    /// For this long, as users wait at a prompt.
     For(Duration),
     /// As long as the cluster can come back.
     Endless,
 }
 
 impl RetryLimit {
-    /// Reading something at a prompt: a coordinator that is being restarted is worth a moment.
+    /// For reads at a prompt: long enough for a restart of the coordinator.
     pub(crate) const READ: RetryLimit = RetryLimit::For(Duration::from_secs(3));
-    /// Changing something: worth more of a wait, since a script would have to start over.
+    /// For changes: longer, since a script would have to start over.
     pub(crate) const CHANGE: RetryLimit = RetryLimit::For(Duration::from_secs(15));
 
     pub(super) fn is_spent(self, since: Instant) -> bool {
@@ -48,14 +48,14 @@ impl Backoff {
         }
     }
 
-    /// The next pause.
+    /// Returns the next pause.
     pub(crate) fn next(&mut self) -> Duration {
         let pause = self.next;
         self.next = (self.next * 2).min(self.longest);
         pause
     }
 
-    /// Something went well: begin anew.
+    /// Starts again with the first pause after a success.
     pub(crate) fn reset(&mut self) {
         self.next = self.first;
     }

@@ -1,22 +1,22 @@
-//! Server-sent events out of a stream of bytes, by the rules of the WHATWG specification that the API uses: fields
-//! `id`, `event` and `data`, comments as signs of life, an empty line after each event.
+//! Parses server-sent events by the rules of the WHATWG specification: fields `id`, `event` and `data`, comments as
+//! keep-alives, an empty line after each event.
 
 use std::io::{self, BufRead, BufReader, Read};
 
-/// Longest line taken; an event is one record, and no record comes near this.
+/// Longest accepted line; no record comes near it.
 const MAX_LINE_BYTES: u64 = 16 * 1024 * 1024;
-/// The most data of an event, in however many lines.
+/// Most data of an event, over all lines.
 const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SseEvent {
-    /// Its kind; `message` where the stream names none.
+    /// Event type; `message` if the stream names none.
     pub(crate) kind: String,
-    /// Its data, lines joined.
+    /// Data, lines joined.
     pub(crate) data: String,
 }
 
-/// The events of a stream. Ends when the stream ends; what stands unfinished then is no event.
+/// Iterates over the events of a stream, until its end; an unfinished event is dropped.
 pub(crate) struct SseReader<R> {
     lines: BufReader<R>,
     place: Option<u64>,
@@ -31,7 +31,7 @@ impl<R: Read> SseReader<R> {
         }
     }
 
-    /// The number to which the stream has come: that of its last event, or a later one that it told in a silence.
+    /// Returns the position of the stream: the number of its last event, or a later one that it sent during a silence.
     pub(crate) fn place(&self) -> Option<u64> {
         self.place
     }
@@ -86,7 +86,7 @@ impl<R: Read> SseReader<R> {
     }
 }
 
-/// Adds a line to what an event has of data so far.
+/// Adds a line to the data of an event.
 fn join(data: &mut Option<String>, line: &str) -> io::Result<()> {
     let Some(data) = data else {
         *data = Some(line.to_owned());
@@ -101,7 +101,7 @@ fn join(data: &mut Option<String>, line: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// A line's name and value; one space after the colon belongs to neither.
+/// Splits a line into name and value; one space after the colon belongs to neither.
 fn field(line: &str) -> (&str, &str) {
     let (name, value) = line.split_once(':').unwrap_or((line, ""));
     (name, value.strip_prefix(' ').unwrap_or(value))

@@ -1,4 +1,4 @@
-//! Calls that change what a step does.
+//! Calls that suspend, resume, requeue or cancel a step.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use sluice_common::api::StepView;
 
 use super::{ApiError, Client, segment};
 
-/// What is wanted of a step.
+/// An action on a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StepAction {
-    /// It is frozen, or held back.
+    /// Freeze a running step, or hold a queued one.
     Suspend,
-    /// It goes on.
+    /// Let a suspended step go on.
     Resume,
-    /// It starts anew.
+    /// Stop it and queue it again.
     Requeue,
-    /// It is stopped for good.
+    /// Stop it for good.
     Cancel {
-        /// After how long what is left of it is killed, where that is sooner than its own grace.
+        /// Grace period, if shorter than the step's own.
         grace: Option<Duration>,
     },
 }
 
 impl Client {
-    /// `POST /v1/steps/{id}:suspend`, `:resume`, `:requeue` and `:cancel`.
+    /// Calls `POST /v1/steps/{id}:suspend`, `:resume`, `:requeue` or `:cancel`.
     pub(crate) fn steer(&self, id: &str, verb: StepAction) -> Result<StepView, ApiError> {
         let verb = match verb {
             StepAction::Suspend => "suspend".to_owned(),

@@ -1,4 +1,4 @@
-//! Calls about terms: of the cluster, of pools, of subjects in them.
+//! Calls that apply documents: settings of the cluster, pools, policies and others.
 
 use serde_json::{Map, Value};
 use sluice_common::api::{ApplyRequest, ApplyView, ClusterView, PolicyView, PoolView};
@@ -7,10 +7,10 @@ use sluice_common::pool::{PolicySpec, PoolSpec};
 
 use super::{ApiError, Client, Query, segment};
 
-/// Terms of whichever kind, by field: as many as the cluster tells of.
+/// Fields of a document, as many as the cluster returns.
 pub(crate) type Fields = Map<String, Value>;
 
-/// What came of changes.
+/// Result of an apply.
 pub(crate) type ApplyResult = ApplyView<Fields>;
 
 impl Client {
@@ -48,7 +48,7 @@ impl Client {
         )
     }
 
-    /// Every policy of a pool, by subject.
+    /// Returns every policy of a pool, sorted by subject.
     pub(crate) fn policies(&self, pool: &str) -> Result<Vec<PolicyView>, ApiError> {
         let path = format!("/v1/pools/{}/policies", segment(pool));
         self.all_pages(&path, Query::new())

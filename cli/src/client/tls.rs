@@ -1,5 +1,4 @@
-//! What the command line checks of a coordinator that speaks TLS, and by which certificate it is known itself, as the
-//! context says.
+//! TLS of the command line: the trusted authorities and the client certificate that the context names.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,17 +10,17 @@ use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConf
 
 use crate::context::{Context, ContextError};
 
-/// The files of a context, read.
+/// Contents of the files that a context names.
 pub(crate) struct ContextTls {
     ca: Vec<u8>,
     own: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl ContextTls {
-    /// Of a context whose coordinator speaks TLS; `None` of one that does not.
+    /// Reads the files; `None` if the context's address has no TLS.
     ///
     /// # Errors
-    /// Where it names no authority, or a file cannot be read.
+    /// If it names no authority, or a file cannot be read.
     pub(crate) fn of(context: &Context) -> Result<Option<Self>, ContextError> {
         if !context.file.is_secret() {
             return Ok(None);
@@ -42,7 +41,7 @@ impl ContextTls {
         Ok(Some(Self { ca, own }))
     }
 
-    /// For the library behind the calls.
+    /// Returns the configuration of the HTTP library.
     pub(crate) fn for_calls(&self) -> Result<TlsConfig, String> {
         let wrong = |error: ureq::Error| error.to_string();
         let ca = certificates(&self.ca)?;
@@ -61,7 +60,7 @@ impl ContextTls {
             .build())
     }
 
-    /// For a connection that is made by hand.
+    /// Returns the configuration of `exec` connections.
     pub(crate) fn for_connections(&self) -> Result<Arc<ClientConfig>, String> {
         let wrong = |error: rustls::Error| error.to_string();
         let mut roots = RootCertStore::empty();
@@ -99,7 +98,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, String> {
     }
 }
 
-/// What failed on the way to a coordinator that speaks TLS, in words for whoever typed the command.
+/// Explains a TLS failure, with what to do.
 pub(crate) fn explained(message: &str, context: &Path) -> Option<String> {
     let context = context.display();
     let words = [

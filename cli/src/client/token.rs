@@ -1,4 +1,4 @@
-//! The calls about tokens by which hosts join, and about the end of a node's access.
+//! Calls about join tokens, and the revocation of nodes.
 
 use sluice_common::api::{JoinTokenRequest, JoinTokenView, NewJoinTokenView, NodeView};
 use ureq::http::StatusCode;
@@ -27,7 +27,7 @@ impl Client {
         self.checked(request.call()).map(drop)
     }
 
-    /// `POST /v1/nodes/{node}:revoke`: the node, where there is one to show.
+    /// Calls `POST /v1/nodes/{node}:revoke`; returns the node, if there is one to show.
     pub(crate) fn revoke_node(&self, node: &str) -> Result<Option<NodeView>, ApiError> {
         let path = format!("/v1/nodes/{}:revoke", segment(node));
         let request = self.agent.post(self.url(&path, &Query::new()));

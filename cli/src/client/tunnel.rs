@@ -1,5 +1,5 @@
-//! A TLS connection as a plain stream: whoever reads and writes at his own end knows nothing of TLS. A thread carries
-//! bytes between that end and the connection until either has gone.
+//! A TLS connection as a plain socket pair: a thread encrypts and decrypts between the plain end and the connection
+//! until either is closed.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -13,10 +13,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-/// Bytes that are carried at once.
+/// Bytes carried in one read.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Shakes hands on `tcp`, and answers with the end at which everything is plain.
+/// Does the handshake on `tcp`, and returns the plain end.
 pub(super) fn open(
     tcp: TcpStream,
     config: Arc<ClientConfig>,
@@ -33,18 +33,18 @@ pub(super) fn open(
     tcp.set_nonblocking(true)?;
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
-    // It ends when either end has gone, and with the process at the latest.
+    // Ends when either end is closed, and with the process at the latest.
     thread::spawn(move || {
         let _either_end_has_gone = carry(&mut session, &mut tcp, ours);
     });
     Ok(theirs)
 }
 
-/// What is on its way to whoever reads plain bytes.
+/// Decrypted bytes on their way to the plain end.
 #[derive(Default)]
 struct PlainBuffer {
     bytes: Vec<u8>,
-    /// Nothing more will come.
+    /// No more will come.
     ended: bool,
 }
 
@@ -74,7 +74,7 @@ fn carry(
     }
 }
 
-/// Until something can be done.
+/// Waits until a socket is ready.
 fn wait(
     session: &ClientConnection,
     tcp: &TcpStream,
@@ -83,7 +83,7 @@ fn wait(
     up_ended: bool,
 ) -> io::Result<()> {
     let mut of_tcp = PollFlags::empty();
-    // While nobody takes what has come, no more is taken: the peer waits.
+    // While the reader takes nothing, nothing is read from the peer.
     of_tcp.set(PollFlags::POLLIN, down.bytes.is_empty() && !down.ended);
     of_tcp.set(PollFlags::POLLOUT, session.wants_write());
     let mut of_plain = PollFlags::empty();
@@ -99,7 +99,7 @@ fn wait(
     }
 }
 
-/// From whoever writes plain bytes; whether he has ended.
+/// Encrypts bytes from the plain end; returns whether it has ended.
 fn up(session: &mut ClientConnection, plain: &mut UnixStream) -> io::Result<bool> {
     let mut bytes = [0; CHUNK_BYTES];
     match plain.read(&mut bytes) {

@@ -1,4 +1,4 @@
-//! `sluice api-token` and `sluice auth`: tokens by which programs call, and what one may do oneself.
+//! `sluice api-token` and `sluice auth`: API tokens, and the caller's own rights.
 
 use sluice_common::api::{ApiTokenCreated, ApiTokenRequest, ApiTokenView, WhoAmIView};
 
@@ -85,7 +85,7 @@ pub(crate) fn auth(client: &Client, args: AuthArgs, out: Out) -> Result<u8, Fail
             pool,
             subject,
         } => {
-            // What `run` submits is of this subject where none is named.
+            // Steps submitted by `run` belong to this subject by default.
             let own = client.context().file.subject.clone();
             let submits = verb == "create" && matches!(&*resource, "steps" | "step");
             let subject = subject.or(own.filter(|_| submits));

@@ -1,5 +1,4 @@
-//! `sluice apply` and `sluice delete` of pools, policies and templates: changes of terms, all of a call or none, shown before and
-//! after they are made.
+//! `sluice apply` and `sluice delete` of documents: all of them or none, with a report of each change.
 
 mod fields;
 
@@ -23,12 +22,12 @@ use crate::out::Out;
 use crate::render::{safe, shortened};
 use crate::show;
 
-/// On whose behalf steps are submitted where nobody is named.
+/// Subject of submitted steps if none is named.
 const DEFAULT_SUBJECT: &str = "default";
-/// Steps that a line names.
+/// Steps named in one line.
 const NAMED_STEPS: usize = 10;
 
-/// How a change is to be made.
+/// Options of a change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct How {
     pub(super) dry_run: bool,
@@ -55,8 +54,8 @@ pub(crate) fn run(client: &Client, args: &ApplyArgs, out: Out) -> Result<u8, Fai
     make(client, &request, how, out).map_err(|failure| placed(failure, &places))
 }
 
-/// Gives a pool that is new, and to which no document binds anybody, a policy of the caller's own subject: whoever makes
-/// a pool can use it at once. The change is told with the others.
+/// Adds a policy of the caller's own subject to a new pool without any policy, so that its maker can use it at once. It
+/// is reported with the other changes.
 fn open_new_pools(client: &Client, put: &mut Vec<PutDocument>) {
     let subject = client.context().file.subject.clone();
     let subject = subject.unwrap_or_else(|| DEFAULT_SUBJECT.to_owned());
@@ -79,14 +78,14 @@ fn open_new_pools(client: &Client, put: &mut Vec<PutDocument>) {
             subject: subject.clone(),
         };
         PutDocument::Policy(SpecDocument {
-            // Whoever was faster has said otherwise.
+            // If somebody was faster, their policy stays.
             version: Some(0),
             ..SpecDocument::new(names, PolicySpec::default())
         })
     }));
 }
 
-/// What the documents of a file would delete, each with its place.
+/// Returns the deletions that the documents of a file stand for, with their locations.
 pub(super) fn deletes(
     file: &Path,
     out: Out,
@@ -121,8 +120,8 @@ fn delete(document: PutDocument, place: &DocumentLocation) -> Result<DeleteDocum
     }
 }
 
-/// A refusal in the words of whoever wrote the files: the document that is to blame and its line, where the cluster
-/// counts documents as they came.
+/// Maps an error of the cluster to the document and line at fault; the cluster counts documents in the order in which
+/// they were sent.
 pub(super) fn placed(failure: Failure, places: &[DocumentLocation]) -> Failure {
     let Failure::Api(ApiError::Refused { error, .. }) = &failure else {
         return failure;
@@ -144,7 +143,7 @@ pub(super) fn placed(failure: Failure, places: &[DocumentLocation]) -> Failure {
     Failure::Failed(format!("{place}: {message}"))
 }
 
-/// A field of a call, or a message that begins with one, as the number of its document and the rest.
+/// Splits a field such as `put[3].name` into the document's number and the rest.
 fn in_document(text: &str) -> Option<(usize, &str)> {
     let rest = text
         .strip_prefix("put[")
@@ -157,7 +156,7 @@ fn read(file: &Path) -> Result<Vec<LocatedDocument>, Failure> {
     documents::placed(&documents::read_file(file)?, &documents::shown(file))
 }
 
-/// A document as it is sent; nothing of one that only tells.
+/// Returns the document to send; none for one that is read-only.
 fn put(
     document: Document,
     place: &DocumentLocation,
@@ -177,7 +176,7 @@ fn put(
     )))
 }
 
-/// Makes changes, or looks at what they would mean, and tells.
+/// Makes or previews changes, and reports them.
 pub(super) fn make(
     client: &Client,
     request: &ApplyRequest,

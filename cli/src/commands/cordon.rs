@@ -1,5 +1,5 @@
-//! `sluice cordon` and `sluice uncordon`: closes nodes to new steps, and opens them. Each is tried, whatever becomes of
-//! the others.
+//! `sluice cordon` and `sluice uncordon`: closes nodes to new steps, and reopens them. Each is tried even if others
+//! fail.
 
 use sluice_common::api::{CordonRequest, NodeView, UncordonRequest};
 use sluice_common::error_code::ErrorCode;
@@ -37,7 +37,7 @@ pub(crate) fn uncordon(client: &Client, args: &UncordonArgs, out: Out) -> Result
     Ok(code)
 }
 
-/// Changes each node: those that were changed, and an exit code that says whether all were.
+/// Changes each node; returns the changed ones, and an exit code that says whether all were.
 pub(super) fn change<T>(
     client: &Client,
     nodes: &[String],
@@ -58,7 +58,7 @@ pub(super) fn change<T>(
     (done, code)
 }
 
-/// Why a change of a node was refused and, where there is none of this name, which was meant.
+/// Returns why a change of a node was refused, with a similar name if the node is unknown.
 pub(super) fn refusal(client: &Client, node: &str, error: &ApiError) -> String {
     if error.code() == Some(ErrorCode::UnknownNode.as_str()) {
         return explained::<NodeView>(client, node, error);
@@ -66,7 +66,7 @@ pub(super) fn refusal(client: &Client, node: &str, error: &ApiError) -> String {
     error.to_string()
 }
 
-/// A node and how it stands now, such as `gpu-1 ready,cordoned`, with how many of its GPUs are granted to nobody.
+/// Formats a node and its state, such as `gpu-1 ready,cordoned`, with the number of its free GPUs.
 pub(super) fn line(node: &NodeView, out: Out) -> String {
     let unfit = match node.unfit_gpus.len() {
         0 => String::new(),

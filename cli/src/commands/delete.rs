@@ -1,5 +1,4 @@
-//! `sluice delete`: forgets hosts that are gone for good, each whatever becomes of the others, and deletes pools and
-//! policies, all of them or none.
+//! `sluice delete`: forgets lost hosts, each even if others fail, and deletes pools and policies, all or none.
 
 use sluice_common::api::{ApplyRequest, DeleteDocument, NodeView};
 
@@ -11,7 +10,6 @@ use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::{render, show};
 
-/// Runs the command.
 pub(crate) fn run(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Failure> {
     if let Some(file) = &args.file {
         let (delete, places): (Vec<_>, Vec<_>) = apply::deletes(file, out)?.into_iter().unzip();
@@ -74,7 +72,7 @@ fn platform(name: &str) -> Result<DeleteDocument, Failure> {
     Ok(DeleteDocument::Platform { pool, name })
 }
 
-/// Each, whatever becomes of the others.
+/// Deletes each token even if others fail.
 fn api_tokens(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Failure> {
     let mut code = 0;
     for name in &args.names {
@@ -101,7 +99,7 @@ fn policy(name: &str) -> Result<DeleteDocument, Failure> {
     Ok(DeleteDocument::Policy { pool, subject })
 }
 
-/// All of them, or none.
+/// Deletes all of them, or none.
 fn terms(
     client: &Client,
     args: &DeleteArgs,
@@ -127,7 +125,7 @@ fn nodes(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// Deletes a node: as it was last, or as it stands while it must be kept.
+/// Deletes a node; returns it as it was last, or as it is while it must be kept.
 fn delete_node(client: &Client, name: &str, force: bool) -> Result<NodeView, ApiError> {
     let last = client.node(name)?;
     let kept = client.delete_node(name, force)?;

@@ -1,4 +1,4 @@
-//! `sluice describe`: everything about one thing.
+//! `sluice describe`: all details of one thing.
 
 use jiff::Timestamp;
 use sluice_common::api::{NodeView, PoolView, RoleView, StepView, TemplateView, ValidationView};
@@ -12,10 +12,9 @@ use crate::out::Out;
 use crate::render::safe;
 use crate::{render, show};
 
-/// Steps of a queue that a description of a pool shows.
+/// Queued steps shown in the description of a pool.
 const SHOWN_IN_QUEUE: usize = 20;
 
-/// Runs the command.
 pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, Failure> {
     let now = Timestamp::now();
     let kind = args.kind.name();
@@ -78,7 +77,7 @@ pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, 
     }
 }
 
-/// The pool and the name of a platform.
+/// Splits a platform's name into pool and platform.
 fn of_pool(name: &str) -> Result<(&str, &str), Failure> {
     name.split_once('/').ok_or_else(|| {
         Failure::Usage(format!(
@@ -88,19 +87,19 @@ fn of_pool(name: &str) -> Result<(&str, &str), Failure> {
     })
 }
 
-/// What only people are shown; the data of a thing is the thing itself.
+/// Reads what only the text format shows.
 fn if_text<T>(out: Out, read: impl FnOnce() -> Result<Vec<T>, Failure>) -> Result<Vec<T>, Failure> {
     if !out.format().is_text() {
         return Ok(Vec::new());
     }
     match read() {
-        // Who may see the thing may not see all that is around it.
+        // A caller may see the thing without the right to see what is around it.
         Err(Failure::Api(error)) if error.status() == Some(403) => Ok(Vec::new()),
         read => read,
     }
 }
 
-/// The steps that hold units of a node, as far as they are still listed there.
+/// Returns the steps that hold resources of a node, if they are still remembered.
 pub(super) fn steps_on(
     client: &Client,
     node: &NodeView,

@@ -1,5 +1,4 @@
-//! `sluice detect`: what this host would report. The agent's own detection is run, so that the answer is the one that
-//! counts; no coordinator is needed.
+//! `sluice detect`: shows what this host would report, by running the agent's own detection. No coordinator is needed.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,10 +12,9 @@ use crate::out::Out;
 use crate::render::host;
 use crate::show;
 
-/// The program that detects.
+/// Program that runs the detection.
 pub(super) const AGENT: &str = "sluice-agent";
 
-/// Runs the command.
 pub(crate) fn run(args: &DetectArgs, out: Out) -> Result<u8, Failure> {
     let Some(agent) = sibling(AGENT) else {
         return Err(Failure::Failed(format!(
@@ -28,7 +26,7 @@ pub(crate) fn run(args: &DetectArgs, out: Out) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// What the agent's program finds.
+/// Runs the agent's detection.
 pub(super) fn ask(agent: &Path, args: &DetectArgs) -> Result<HostView, String> {
     let mut command = Command::new(agent);
     command.arg("detect").stdin(Stdio::null());

@@ -1,5 +1,5 @@
-//! `sluice doctor`: what would hurt on this machine, each with the way out. What is local is looked at without a
-//! cluster; a cluster is looked at where there is one.
+//! `sluice doctor`: finds problems of this machine, each with a fix. Local checks need no cluster; a cluster is checked
+//! if there is one.
 
 mod check;
 mod cluster;
@@ -25,7 +25,6 @@ struct DoctorReport {
     verdict: CheckStatus,
 }
 
-/// Runs the command.
 pub(crate) fn run(chosen: Option<&Path>, args: &DoctorArgs, out: Out) -> Result<u8, Failure> {
     let mut checks = cluster::checks(chosen);
     checks.extend(kernel::checks());
@@ -46,7 +45,7 @@ pub(crate) fn run(chosen: Option<&Path>, args: &DoctorArgs, out: Out) -> Result<
     })
 }
 
-/// One line for each check, and one below it for the way out.
+/// Formats each check on a line, with the fix below.
 fn text(checks: &[Check], out: Out) -> String {
     let mut text = String::new();
     for check in checks {
@@ -64,7 +63,7 @@ fn text(checks: &[Check], out: Out) -> String {
     text
 }
 
-/// The checks that did not come out well.
+/// Lists the checks that did not pass.
 fn names(checks: &[Check]) -> String {
     let bad = checks
         .iter()

@@ -1,5 +1,5 @@
-//! `sluice drain`: empties nodes. Says what is stopped and what is waited for, and waits until nothing is left where
-//! that is asked for.
+//! `sluice drain`: drains nodes. Reports what is stopped and what is waited for; with `--wait` it waits until the nodes
+//! are empty.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,13 +17,12 @@ use crate::out::Out;
 use crate::render::{safe, shortened, step::rounded};
 use crate::show;
 
-/// Between two looks at a node that is waited for: steps take seconds to end, and a look costs next to nothing.
+/// Interval of looks at a node: steps take seconds to end, and a look is cheap.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Steps that a line names.
+/// Steps named in one line.
 const NAMED: usize = 10;
 
-/// Runs the command.
 pub(crate) fn run(client: &Client, args: &DrainArgs, out: Out) -> Result<u8, Failure> {
     let request = DrainRequest {
         reason: args.reason.clone(),
@@ -43,7 +42,7 @@ pub(crate) fn run(client: &Client, args: &DrainArgs, out: Out) -> Result<u8, Fai
     Ok(code)
 }
 
-/// Says what is stopped on a node, and what is waited for.
+/// Reports what is stopped on a node, and what is waited for.
 pub(super) fn tell(client: &Client, node: &NodeView, out: Out) -> Result<(), Failure> {
     let steps = steps_on(client, node, out)?;
     for text in words(node, &steps) {
@@ -76,7 +75,7 @@ fn words(node: &NodeView, steps: &[StepView]) -> Vec<String> {
     .collect()
 }
 
-/// What was on the node when it was told to become empty, and is gone by now.
+/// Reports what was on the node when it was drained, and is gone by now.
 fn left(node: &NodeView, steps: &[StepView]) -> Option<String> {
     let here = |id: &&String| steps.iter().any(|step| step.id == **id);
     let gone: Vec<String> = node
@@ -95,7 +94,7 @@ fn left(node: &NodeView, steps: &[StepView]) -> Option<String> {
     (!gone.is_empty()).then(text)
 }
 
-/// Steps by id and name, such as `k3v9 (train)`.
+/// Formats steps by id and name, such as `k3v9 (train)`.
 fn names(steps: &[&StepView]) -> String {
     let names = steps.iter().map(|step| match step.name.as_str() {
         "" => safe(&step.id),
@@ -104,7 +103,7 @@ fn names(steps: &[&StepView]) -> String {
     shortened(names, NAMED)
 }
 
-/// Whether nothing is left, or a node is where it was to move.
+/// Whether the node is empty, or has moved to its new pool.
 fn is_done(asked: &NodeView, node: &NodeView) -> bool {
     let to = asked
         .cordon
@@ -116,7 +115,7 @@ fn is_done(asked: &NodeView, node: &NodeView) -> bool {
     }
 }
 
-/// Waits until nothing holds units of a node, and it is in another pool where it is to be.
+/// Waits until nothing holds resources of a node, and it has moved if it was to.
 pub(super) fn wait(
     client: &Client,
     drained: &NodeView,

@@ -1,5 +1,5 @@
-//! `sluice exec`: a program beside a running step, with our own three streams. Whoever ends this command closes the
-//! connection, and with it ends the program: Ctrl-C needs no more than that.
+//! `sluice exec`: runs a program beside a running step with this process's three streams. The end of this command
+//! closes the connection, which ends the program.
 
 use std::io::{self, Read, Write};
 use std::thread;
@@ -13,7 +13,6 @@ use crate::failure::{Failure, RUN_FAILED};
 use crate::out::{Out, Sink};
 use crate::render;
 
-/// Runs the command.
 pub(crate) fn run(client: &Client, args: &ExecArgs, out: Out) -> Result<u8, Failure> {
     let ExecConnection { mut stream, first } = client.exec(&args.step, args.rank, &args.command)?;
     let lost = |error: io::Error| Failure::from(client.lost(&error));
@@ -46,7 +45,7 @@ pub(crate) fn run(client: &Client, args: &ExecArgs, out: Out) -> Result<u8, Fail
     }
 }
 
-/// Passes our stdin on until its end. Where the connection breaks, the other direction says so.
+/// Sends stdin to its end. If the connection breaks, the other direction reports it.
 fn feed(mut to_program: ExecSocket) {
     let mut bytes = vec![0; MAX_FRAME_BYTES];
     let mut stdin = io::stdin().lock();

@@ -1,4 +1,4 @@
-//! `sluice explain`: why a step is where it is, and what would let it start.
+//! `sluice explain`: why a step is in its state, and what would let it start.
 
 use jiff::Timestamp;
 use sluice_common::api::StepView;
@@ -12,7 +12,6 @@ use crate::out::Out;
 use crate::render::{self, safe};
 use crate::show;
 
-/// Runs the command.
 pub(crate) fn run(client: &Client, args: &ExplainArgs, out: Out) -> Result<u8, Failure> {
     let read = || client.explain(&args.step);
     let found = client.keep_trying(RetryLimit::READ, outage_note(out), read);

@@ -1,4 +1,4 @@
-//! `sluice completions` and `sluice man`: what a shell and a packager want to know of the grammar.
+//! `sluice completions` and `sluice man`: shell completions and man pages.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::args::Args;
 use crate::failure::Failure;
 use crate::out::Out;
 
-/// The name under which the command is installed.
+/// Name of the installed command.
 const NAME: &str = "sluice";
 
 /// Prints completions for a shell.
@@ -56,7 +56,7 @@ mod tests {
             for name in commands(false) {
                 assert!(script.contains(&name), "{shell} does not know {name}");
             }
-            // Elvish and PowerShell are not told values.
+            // Elvish and PowerShell get no values.
             let values = !matches!(shell, Shell::Elvish | Shell::PowerShell);
             assert!(script.contains("selector"), "{shell}");
             assert!(script.contains("yaml") || !values, "{shell}");

@@ -1,4 +1,4 @@
-//! `sluice get`: lists of steps, nodes, pools and events, or some of them by name, once or as they change.
+//! `sluice get`: lists of steps, nodes, pools and other things, or some of them by name, once or with `--watch`.
 
 mod access;
 mod events;
@@ -22,7 +22,6 @@ use crate::show;
 
 pub(crate) use kinds::Gettable;
 
-/// Runs the command.
 pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failure> {
     let mut args = args.clone();
     for name in &mut args.names {
@@ -42,7 +41,7 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
         GetKind::Platforms => get::<PoolPlatform>(client, &args, out),
         GetKind::Templates => get::<TemplateView>(client, &args, out),
         GetKind::Cluster => {
-            // There is one, and it has no name.
+            // There is only one, without a name.
             args.names = vec![GetKind::Cluster.plural().to_owned()];
             get::<ClusterView>(client, &args, out)
         }
@@ -66,7 +65,7 @@ fn get<T: Gettable>(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Fai
     show_found(&found, args, out)
 }
 
-/// What was found, and whether something that was named was not.
+/// Found items, and whether a named one is missing.
 struct GetResult<T> {
     items: Vec<T>,
     missing: bool,
@@ -94,7 +93,7 @@ fn find<T: Gettable>(client: &Client, args: &GetArgs, out: Out) -> Result<GetRes
     Ok(found)
 }
 
-/// That there is nothing of this name, and what may have been meant.
+/// Returns the error for an unknown name, with a similar one.
 pub(crate) fn explained<T: Gettable>(client: &Client, name: &str, error: &ApiError) -> String {
     format!("{error}{}", kinds::meant::<T>(client, name))
 }

@@ -1,5 +1,5 @@
-//! `sluice label`: sets labels of a node, or takes them away. A label that has another value is changed only where that
-//! is asked for, so that nobody overwrites by accident what others rely on.
+//! `sluice label`: sets or removes labels of a node. A different value is changed only with `--overwrite`, so that
+//! nobody changes by accident what others rely on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,6 @@ use crate::failure::Failure;
 use crate::out::Out;
 use crate::{render, show};
 
-/// Runs the command.
 pub(crate) fn run(client: &Client, args: &LabelArgs, out: Out) -> Result<u8, Failure> {
     check_once(&args.changes)?;
     match args.kind {
@@ -78,7 +77,7 @@ fn check_overwritten(node: &str, has: &Labels, changes: &[LabelChange]) -> Resul
     )))
 }
 
-/// The keys that are to be taken away and are not there.
+/// Returns the keys to remove that do not exist.
 fn absent<'a>(has: &Labels, changes: &'a [LabelChange]) -> impl Iterator<Item = &'a str> {
     let removed = changes.iter().filter(|change| change.value().is_none());
     removed

@@ -1,4 +1,4 @@
-//! `sluice login`: writes the context file by which commands find a cluster, once it has answered who we are.
+//! `sluice login`: writes the context file of a cluster, after the cluster has confirmed the caller's identity.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,9 @@ use crate::failure::Failure;
 use crate::out::Out;
 use crate::render::safe;
 
-/// The longest token that is read: an issuer's may be some kB.
+/// Longest token: an issuer's may be some kB.
 const MAX_TOKEN_BYTES: u64 = 64 * 1024;
 
-/// Runs the command.
 pub(crate) fn run(chosen: Option<&Path>, args: &LoginArgs, out: Out) -> Result<u8, Failure> {
     let default = || context::default_path().ok_or(ContextError::NoHome);
     let path = chosen.map_or_else(default, |path| Ok(path.to_owned()))?;
@@ -38,7 +37,7 @@ pub(crate) fn run(chosen: Option<&Path>, args: &LoginArgs, out: Out) -> Result<u
     Ok(0)
 }
 
-/// What stands in a file, or on standard input where it is `-`: an argument would be seen by everybody on this machine.
+/// Reads a token from a file, or from standard input if `-`: every user of the machine can read arguments.
 fn token(file: &Path) -> Result<String, Failure> {
     let read = || {
         let mut text = String::new();

@@ -1,5 +1,5 @@
-//! `sluice logs`: what an attempt has written. With both streams, each goes to its own descriptor; one alone goes to
-//! stdout, whichever it is, so that it can be piped.
+//! `sluice logs`: output of an attempt. With both streams, each goes to its own descriptor; a single one goes to
+//! stdout, so that it can be piped.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -20,10 +20,9 @@ use crate::render::safe;
 
 /// How long one call waits for a step to start.
 const POLL: Duration = Duration::from_secs(30);
-/// How long a host that cannot be reached is waited for where nobody asked to follow.
+/// How long an unreachable host is waited for without `--follow`.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Runs the command.
 pub(crate) fn run(client: &Client, args: &LogsArgs, out: Out) -> Result<u8, Failure> {
     let step = client.keep_trying(RetryLimit::READ, outage_note(out), || {
         client.step(&args.step)
@@ -54,7 +53,7 @@ pub(crate) fn run(client: &Client, args: &LogsArgs, out: Out) -> Result<u8, Fail
     Ok(0)
 }
 
-/// The attempt that was asked for, else the latest.
+/// Returns the requested attempt, else the latest.
 fn attempt_of(step: &StepView, asked: Option<u32>) -> Result<u32, Failure> {
     let id = safe(&step.id);
     match asked {
@@ -72,7 +71,7 @@ fn attempt_of(step: &StepView, asked: Option<u32>) -> Result<u32, Failure> {
     }
 }
 
-/// Waits for the first attempt of a step that waits itself.
+/// Waits for the first attempt of a waiting step.
 fn until_started(client: &Client, mut step: StepView, out: Out) -> Result<StepView, Failure> {
     let mut said = String::new();
     while step.attempt == 0 && !step.state.is_terminal() {
@@ -98,7 +97,7 @@ struct LogPrinter {
 }
 
 impl LogPrinter {
-    /// Both streams: side by side while they grow, else one after the other.
+    /// Prints both streams: at the same time while they grow, else one after the other.
     fn both(&self) -> Result<(), Failure> {
         let (stdout, stderr) = (Sink::stdout()?, Sink::stderr()?);
         if !self.source.follow {
@@ -109,7 +108,7 @@ impl LogPrinter {
             let beside = scope.spawn(|| self.stream(LogStream::Stderr, stderr));
             let first = self.stream(LogStream::Stdout, stdout);
             if first.as_ref().is_err_and(Failure::is_broken_pipe) {
-                // Whoever read has gone; the other stream may be silent for hours.
+                // The reader has gone; the other stream may be silent for hours.
                 crate::signals::end_like_a_closed_pipe();
             }
             let second = beside.join().expect("following does not panic");
@@ -130,7 +129,7 @@ impl LogPrinter {
         self.copy(&source, offset, &mut sink).map(drop)
     }
 
-    /// Writes the last lines of what there is now; answers where they end.
+    /// Writes the last lines of the present output; returns the offset of their end.
     fn last_lines(
         &self,
         source: &OutputSource,

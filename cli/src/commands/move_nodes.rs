@@ -1,4 +1,4 @@
-//! `sluice move`: nodes to another pool. Each is drained first, as `sluice drain` does it.
+//! `sluice move`: moves nodes to another pool, after draining each as `sluice drain` does.
 
 use std::time::Instant;
 
@@ -13,7 +13,6 @@ use crate::out::Out;
 use crate::render::safe;
 use crate::show;
 
-/// Runs the command.
 pub(crate) fn run(client: &Client, args: &MoveArgs, out: Out) -> Result<u8, Failure> {
     let request = MoveRequest {
         pool: args.pool.clone(),

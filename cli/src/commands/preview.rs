@@ -1,5 +1,5 @@
-//! `--dry-run` of `run` and `submit`: what submits would come to, with nothing stored. Each step is asked about by itself,
-//! as if it were the only one.
+//! `--dry-run` of `run` and `submit`: previews submits, with nothing stored. Each step is judged as if it were the only
+//! one.
 
 use sluice_common::api::{PreviewOutcome, PreviewView};
 use sluice_common::request::StepRequest;
@@ -10,7 +10,7 @@ use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::{render, show};
 
-/// Tells what each submit would come to; fails where one would be rejected or refused.
+/// Previews each submit; fails if one would be rejected or refused.
 pub(crate) fn run(client: &Client, requests: &[StepRequest], out: Out) -> Result<u8, Failure> {
     let previews = requests.iter().map(|request| {
         let ask = || client.preview(request);

@@ -1,5 +1,4 @@
-//! `sluice recovery`: whether the coordinator was brought back from an earlier time and waits for its hosts, and the way
-//! to wait no longer.
+//! `sluice recovery`: shows whether the coordinator was restored and waits for its hosts, and ends the wait.
 
 use jiff::Timestamp;
 use sluice_common::api::RecoveryView;
@@ -12,10 +11,9 @@ use crate::out::Out;
 use crate::render::{age::age, safe, shortened};
 use crate::show;
 
-/// How many nodes are named.
+/// Most nodes named.
 const NAMED: usize = 10;
 
-/// Runs the command.
 pub(crate) fn run(client: &Client, args: &RecoveryArgs, out: Out) -> Result<u8, Failure> {
     let found = client.keep_trying(RetryLimit::READ, outage_note(out), || client.recovery())?;
     match args.action {

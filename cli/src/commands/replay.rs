@@ -1,5 +1,5 @@
-//! `sluice replay`: what a data directory says of the past. The coordinator's own program reads it, so that there is one
-//! reader of stores; no coordinator needs to run, and none may run there.
+//! `sluice replay`: shows the history of a data directory, read by the coordinator's own program. No coordinator may
+//! run on it.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,10 +14,9 @@ use crate::out::Out;
 use crate::render::replay;
 use crate::show;
 
-/// The program that reads stores.
+/// Program that reads stores.
 const COORDINATOR: &str = "sluice-coordinator";
 
-/// Runs the command.
 pub(crate) fn run(args: &ReplayArgs, out: Out) -> Result<u8, Failure> {
     if out.format() == Format::Name {
         let way_out = "choose -o table, json or yaml";
@@ -53,7 +52,7 @@ fn shown(
     Ok(0)
 }
 
-/// What the coordinator's program tells of the directory.
+/// Runs the coordinator's program on the directory.
 fn ask<T: DeserializeOwned>(coordinator: &Path, args: &ReplayArgs) -> Result<T, Failure> {
     let mut command = Command::new(coordinator);
     command.arg("replay").stdin(Stdio::null());
@@ -78,7 +77,7 @@ fn ask<T: DeserializeOwned>(coordinator: &Path, args: &ReplayArgs) -> Result<T, 
         .map_err(|e| Failure::Failed(format!("what {COORDINATOR} tells is not understood: {e}")))
 }
 
-/// Its words, without the label that ours get too.
+/// Returns its message without the prefix that ours get too.
 fn refusal(said: &str) -> Failure {
     let words = said.lines().find(|line| !line.is_empty());
     let words = words.map(|line| line.strip_prefix("error: ").unwrap_or(line));

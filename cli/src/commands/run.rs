@@ -1,9 +1,9 @@
-//! `sluice run`: submits a step, passes its output through, and ends as it ends. `sluice attach` does the same with a
-//! step that is there already, from now on, and leaves it alone when it goes.
+//! `sluice run`: submits a step, passes its output through, and ends as it ends. `sluice attach` does the same with an
+//! existing step, from now on, and leaves it running when it goes.
 //!
-//! One loop owns what is known; threads bring it events and decide nothing: one watches the step, one passes on each
-//! stream of the attempt that is followed, one waits for signals. Attempts are followed one after the other, each to
-//! the end of its output, so what a later one writes never stands between.
+//! One loop owns all knowledge of the step; threads send it events and decide nothing: one watches the step, one copies
+//! each stream of the followed attempt, one waits for signals. Attempts are followed one after the other, each to the
+//! end of its output, so outputs are never mixed.
 //!
 //! ```text
 //! submit -> waits -> follows attempt 1 -> ended
@@ -35,24 +35,23 @@ use crate::signals;
 
 use run_loop::RunLoop;
 
-/// What the threads bring.
+/// An event from a thread.
 #[derive(Debug)]
 enum RunEvent {
     /// The answer to the submit.
     Submitted(Result<Box<StepView>, ApiError>),
     /// The step as it is now.
     View(Box<StepView>),
-    /// It cannot be watched any more.
+    /// The step cannot be watched any more.
     Unwatchable(ApiError),
     /// One stream of an attempt has ended.
     StreamEnded(u32, Result<FollowEnd, FollowError>),
-    /// Somebody wants us to end.
+    /// A signal that ends this process.
     Signal(i32),
-    /// The cancel that a signal asked for was answered.
+    /// The answer to the cancel after a signal.
     Cancelled(Result<(), ApiError>),
 }
 
-/// Runs the command.
 pub(crate) fn run(client: &Client, args: RunArgs, out: Out) -> Result<u8, Failure> {
     let defaults = Defaults::of(&client.context().file)?;
     let request = request_builder::from_flags(args.step, args.command, &defaults)?;
@@ -63,7 +62,7 @@ pub(crate) fn run(client: &Client, args: RunArgs, out: Out) -> Result<u8, Failur
         return Err(Failure::Usage(input::REFUSAL.to_owned()));
     }
     let (send, events) = mpsc::channel();
-    // Before the submit, so that no Ctrl-C can leave a step behind that nobody heard of.
+    // Before the submit, so that Ctrl-C never leaves an unnoticed step behind.
     let tell = send.clone();
     signals::forward(&signals::ending(), move |signal| {
         tell.send(RunEvent::Signal(signal)).is_ok()
@@ -114,7 +113,7 @@ pub(crate) fn attach(client: &Client, args: &AttachArgs, out: Out) -> Result<u8,
     run.drive()
 }
 
-/// Submits, and listens to signals meanwhile: one is kept in `early`, a second one leaves (`None`).
+/// Submits, and listens for signals meanwhile: the first is kept in `early`, a second one leaves (`None`).
 fn hand_in(
     client: &Client,
     request: StepRequest,
@@ -148,8 +147,8 @@ fn hand_in(
 /// Whose the step is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ownership {
-    /// Ours: when we are told to end, so is it.
+    /// This command's: it is cancelled when the command is told to end.
     Own,
-    /// Somebody's: we look on, from the last lines of the attempt that runs.
+    /// Somebody else's: this command only watches, from the last lines of the running attempt.
     Guest { tail: usize },
 }

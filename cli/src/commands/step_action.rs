@@ -1,5 +1,4 @@
-//! `sluice suspend`, `resume`, `requeue` and `cancel`: freeze steps, let them go on, have them start anew, stop them. Each
-//! is tried, whatever becomes of the others.
+//! `sluice suspend`, `resume`, `requeue` and `cancel`. Each step is tried even if others fail.
 
 use sluice_common::api::StepView;
 
@@ -9,7 +8,6 @@ use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::{render, show};
 
-/// Runs the command.
 pub(crate) fn run(
     client: &Client,
     verb: StepAction,
@@ -33,7 +31,7 @@ pub(crate) fn run(
 }
 
 fn line(step: &StepView, verb: StepAction, out: Out) -> String {
-    // What is cancelled is held by nobody's wish any more.
+    // A cancelled step is no longer held.
     let held = step.held && !matches!(verb, StepAction::Cancel { .. });
     format!(
         "{} {}{}",

@@ -1,5 +1,5 @@
-//! `sluice submit`: hands steps in and prints their ids, one a line, in order. A step that the cluster rejects is
-//! stored all the same; its reason goes to stderr and the exit code says so.
+//! `sluice submit`: submits steps and prints their ids, one a line, in order. A rejected step is stored too; its reason
+//! goes to stderr and the exit code reports it.
 
 use serde::Serialize;
 use sluice_common::api::{BatchItem, ErrorBody, StepView};
@@ -17,7 +17,6 @@ use crate::render::safe;
 use crate::request_builder::{self, Defaults};
 use crate::show;
 
-/// Runs the command.
 pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Failure> {
     let defaults = Defaults::of(&client.context().file)?;
     let requests = match &args.file {
@@ -54,14 +53,14 @@ fn submit_one(client: &Client, request: &StepRequest, out: Out) -> Result<u8, Fa
     })
 }
 
-/// Says what nothing keeps a step to.
+/// Warns about amounts that hosts do not enforce.
 pub(super) fn tell_warnings(step: &StepView, out: Out) {
     for warning in &step.warnings {
         out.warning(&format!("{}: {}", safe(&step.id), safe(warning)));
     }
 }
 
-/// Says why a step was rejected, if it was.
+/// Reports why a step was rejected, if it was.
 fn tell_rejection(step: &StepView, out: Out) -> bool {
     let rejected = step.state == StepState::Rejected;
     if rejected {
@@ -74,7 +73,7 @@ fn tell_rejection(step: &StepView, out: Out) -> bool {
     rejected
 }
 
-/// What became of one step of several.
+/// Result of one step of several.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Outcome {

@@ -1,4 +1,4 @@
-//! `sluice token` and `sluice revoke`: how hosts come into the cluster, and how one is shut out.
+//! `sluice token` and `sluice revoke`: join tokens of hosts, and revocation of nodes.
 
 use sluice_common::api::{JoinTokenRequest, JoinTokenView};
 
@@ -19,7 +19,7 @@ pub(crate) fn run(client: &Client, args: TokenArgs, out: Out) -> Result<u8, Fail
     }
 }
 
-/// The line goes to stdout alone, so that a script can pass it on; what it is goes to whoever watches.
+/// Prints the line alone to stdout, for scripts; the explanation goes to stderr.
 fn create(client: &Client, args: TokenCreateArgs, out: Out) -> Result<u8, Failure> {
     let request = JoinTokenRequest {
         pool: args.pool,
@@ -54,7 +54,7 @@ fn create(client: &Client, args: TokenCreateArgs, out: Out) -> Result<u8, Failur
     Ok(0)
 }
 
-/// Lists them; `sluice get tokens` is the same.
+/// Lists join tokens, like `sluice get tokens`.
 pub(crate) fn list(client: &Client, out: Out) -> Result<u8, Failure> {
     let all = || client.join_tokens();
     let tokens: Vec<JoinTokenView> = client.keep_trying(RetryLimit::READ, outage_note(out), all)?;

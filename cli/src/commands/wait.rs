@@ -1,5 +1,5 @@
-//! `sluice wait`: until steps have ended or come to a state. Prints each step as it gets there. All are watched at
-//! once, so that one that can never get there is known at once, however long the others take.
+//! `sluice wait`: waits until steps have ended or reached a state, and prints each as it does. All are watched at the
+//! same time, so that one that can never reach the state is reported at once.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -18,17 +18,16 @@ use crate::out::Out;
 use crate::render::{safe, step::tone};
 use crate::show;
 
-/// Most steps that are watched at the same moment; more are watched in turn.
+/// Most steps watched at one time; more are watched in turn.
 const MAX_WATCHERS: usize = 32;
-/// How long one call waits where each step has a watcher of its own.
+/// How long one call waits if each step has a watcher of its own.
 const LONG_POLL: Duration = Duration::from_secs(30);
-/// How long one call waits where watchers go from step to step.
+/// How long one call waits if watchers go from step to step.
 const SHORT_POLL: Duration = Duration::from_secs(1);
 
 type WaitResult = (String, Result<StepView, ApiError>);
 type StepQueue = Arc<Mutex<VecDeque<String>>>;
 
-/// Runs the command.
 pub(crate) fn run(client: &Client, args: WaitArgs, out: Out) -> Result<u8, Failure> {
     let deadline = args.timeout.map(|limit| (limit, Instant::now() + limit));
     let mut waiting: Vec<String> = Vec::new();
@@ -58,7 +57,7 @@ pub(crate) fn run(client: &Client, args: WaitArgs, out: Out) -> Result<u8, Failu
     Ok(0)
 }
 
-/// Says at once that one got there, where the format has lines.
+/// Prints a step that is done at once, if the format has lines.
 fn tell(step: &StepView, out: Out) -> Result<(), Failure> {
     if !out.format().is_line_by_line() {
         return Ok(());
@@ -69,7 +68,7 @@ fn tell(step: &StepView, out: Out) -> Result<(), Failure> {
     })
 }
 
-/// The next answer; `None` once no watcher is left.
+/// Returns the next answer; `None` once no watcher is left.
 fn next(
     answers: &Receiver<WaitResult>,
     deadline: Option<(Duration, Instant)>,
@@ -109,8 +108,8 @@ fn never(step: &StepView, wanted: StepState) -> Failure {
     ))
 }
 
-/// Watches every step of `ids` until it gets there or never can; answers once for each. The watchers end with the
-/// process: the one that waits for them is the one that reads.
+/// Watches every step of `ids` until it reaches the state or never can; answers once for each. The watchers end with
+/// the process.
 fn watch(
     client: &Client,
     ids: &[String],
@@ -141,7 +140,7 @@ fn watcher(
     out: Out,
 ) {
     loop {
-        // The queue is whole between any two statements that could panic.
+        // No statement that could panic leaves the queue half-changed.
         let Some(id) = queue
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -163,7 +162,7 @@ fn watcher(
     }
 }
 
-/// Whether it is where it was waited for, or can never be.
+/// Whether the step has reached the state, or never can.
 fn is_decided(step: &StepView, wanted: Option<StepState>) -> bool {
     step.state.is_terminal() || wanted == Some(step.state)
 }

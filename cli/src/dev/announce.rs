@@ -1,22 +1,22 @@
-//! Where the command line finds this cluster: the context file in the user's configuration, which `sluice dev` takes
-//! only where nobody else has it, and gives back.
+//! Writes the context file of this cluster into the user's configuration, unless another cluster has it, and removes it
+//! at the end.
 
 use std::path::{Path, PathBuf};
 
 use crate::context::{self, ContextError, ContextFile};
 use crate::out::Out;
 
-/// What was announced where.
+/// The written context files.
 #[derive(Debug)]
 pub(super) struct Announcement {
-    /// Our own copy, which every command finds with `--context`.
+    /// Our own copy, for `--context`.
     own: PathBuf,
-    /// The file in the user's configuration, where it is ours.
+    /// The file in the user's configuration, if it is ours.
     default: Option<PathBuf>,
 }
 
 impl Announcement {
-    /// Writes the context into the user's configuration where none is, or that of a `dev` that is dead.
+    /// Writes the context into the user's configuration if there is none, or that of a dead `dev`.
     pub(super) fn make(context: &ContextFile, own: &Path, out: Out) -> Self {
         Self::make_at(context::default_path(), context, own, out)
     }
@@ -49,23 +49,23 @@ impl Announcement {
         }
     }
 
-    /// The file that commands must be told of.
+    /// Returns the file that commands must be given with `--context`.
     pub(super) fn needed_flag(&self) -> Option<&Path> {
         self.default.is_none().then_some(&self.own)
     }
 
-    /// Takes the file in the user's configuration away, if it is still ours.
+    /// Removes the file in the user's configuration, if it is still ours.
     pub(super) fn withdraw(&self) {
         if let Some(path) = &self.default
             && context::read(path).is_ok_and(|file| file.is_ours())
         {
-            // It says by itself that its `dev` has ended, should it stay.
+            // A file that stays behind says that its `dev` has ended.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Whose the file is, where it is not free to take.
+/// Returns whose the file is, if it is not free to take.
 fn taken_by(path: &Path) -> Option<String> {
     match context::read(path) {
         Ok(file) if file.dev_lives() => {

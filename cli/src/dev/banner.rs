@@ -1,4 +1,4 @@
-//! What `sluice dev` says when it is ready: where it is, what it found, what to try, how it ends.
+//! The banner of `sluice dev`: addresses, detected hardware, commands to try, and how to stop.
 
 use std::path::Path;
 
@@ -8,20 +8,20 @@ use crate::out::{Out, Tone};
 use crate::render::node::isolation;
 use crate::render::{amounts, safe, table::align};
 
-/// What the banner is about.
+/// Contents of the banner.
 #[derive(Debug)]
 pub(super) struct Facts<'a> {
     pub(super) http: &'a str,
     pub(super) quic: &'a str,
-    /// This machine, where it is a host.
+    /// This machine, if it is a host.
     pub(super) here: Option<&'a NodeView>,
-    /// Hosts that were made for a trial.
+    /// Hosts declared by documents.
     pub(super) made: &'a [NodeView],
     pub(super) data: &'a Path,
     pub(super) temporary: bool,
-    /// How this program was called.
+    /// Name by which this program was called.
     pub(super) program: &'a str,
-    /// The context file, where a command would not find it by itself.
+    /// Path of the context file, if commands do not find it by default.
     pub(super) context: Option<&'a Path>,
 }
 
@@ -57,7 +57,7 @@ fn rows(facts: &Facts<'_>) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// A host that was made for a trial, on one line.
+/// Formats a declared host on one line.
 fn made_host(node: &NodeView) -> String {
     let gpus = gpu_lines(&node.inventory.gpus);
     let gpus = if gpus.is_empty() {
@@ -101,7 +101,7 @@ fn this_machine(node: &NodeView) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// One line for each model, with how many there are.
+/// Formats one line for each GPU model, with the count.
 fn gpu_lines(gpus: &[GpuView]) -> Vec<String> {
     let mut kinds: Vec<((&str, u64), usize)> = Vec::new();
     for gpu in gpus {

@@ -1,6 +1,5 @@
-//! One daemon of `sluice dev` as a child process: started with a pipe as stdin whose other end only we hold, so that it
-//! notices when we are gone, however we went; its log in a file; in a process group of its own, so that a Ctrl-C meant
-//! for us does not reach it. Only processes that were started here are ever signalled.
+//! One daemon of `sluice dev` as a child process: its stdin is a pipe that ends when this process does; its log goes to
+//! a file; its process group is its own, so that Ctrl-C does not reach it. Only own children are ever signalled.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Variables by which a daemon could be told otherwise than we tell it.
+/// Environment variables that would override the settings of `dev`.
 const DECIDED_HERE: [&str; 7] = [
     "SLUICE_CONFIG",
     "SLUICE_AGENT_CONFIG",
@@ -24,17 +23,17 @@ const DECIDED_HERE: [&str; 7] = [
     "SLUICE_AGENT_STATE_DIR",
     "SLUICE_AGENT_SUPERVISOR_SOCKET",
 ];
-/// How much of the end of a log is looked at for a child's last words.
+/// Bytes at the end of a log that are searched for the last error.
 const LAST_WORDS_BYTES: u64 = 16 * 1024;
 
-/// How a daemon is started.
+/// Command line of a daemon.
 #[derive(Clone, Debug)]
 pub(super) struct DaemonCommand {
-    /// Its name, for messages.
+    /// Name for messages.
     pub(super) name: &'static str,
     pub(super) path: PathBuf,
     pub(super) args: Vec<OsString>,
-    /// Where its log goes; `None` is our own stderr.
+    /// Log file; `None` is stderr.
     pub(super) log: Option<PathBuf>,
 }
 
@@ -57,7 +56,7 @@ pub(super) struct DaemonProcess {
 }
 
 impl DaemonCommand {
-    /// A command of this program that runs to its end, and what it said where it fails.
+    /// Runs a command of this program to its end; returns its message if it fails.
     pub(super) fn run_once(&self, args: &[OsString]) -> Result<(), String> {
         let mut command = Command::new(&self.path);
         command.args(args).stdin(Stdio::null());
@@ -126,22 +125,22 @@ impl DaemonCommand {
 }
 
 impl DaemonProcess {
-    /// How it ended, if it has. From then on its number belongs to nobody.
+    /// Reaps it and returns its exit status, if it has ended.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         self.process.try_wait().ok().flatten()
     }
 
-    /// For how long it has run.
+    /// Returns how long it has run.
     pub(super) fn age(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Tells it to stop by closing its stdin.
+    /// Asks it to stop by closing its stdin.
     pub(super) fn close_stdin(&mut self) {
         self.stdin = None;
     }
 
-    /// Asks it to hurry.
+    /// Asks it to hurry with SIGTERM.
     pub(super) fn terminate(&mut self) {
         self.signal(Signal::SIGTERM);
     }
@@ -150,17 +149,17 @@ impl DaemonProcess {
         self.signal(Signal::SIGKILL);
     }
 
-    /// Its number is still its own: nobody else reaps it, and one that was reaped is not signalled.
+    /// Signals it. Only this process reaps it, so its id is still its own.
     fn signal(&mut self, signal: Signal) {
         if self.ended().is_none()
             && let Ok(pid) = i32::try_from(self.process.id())
         {
-            // It may have ended this instant, as a zombie that takes the signal and does nothing.
+            // A zombie ignores the signal.
             let _ = kill(Pid::from_raw(pid), signal);
         }
     }
 
-    /// What it said last before it ended with `status`.
+    /// Returns its last error before it ended with `status`.
     pub(super) fn last_words(&self, status: ExitStatus) -> String {
         let said = self
             .log
@@ -182,7 +181,7 @@ fn read_end(path: &PathBuf, from: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The message of the last error in a log, else its last line.
+/// Returns the message of the last error in a log, else its last line.
 fn last_words(log: &str) -> Option<String> {
     let lines = || log.lines().rev().filter(|line| !line.trim().is_empty());
     let message = |line: &str| {
@@ -201,14 +200,14 @@ fn last_words(log: &str) -> Option<String> {
     Some(crate::render::safe(&words))
 }
 
-/// The message of a line that is a JSON object of this level.
+/// Returns the message of a JSON line of this level.
 fn json_error(line: &str) -> Option<String> {
     let line: serde_json::Value = serde_json::from_str(line).ok()?;
     let message = line["message"].as_str()?;
     (line["level"] == "ERROR").then(|| message.to_owned())
 }
 
-/// How a process ended, in words.
+/// Describes an exit status.
 pub(super) fn ended(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt;
     match (status.code(), status.signal()) {

@@ -1,7 +1,7 @@
-//! The daemons of `sluice dev` while they live: one loop that hears of signals, of children that changed and of what
-//! the coordinator says; starts again who died, with growing pauses; and in the end stops all of them, steps included.
+//! The daemons of `sluice dev`: one loop that handles signals, deaths of children and the coordinator's output,
+//! restarts daemons with growing pauses, and finally stops all of them with their steps.
 //!
-//! Children are reaped here and nowhere else, so a number that is signalled here cannot have become another's.
+//! Children are reaped only here, so a signalled process id cannot have become another's.
 
 use std::ffi::OsString;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -18,11 +18,11 @@ use crate::signals;
 
 /// How long the coordinator may take to listen: it reads its whole log first.
 const LISTEN_LIMIT: Duration = Duration::from_secs(60);
-/// Between two looks at daemons that are becoming ready.
+/// Interval of looks at daemons that are becoming ready.
 const LOOK: Duration = Duration::from_millis(20);
-/// A daemon that lived so long did not die of its start: the next pause is the first again.
+/// Age after which a daemon's death does not count as a failed start: the pause begins anew.
 const SOUND_AGE: Duration = Duration::from_secs(10);
-/// How long children of a `dev` that was killed may still hold what they held.
+/// How long children of a killed `dev` may still hold files and ports.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(10);
 /// How long coordinator and agent may take to stop.
 const DAEMON_STOP_LIMIT: Duration = Duration::from_secs(5);
@@ -36,16 +36,16 @@ pub(super) enum DaemonKind {
     Agent,
 }
 
-/// Why `dev` does not go on.
+/// Why `dev` ends.
 #[derive(Debug)]
 pub(super) enum DevEnd {
-    /// A signal said so.
+    /// A signal asked for it.
     Told(i32),
-    /// It cannot; the sentence says why.
+    /// It failed, with this message.
     Failed(String),
 }
 
-/// Where the coordinator listens.
+/// Addresses of the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Addresses {
     pub(super) http: String,
@@ -57,7 +57,7 @@ enum DaemonEvent {
     Line(String),
 }
 
-/// A daemon that is to live.
+/// A daemon that is kept running.
 struct Daemon {
     member: DaemonKind,
     program: DaemonCommand,
@@ -66,19 +66,19 @@ struct Daemon {
     due: Option<Instant>,
 }
 
-/// All of them.
+/// All daemons of `dev`.
 pub(super) struct Daemons {
     out: Out,
     daemons: Vec<Daemon>,
     send: Sender<DaemonEvent>,
     events: Receiver<DaemonEvent>,
-    /// Until when a daemon that dies at its start is tried again.
+    /// Time until which a daemon that dies at its start is restarted.
     lenient_until: Instant,
     raised: bool,
 }
 
 impl Daemons {
-    /// Nobody yet. `unclean` says that a `dev` was killed here and its children may still be leaving.
+    /// Starts with none. `unclean` means that a `dev` was killed here and its children may still be ending.
     pub(super) fn new(out: Out, unclean: bool) -> Result<Self, Failure> {
         let (send, events) = mpsc::channel();
         let (tell, mut heard) = (send.clone(), signals::ending());
@@ -102,8 +102,8 @@ impl Daemons {
         })
     }
 
-    /// Starts the coordinator and waits until it listens. From then on it is started with what `fixed` makes of its
-    /// addresses, so that it comes back where it was.
+    /// Starts the coordinator and waits until it listens. Restarts use the arguments that `fixed` makes of its
+    /// addresses, so that it keeps them.
     pub(super) fn start_coordinator(
         &mut self,
         program: DaemonCommand,
@@ -148,13 +148,13 @@ impl Daemons {
         Ok(())
     }
 
-    /// A moment while daemons become ready. One that dies now is not started again, unless its predecessors may still
-    /// hold what it needs.
+    /// Waits a moment while daemons become ready. A death now is final, unless predecessors may still hold what the
+    /// daemon needs.
     pub(super) fn pause(&mut self) -> Result<(), DevEnd> {
         self.wait(LOOK).map(drop)
     }
 
-    /// Keeps all of them alive until a signal says that it is enough.
+    /// Keeps all of them running until a signal.
     pub(super) fn keep_alive(&mut self) -> Result<(), DevEnd> {
         self.raised = true;
         loop {
@@ -166,12 +166,12 @@ impl Daemons {
         }
     }
 
-    /// Whether all of them were up: being told to stop is then what was waited for.
+    /// Whether all of them were ready; a signal then is the normal end.
     pub(super) fn was_raised(&self) -> bool {
         self.raised
     }
 
-    /// One event, if one comes in time; deaths and restarts are dealt with on the way.
+    /// Waits for one event up to `limit`; handles deaths and restarts meanwhile.
     fn wait(&mut self, limit: Duration) -> Result<Option<DaemonEvent>, DevEnd> {
         let event = match self
             .events
@@ -245,7 +245,7 @@ impl Daemons {
         daemon.expect("only members that were started are asked for")
     }
 
-    /// Stops all of them: first those who would give work or take it, then the supervisor with every step.
+    /// Stops all of them: coordinator and agents first, then the supervisors with every step.
     pub(super) fn stop(&mut self) {
         for daemon in &mut self.daemons {
             daemon.due = None;
@@ -281,7 +281,7 @@ impl Daemons {
         }
     }
 
-    /// Steps outlive a supervisor that was killed: only another one in its place can stop them.
+    /// Restarts killed supervisors, because steps outlive them and only a supervisor can stop them.
     fn revive_supervisors(&mut self) {
         let send = self.send.clone();
         let supervisors = self
@@ -309,7 +309,7 @@ impl Daemons {
             .for_each(act);
     }
 
-    /// Whether all of them have ended within `limit`; a further signal cuts it short.
+    /// Waits until all of them have ended; a further signal cuts it short.
     fn wait_for_end(&mut self, members: &[DaemonKind], limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         loop {
@@ -335,7 +335,7 @@ impl Daemons {
 fn spawn(program: &DaemonCommand, send: &Sender<DaemonEvent>) -> Result<DaemonProcess, DevEnd> {
     let send = send.clone();
     let tell = move |line| {
-        // Nobody listens any more once everything has ended.
+        // The loop may have ended.
         let _ = send.send(DaemonEvent::Line(line));
     };
     program

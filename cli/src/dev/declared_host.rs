@@ -1,5 +1,5 @@
-//! Hosts made for trials: what a `kind: host` document declares, as the inventory that its agent reports in place of
-//! what the machine has. Each step on such a host is still a real process.
+//! Hosts declared by `kind: host` documents: the inventory that such a host's agent reports instead of the machine's.
+//! Steps on it are real processes.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -12,19 +12,19 @@ use sluice_common::id::{NodeName, PoolName};
 use sluice_common::inventory::{Gpu, Inventory};
 use sluice_common::platform::slug;
 
-/// What a host has of a key that its document leaves out: as good as without end, and small enough that the sums of
-/// The pool that hosts join which name no other.
+/// Pool of hosts that name none.
 pub(super) const POOL: &str = "default";
-/// many such hosts stay numbers.
+/// Amounts of a key that a document leaves out: practically unlimited, and small enough that sums over many hosts do
+/// not overflow.
 const WITHOUT_END_CPUS: u32 = 1_000_000;
 const WITHOUT_END_MB: u64 = 1_000_000_000;
-/// GPUs of one host.
+/// Most GPUs of one host.
 const MAX_GPUS: u64 = 256;
-/// Memory of a GPU whose model is not among [`MODELS`] and whose document does not say.
+/// GPU memory if the model is not among [`MODELS`] and the document does not name it.
 const DEFAULT_GPU_MEMORY_MB: u64 = 80_000;
 const MIB: u64 = 1 << 20;
 
-/// Well-known models: platform, the name that NVML gives it, memory in MiB.
+/// Well-known models: platform, NVML's name, memory in MiB.
 const MODELS: [(&str, &str, u64); 4] = [
     ("a100", "NVIDIA A100-SXM4-80GB", 81_920),
     ("h100", "NVIDIA H100 80GB HBM3", 81_559),
@@ -32,22 +32,22 @@ const MODELS: [(&str, &str, u64); 4] = [
     ("l40s", "NVIDIA L40S", 46_068),
 ];
 
-/// A host as a document declares it. A key that is left out is without end on it, but for GPUs.
+/// A `kind: host` document. Absent amounts are unlimited, except GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct HostDocument {
-    /// Unique in the cluster.
+    /// Name, unique in the cluster.
     pub(crate) name: String,
-    /// The pool that it joins; `default` where absent.
+    /// Pool that it joins; `default` if absent.
     pub(crate) pool: Option<String>,
-    /// How many GPUs it has.
+    /// Number of GPUs.
     pub(crate) gpus: u64,
-    /// Their model, such as `H100` or the name that NVML gives it.
+    /// GPU model, such as `H100` or NVML's name.
     pub(crate) gpu_model: Option<String>,
-    /// Memory of each GPU in units of 10^6 bytes; that of the model where absent.
+    /// Memory of each GPU in units of 10^6 bytes; the model's if absent.
     pub(crate) gpu_memory_mb: Option<u64>,
-    /// The device nodes of its GPUs, in their order: steps are fenced from those that they were not granted.
+    /// Device nodes of its GPUs, in order; steps can open only those granted to them.
     pub(crate) gpu_devices: Vec<PathBuf>,
     /// Thousandths of a core; whole cores.
     pub(crate) mcpu: Option<u64>,
@@ -55,11 +55,11 @@ pub(crate) struct HostDocument {
     pub(crate) memory_mb: Option<u64>,
     /// Disk space in units of 10^6 bytes.
     pub(crate) storage_mb: Option<u64>,
-    /// Shown by the API and matched by platforms.
+    /// Labels, shown by the API and matched by platforms.
     pub(crate) labels: BTreeMap<String, String>,
 }
 
-/// The same, checked.
+/// A checked host document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeclaredHost {
     pub(crate) name: NodeName,
@@ -100,8 +100,7 @@ impl HostDocument {
         })
     }
 
-    /// Checked for those who ask what would be done with such a host: that hangs on no device, so its nodes need not be on
-    /// this machine.
+    /// Checks a host for a simulation, which does not need its device nodes.
     pub(crate) fn on_paper(self) -> Result<DeclaredHost, String> {
         let made = Self {
             gpu_devices: Vec::new(),
@@ -124,7 +123,7 @@ impl HostDocument {
         })
     }
 
-    /// One for each GPU, or none.
+    /// Returns the device node of each GPU, or none.
     fn devices(&self) -> Result<Vec<DeviceNode>, String> {
         let (count, gpus) = (self.gpu_devices.len(), self.gpus);
         if count > 0 && count as u64 != gpus {
@@ -139,7 +138,7 @@ impl HostDocument {
         let asked = self.gpu_model.as_deref().unwrap_or_default();
         let platform = slug(asked);
         let known = MODELS.iter().find(|(known, ..)| *known == platform);
-        // `H100` means the product; a whole name is taken as it stands.
+        // A single word such as `H100` means the product; a longer name is taken as it is.
         let short = asked.split_whitespace().count() == 1;
         let model = known.filter(|_| short).map_or(asked, |(_, name, _)| name);
         let of_model = known.map_or(DEFAULT_GPU_MEMORY_MB * 1_000_000, |(.., mib)| mib * MIB);
@@ -184,7 +183,7 @@ fn bytes(megabytes: Option<u64>) -> u64 {
     megabytes.unwrap_or(WITHOUT_END_MB).min(WITHOUT_END_MB) * 1_000_000
 }
 
-/// A UUID of the right shape that is the same at each start: FNV-1a over host and index, twice.
+/// Returns a valid UUID that is the same at each start: FNV-1a over host and index, twice.
 fn uuid(host: &str, index: u64) -> String {
     let hash = |seed: u64| {
         let bytes = host.bytes().chain(index.to_be_bytes());
@@ -203,7 +202,7 @@ fn uuid(host: &str, index: u64) -> String {
     )
 }
 
-/// Checks all of them together, and tells every mistake at once.
+/// Checks all documents, and returns every mistake at once.
 pub(super) fn check(hosts: Vec<HostDocument>) -> Result<Vec<DeclaredHost>, String> {
     let mut made: Vec<DeclaredHost> = Vec::new();
     let mut mistakes = Vec::new();

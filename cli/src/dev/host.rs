@@ -1,4 +1,4 @@
-//! The daemons of one host: its supervisor and its agent, with the agent's credentials and config.
+//! Starts the supervisor and the agent of one host, with the agent's credentials and config.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use super::declared_host::DeclaredHost;
 use super::layout::HostPaths;
 use super::{DevCluster, POOL, daemon_process, toml_string, words};
 
-/// What root must say before steps may run as root. Other users' steps run as themselves without a word.
+/// Config with which root permits steps as root. Other users' steps run as themselves by default.
 const AS_ROOT: &str = "# Written by `sluice dev` at each start: steps run as whoever started it.\n\
     default_user = 0\nallow_root = true\n";
 
-/// Whoever names a config has said it there.
+/// Whether root must permit it here; a named config has permitted it already.
 fn must_say_root() -> bool {
     nix::unistd::geteuid().is_root() && std::env::var_os("SLUICE_SUPERVISOR_CONFIG").is_none()
 }
@@ -25,12 +25,12 @@ pub(super) struct DevHost {
     pool: String,
     labels: BTreeMap<String, String>,
     paths: HostPaths,
-    /// What it reports in place of what the machine has.
+    /// Inventory to report instead of the machine's.
     declared: Option<Inventory>,
 }
 
 impl DevHost {
-    /// This machine, with what it has.
+    /// Makes the host that is this machine.
     pub(super) fn this(name: String, paths: HostPaths) -> Self {
         Self {
             name,
@@ -41,7 +41,7 @@ impl DevHost {
         }
     }
 
-    /// One that was made for a trial.
+    /// Makes a declared host.
     pub(super) fn made(host: DeclaredHost, paths: HostPaths) -> Self {
         Self {
             name: host.name.to_string(),

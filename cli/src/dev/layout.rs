@@ -1,4 +1,4 @@
-//! Where `sluice dev` keeps what: the folder, temporary or given, its lock, and the daemons' programs beside our own.
+//! Files of `sluice dev`: its folder, temporary or given, the lock, and the daemons' programs beside this one.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -9,52 +9,47 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// The supervisor's socket under its folder, as it is called while it is made: its longest name.
+/// Longest name of a socket below the folder: the supervisor's while it is made.
 const LONGEST_SOCKET: &str = "supervisor/supervisor.sock.new";
-/// Longest path of a Unix socket, in bytes.
+/// Longest path of a Unix socket in bytes.
 const MAX_SOCKET_BYTES: usize = 107;
 
-/// Why there is no place to work in.
+/// Why the folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LayoutError {
     /// A folder or file could not be made or read.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
         action: &'static str,
         path: PathBuf,
         source: io::Error,
     },
-    /// Somebody works there.
+    /// Another `dev` uses it.
     #[error("another `sluice dev` (process {pid}) works in {}: stop it first, or choose another folder with --data", dir.display())]
     Taken {
         dir: PathBuf,
-        /// Who, as far as it is known.
+        /// Process id of the other `dev`, if known.
         pid: String,
     },
-    /// No socket fits below it.
+    /// The path is too long for a socket below it.
     #[error(
         "{} is too long a path for the sockets in it (by {over} bytes): choose a shorter one with --data",
         dir.display()
     )]
-    TooLong {
-        dir: PathBuf,
-        /// By how much.
-        over: usize,
-    },
-    /// It cannot be written into a config.
+    TooLong { dir: PathBuf, over: usize },
+    /// The path is not UTF-8, so no config can name it.
     #[error("{} is not UTF-8: choose another folder with --data", dir.display())]
     NotUtf8 { dir: PathBuf },
-    /// A daemon is not there.
+    /// A daemon's program is missing.
     #[error(
         "{name} is not beside this program in {}: build it with `cargo build -p {package}`, or install the whole package",
         dir.display()
     )]
     NoProgram {
         name: &'static str,
-        /// Where it is built.
+        /// Package that builds it.
         package: &'static str,
-        /// Where it was looked for.
+        /// Folder that was searched.
         dir: PathBuf,
     },
 }
@@ -68,7 +63,7 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Layout
     }
 }
 
-/// The daemons' programs.
+/// Paths of the daemons' programs.
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
     pub(super) coordinator: PathBuf,
@@ -77,7 +72,7 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Those beside our own, links resolved.
+    /// Finds the programs beside this one, links resolved.
     pub(super) fn beside_us() -> Result<Self, LayoutError> {
         let us = std::env::current_exe().map_err(failed("find", Path::new("our own program")))?;
         Self::in_dir(us.parent().unwrap_or(Path::new("/")))
@@ -95,7 +90,7 @@ impl Programs {
         };
         let coordinator = find("sluice-coordinator")?;
         let supervisor = find("sluice-supervisor")?;
-        // The supervisor looks for it itself.
+        // The supervisor finds the helper itself.
         find("sluice-helper")?;
         Ok(Self {
             coordinator,
@@ -105,7 +100,7 @@ impl Programs {
     }
 }
 
-/// The folder, locked for as long as this lives. A temporary one goes with it.
+/// The locked folder. A temporary one is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Layout {
     root: PathBuf,
@@ -138,17 +133,17 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The folder itself.
+    /// Returns the folder.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Whether it goes when we go.
+    /// Whether the folder is removed at the end.
     pub(super) fn is_temporary(&self) -> bool {
         self.temporary.is_some()
     }
 
-    /// Whether the last `dev` here was killed, so that its children may still be on their way out.
+    /// Whether the last `dev` here was killed, so that its children may still be ending.
     pub(super) fn was_left_unclean(&self) -> bool {
         self.unclean
     }
@@ -157,12 +152,12 @@ impl Layout {
         self.root.join("coordinator")
     }
 
-    /// Where the daemons of this machine as a host keep what.
+    /// Returns the paths of this machine as a host.
     pub(super) fn this_host(&self) -> Result<HostPaths, LayoutError> {
         HostPaths::open(self.root.clone(), String::new())
     }
 
-    /// The same for a host that was made for a trial.
+    /// Returns the paths of a declared host.
     pub(super) fn made_host(&self, name: &str) -> Result<HostPaths, LayoutError> {
         let dir = self.root.join("hosts").join(name);
         check_path(&dir)?;
@@ -193,7 +188,7 @@ impl Layout {
             .map_err(failed("write", path))
     }
 
-    /// Everything has ended: says so in the lock, and removes a temporary folder.
+    /// Marks a clean end in the lock, and removes a temporary folder.
     pub(super) fn close(self) -> Result<(), LayoutError> {
         let root = self.root.clone();
         self.lock
@@ -206,11 +201,11 @@ impl Layout {
     }
 }
 
-/// Where the agent and the supervisor of one host keep what.
+/// Paths of one host's agent and supervisor.
 #[derive(Clone, Debug)]
 pub(super) struct HostPaths {
     dir: PathBuf,
-    /// Before the names of its logs.
+    /// Prefix of its log files.
     prefix: String,
 }
 
@@ -245,12 +240,12 @@ impl HostPaths {
         self.agent_dir().join("tls")
     }
 
-    /// What a host that was made for a trial declares.
+    /// Returns the path of the declared inventory.
     pub(super) fn declared(&self) -> PathBuf {
         self.agent_dir().join("declared.json")
     }
 
-    /// The name of a daemon's log.
+    /// Returns the name of a daemon's log.
     pub(super) fn log(&self, daemon: &str) -> String {
         format!("{}{daemon}", self.prefix)
     }
@@ -264,7 +259,7 @@ fn temporary_dir() -> Result<TempDir, LayoutError> {
         .map_err(failed("make a temporary folder in", &temp))
 }
 
-/// Others may pass through, but not look around: steps of another user have business with their own output.
+/// Makes a folder that others may traverse but not list: steps of other users need their own output.
 fn made(dir: &Path) -> Result<PathBuf, LayoutError> {
     DirBuilder::new()
         .recursive(true)
@@ -286,7 +281,7 @@ fn check_path(root: &Path) -> Result<(), LayoutError> {
     }
 }
 
-/// Takes the lock and writes our number into it; answers whether it held one that nobody had taken out.
+/// Takes the lock and writes our process id into it; returns whether it held one that was never removed.
 fn lock(root: &Path) -> Result<(File, bool), LayoutError> {
     let path = root.join("dev.lock");
     let mut options = OpenOptions::new();
@@ -322,7 +317,7 @@ fn lock(root: &Path) -> Result<(File, bool), LayoutError> {
     Ok((file, !pid.trim().is_empty()))
 }
 
-/// The host's name as a node's name: what does not belong into one becomes a dash.
+/// Makes a node name of the host name: invalid characters become dashes.
 pub(super) fn node_name(host: &OsString) -> String {
     let host = host.to_string_lossy();
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');

@@ -1,7 +1,7 @@
-//! What is to be there: this machine as the one host, or the hosts, pools, policies and steps of files.
+//! What `sluice dev` starts: this machine as the one host, or the hosts, pools, policies and steps of files.
 //!
-//! Where a file declares hosts, the machine itself does not join: the pools are then exactly what is declared. A pool in
-//! which no file binds a subject is given to the command line's own, all of it.
+//! If a file declares hosts, the machine itself does not join: the pools are then exactly what is declared. A pool
+//! without policies is given to the command line's own subject.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use crate::client::Client;
 use crate::documents::{self, Document};
 use crate::failure::Failure;
 
-/// What is to be there.
+/// Contents of the cluster to start.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) hosts: Vec<DevHost>,
@@ -29,14 +29,14 @@ pub(super) struct Plan {
     policies: Vec<(PolicyId, PolicySpec)>,
     steps: Vec<StepRequest>,
     cluster: Vec<ClusterSpec>,
-    /// What the pools may name.
+    /// Documents that pools may name.
     documents: Vec<PutDocument>,
     /// Roles and bindings.
     access: Vec<PutDocument>,
 }
 
 impl Plan {
-    /// What the files say.
+    /// Reads the files.
     pub(super) fn of(args: &DevArgs, layout: &Layout) -> Result<Self, Failure> {
         let mut plan = Self {
             hosts: Vec::new(),
@@ -55,7 +55,7 @@ impl Plan {
                     Document::Host(host) => hosts.push(*host),
                     Document::Put(document) => plan.add(*document),
                     Document::Step(step) => plan.steps.push(*step),
-                    // It is made by what makes it there.
+                    // Read-only objects are made by what they belong to.
                     Document::Told(_) => {}
                 }
             }
@@ -87,13 +87,13 @@ impl Plan {
         }
     }
 
-    /// The name of this machine, where it is a host.
+    /// Returns the name of this machine, if it is a host.
     pub(super) fn this_host(&self) -> Option<&str> {
         let host = self.hosts.iter().find(|host| !host.is_made());
         host.map(|host| host.name.as_str())
     }
 
-    /// Makes the pools and binds the subjects.
+    /// Makes the pools and the policies.
     pub(super) fn put_terms(&self, client: &Client) -> Result<(), String> {
         if !self.documents.is_empty() {
             let request = ApplyRequest {
@@ -111,7 +111,7 @@ impl Plan {
         let declared: BTreeSet<&str> = declared.collect();
         let joined: BTreeSet<&str> = self.hosts.iter().map(DevHost::pool).collect();
         for pool in joined.difference(&declared).filter(|pool| **pool != POOL) {
-            // One of an earlier start is as its admin has made it since.
+            // A pool of an earlier start is left as its admin changed it since.
             if client.pool(pool).is_ok() {
                 continue;
             }
@@ -150,7 +150,7 @@ impl Plan {
         Ok(())
     }
 
-    /// All at once: a pool may name a platform as its default that stands in another document.
+    /// Applies all at once, because a pool may name a platform of another document as its default.
     fn put_pools(&self, client: &Client) -> Result<(), String> {
         let request = ApplyRequest {
             put: self.pools.clone(),

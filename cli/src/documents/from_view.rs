@@ -1,6 +1,6 @@
-//! What the cluster told, read as the document by which it is applied again: `get -o json` in the field names of the API,
-//! `get -o yaml` as a document with a `status`. What is told and not written is left out by name; a field that nobody
-//! tells is a mistake, as in any document.
+//! Reads the cluster's answers as documents that can be applied again: `get -o json` in the field names of the API,
+//! `get -o yaml` as a document with a `status`. Known read-only fields are dropped; an unknown field is a mistake, as
+//! in any document.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,21 +14,21 @@ use sluice_common::api::{
 use crate::render::listed::Listed;
 use crate::render::platform::PoolPlatform;
 
-/// The fields of a document.
+/// Fields of a document.
 type JsonFields = Map<String, Value>;
 
-/// What somebody may write of what the cluster told.
+/// The writable part of an answer.
 #[derive(Debug, PartialEq)]
 pub(super) enum FromView {
     Document(JsonFields),
-    /// Nothing: the sentence says why.
+    /// Nothing is writable; the sentence says why.
     Nothing(String),
 }
 
-/// The document in what `get` printed of a thing of this kind; the fields themselves where they are somebody's own.
+/// Returns the document in what `get` printed of a thing of this kind; the fields themselves if a user wrote them.
 ///
 /// # Errors
-/// Where a field was edited that only tells.
+/// If a read-only field was edited.
 pub(super) fn read(kind: &str, mut fields: JsonFields) -> Result<FromView, String> {
     let status = match fields.get("status") {
         Some(Value::Object(_)) => fields.remove("status"),
@@ -55,7 +55,7 @@ pub(super) fn read(kind: &str, mut fields: JsonFields) -> Result<FromView, Strin
     Ok(FromView::Document(told.unwrap_or(fields)))
 }
 
-/// The same of a step, with whether it was told by the cluster.
+/// Reads a step in the same way; returns whether it came from the cluster.
 pub(super) fn step(mut fields: JsonFields) -> (JsonFields, bool) {
     fields.remove("kind");
     match of::<StepView>(&fields) {
@@ -64,7 +64,7 @@ pub(super) fn step(mut fields: JsonFields) -> (JsonFields, bool) {
     }
 }
 
-/// Reads a whole answer: every field that it always has is there, and none that it does not have.
+/// Parses a complete answer: with every field that it always has, and no unknown one.
 fn whole<T: Serialize + DeserializeOwned>(fields: &JsonFields) -> Option<T> {
     let view: T = serde_json::from_value(Value::Object(fields.clone())).ok()?;
     let again = serde_json::to_value(&view).ok()?;
@@ -78,7 +78,7 @@ fn of<T: Listed + DeserializeOwned>(fields: &JsonFields) -> Option<JsonFields> {
     Some(view.document()?.fields)
 }
 
-/// Why there is nothing to apply of a thing that is there without anybody having written it.
+/// Explains why a thing that exists without a document cannot be applied.
 fn unwritten(kind: &str, told: &JsonFields) -> Option<String> {
     let is = |name: &str, value: bool| told.get(name) == Some(&Value::Bool(value));
     let why = match kind {
@@ -91,7 +91,7 @@ fn unwritten(kind: &str, told: &JsonFields) -> Option<String> {
     ))
 }
 
-/// In an answer `capacity` tells what there is, and `declared` what a document calls so: who edits the first is told.
+/// Rejects an edited `capacity` of an answer, which is the detected one; a document's capacity is `declared` there.
 fn told_capacity(fields: &JsonFields) -> Result<(), String> {
     let Some(view) = whole::<PoolView>(fields) else {
         return Ok(());

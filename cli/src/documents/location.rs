@@ -1,22 +1,22 @@
-//! Where a document stands in its file, and at which line of it what a message is about: so that whoever wrote the file
-//! finds it, whether it was we or the cluster who could not take it.
+//! Locations of documents in files, and of the line that an error is about, whether this program or the cluster found
+//! it.
 
 use std::fmt;
 
-/// Where a document stands.
+/// Location of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DocumentLocation {
-    /// As messages call it.
+    /// File, as messages call it.
     file: String,
-    /// The line at which the document begins, counted from 1, where it is known.
+    /// Line at which the document begins, counted from 1, if known.
     line: Option<usize>,
-    /// Which one it is, counted from 1, where there are several.
+    /// Number of the document, counted from 1, if there are several.
     number: Option<usize>,
     text: String,
 }
 
 impl DocumentLocation {
-    /// Where each of so many documents of a text stands.
+    /// Finds the location of each of `documents` documents in a text.
     pub(super) fn all(file: &str, text: &str, documents: usize) -> Vec<Self> {
         let starts = starts(text);
         let known = starts.len() == documents;
@@ -32,7 +32,7 @@ impl DocumentLocation {
         (0..documents).map(place).collect()
     }
 
-    /// The place of a line of a text, counted from 1.
+    /// Makes the location of a line, counted from 1.
     pub(super) fn of_line(file: &str, text: &str, line: usize) -> Self {
         let starts = starts(text);
         let before = starts.iter().filter(|(start, _)| *start <= line).count();
@@ -44,7 +44,7 @@ impl DocumentLocation {
         }
     }
 
-    /// The place at which stands what a message is about: by the field, or else by the words of the message.
+    /// Finds the line of an error by the field, or else by the words of the message.
     pub(crate) fn of(&self, field: Option<&str>, message: &str) -> Self {
         let below = field.and_then(|field| line_of_field(&self.text, field));
         let below = below.unwrap_or_else(|| line_of(&self.text, message));
@@ -68,8 +68,8 @@ impl fmt::Display for DocumentLocation {
     }
 }
 
-/// The line at which each document begins, counted from 1, with its text. Documents of which nothing is written are
-/// left out, as the parser does.
+/// Returns the line at which each document begins, counted from 1, with its text. Empty documents are skipped, as the
+/// parser does.
 fn starts(text: &str) -> Vec<(usize, &str)> {
     let mut found: Vec<(usize, &str)> = Vec::new();
     let (mut line, mut begin, mut at) = (1, 1, 0);
@@ -92,8 +92,8 @@ fn starts(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// How many lines below the beginning of a document stands a field, such as `max.timeout` or `require[0]`: the first of
-/// its words begins a line, and each of the others stands there or below.
+/// Returns the offset in lines of a field such as `max.timeout` or `require[0]`: its first word begins a line, and each
+/// other word is there or below.
 fn line_of_field(document: &str, field: &str) -> Option<usize> {
     let words = field.split('.').map(|word| word.split('[').next());
     let mut words = words.map(Option::unwrap_or_default);
@@ -107,8 +107,8 @@ fn line_of_field(document: &str, field: &str) -> Option<usize> {
     Some(at)
 }
 
-/// The same for what a mistake is about: what it quotes where that is several words, a field that it names, the first
-/// word that it quotes, or the one that it begins with.
+/// Returns the offset of the line that a message is about: by quoted words, a field that it names, its first quoted
+/// word, or its first word.
 fn line_of(document: &str, mistake: &str) -> usize {
     let words = mistake.split_whitespace();
     let words = words.map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()));
@@ -125,7 +125,7 @@ fn line_of(document: &str, mistake: &str) -> usize {
     phrase.or(field).or_else(quoted).or(first).unwrap_or(0)
 }
 
-/// The first line that has a word by itself, or else within another.
+/// Returns the first line with a word by itself, or else within another.
 fn line_with(document: &str, word: &str) -> Option<usize> {
     let is_own = |c: char| c.is_alphanumeric() || "_-./".contains(c);
     let whole = |line: &str| line.split(|c| !is_own(c)).any(|own| own == word);

@@ -1,12 +1,11 @@
-//! What is wrong in a value that was read and is not what it should be, with the field at fault and in words for whoever
-//! wrote it.
+//! Finds the field at fault in a value of the wrong shape, and explains it.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sluice_common::nearest::unknown_field;
 use sluice_common::request::FieldError;
 
-/// What keeps a value from being what it should be, if anything does.
+/// Explains why a value cannot be parsed, if it cannot.
 pub(crate) fn mistake<T: DeserializeOwned>(value: &Value) -> Option<String> {
     let error = serde_path_to_error::deserialize::<_, T>(value).err()?;
     let path = error.path().to_string();
@@ -27,7 +26,7 @@ pub(crate) fn mistake<T: DeserializeOwned>(value: &Value) -> Option<String> {
         .as_object()
         .and_then(|fields| culprit::<T>(fields, &error));
     Some(match field {
-        // serde's words repeat what stands there, and that may be a secret.
+        // serde's message repeats the value, which may be a secret.
         Some(field) if field == "env" => {
             "env: write variables as a map of names and texts".to_owned()
         }
@@ -36,8 +35,8 @@ pub(crate) fn mistake<T: DeserializeOwned>(value: &Value) -> Option<String> {
     })
 }
 
-/// The field at fault is the one without which the error is another. Without its `op` an event is none, so that is
-/// looked at last.
+/// Returns the field without which the error differs. An event without its `op` is invalid anyway, so that is tried
+/// last.
 fn culprit<T: DeserializeOwned>(fields: &Map<String, Value>, error: &str) -> Option<String> {
     let names_its_field = error.starts_with("missing field") || error.starts_with("unknown field");
     if names_its_field {

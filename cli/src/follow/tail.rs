@@ -1,22 +1,22 @@
-//! The last lines of a stream of bytes, kept while it passes by.
+//! Keeps the last lines of a stream of bytes.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
 
-/// Keeps the last lines of what is written to it. What precedes them is let go as soon as it is certain.
+/// Keeps the last lines of what is written to it, and drops the rest as soon as possible.
 #[derive(Debug)]
 pub(crate) struct Tail {
     lines: usize,
     bytes: Vec<u8>,
-    /// Where the lines in `bytes` begin, the first one included; at most `lines + 1` of them.
+    /// Starts of the lines in `bytes`, including the first; at most `lines + 1`.
     starts: VecDeque<usize>,
 }
 
-/// Bytes to let go at once, so that the rest is not moved for each line.
+/// Bytes dropped in one go, so that the rest is not moved for each line.
 const LET_GO_BYTES: usize = 1 << 20;
 
 impl Tail {
-    /// For the last `lines` lines.
+    /// Keeps the last `lines` lines.
     pub(crate) fn new(lines: usize) -> Self {
         Self {
             lines,
@@ -25,9 +25,9 @@ impl Tail {
         }
     }
 
-    /// The last lines; one that has no end yet is a line.
+    /// Returns the last lines; an unfinished line counts as one.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // After a line end, the last start is that of a line that holds nothing yet and does not count.
+        // After a line end, the last start is that of an empty line, which does not count.
         let unbegun = usize::from(self.starts.back() == Some(&self.bytes.len()));
         let known = self.starts.len() - unbegun;
         let skip = known.saturating_sub(self.lines);
@@ -41,7 +41,7 @@ impl Tail {
 
     fn begin_line(&mut self, at: usize) {
         self.starts.push_back(at);
-        // One more than wanted, since the newest may hold nothing.
+        // One more than wanted, since the newest may be empty.
         if self.starts.len() > self.lines.saturating_add(1) {
             self.starts.pop_front();
         }

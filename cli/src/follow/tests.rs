@@ -1,4 +1,4 @@
-//! Following against a server that breaks the link: no byte is lost, none repeated.
+//! Following against a server that breaks the link: no byte is lost or repeated.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,17 +11,17 @@ use super::{FollowEnd, FollowError, FollowEvent, OutputSource, follow};
 use crate::client::Client;
 use crate::context::{Context, ContextFile};
 
-/// What the server does with one request.
+/// The server's reaction to one request.
 #[derive(Clone, Copy)]
 enum ServerReply {
-    /// Serves `bytes` from the offset asked for (less `early`, as a server that rounds down would), at most `at_most` of
+    /// Serves `bytes` from the requested offset (less `early`, like a server that rounds down), at most `at_most` of
     /// them, in chunks, and then ends the body or breaks the link.
     Serve {
         early: usize,
         at_most: usize,
         complete: bool,
     },
-    /// Begins later than asked, because the oldest bytes were dropped.
+    /// Begins later than requested, because the oldest bytes were dropped.
     DropBefore(usize),
     /// Answers with this status.
     Status(u16),
@@ -29,7 +29,7 @@ enum ServerReply {
     HangUp,
 }
 
-/// Serves one request for each play, then stops listening. Returns the queries that came.
+/// Serves one request for each reply, then stops listening. Returns the received queries.
 fn server(output: Vec<u8>, plays: Vec<ServerReply>) -> (String, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -91,7 +91,7 @@ fn send_chunked(mut stream: &TcpStream, from: usize, bytes: &[u8], complete: boo
         text.extend(b"0\r\n\r\n");
     }
     if let Err(error) = stream.write_all(&text) {
-        // Whoever reads may break it off before the end.
+        // The reader may break it off before the end.
         let gone = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
         assert!(gone.contains(&error.kind()), "{error}");
     }
@@ -115,7 +115,7 @@ fn source(http: String) -> OutputSource {
     }
 }
 
-/// Bytes that no text would hold, without a period that could hide a repeat.
+/// Returns arbitrary bytes without a period that could hide a repetition.
 fn binary(len: u32) -> Vec<u8> {
     (0..len)
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)

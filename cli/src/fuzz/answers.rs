@@ -1,5 +1,5 @@
-//! Hostile answers: what a coordinator, a proxy in its place, or a program of this machine says, in every kind and every
-//! format. What is shown steers no terminal, and data stays the data that came.
+//! Fuzz tests of answers of a coordinator, a proxy or a program of this machine, in every kind and every format. Text
+//! must control no terminal, and data must stay the data that came.
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -20,15 +20,15 @@ use crate::render::listed::{Listed, full_name, table};
 use crate::render::platform::PoolPlatform;
 use crate::render::{self, data, is_harmful};
 
-/// What is shown to people: its lines are ours.
+/// Checks text for people: only its own line ends.
 fn is_harmless(said: &str) {
     let harmful = said.chars().find(|c| *c != '\n' && is_harmful(*c));
     assert!(harmful.is_none(), "{harmful:?} in {said:?}");
 }
 
-/// What goes to programs is what came, and a terminal does nothing either.
+/// Checks data for programs: unchanged, and harmless to a terminal.
 fn is_kept(value: &impl serde::Serialize) {
-    // By its text, since a number that is read loses what no machine word holds.
+    // Compared by text, since a parsed number loses digits beyond a machine word.
     let came: Value = serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap();
     let json = data::json(value).unwrap();
     is_harmless(&json);
@@ -44,7 +44,7 @@ fn outs() -> [Out; 3] {
     ]
 }
 
-/// A list of two, which is a row each, and what they come to.
+/// Renders a list of two, with its totals.
 fn listed<T: Listed + DeserializeOwned>(json: &[u8]) -> Option<T> {
     let item: T = serde_json::from_slice(json).ok()?;
     let again: T = serde_json::from_slice(json).ok()?;
@@ -120,7 +120,7 @@ fn shown<T: DeserializeOwned>(json: &[u8], show: impl Fn(&T) -> String) {
     }
 }
 
-/// Errors go through what makes them harmless, since words of others are in them everywhere.
+/// Checks the rendering of errors, which may contain anybody's text.
 fn of_error(body: &[u8]) {
     let said = serde_json::from_slice(body).map_or_else(
         |_| client::wordless(StatusCode::BAD_GATEWAY, body).message,
@@ -129,7 +129,7 @@ fn of_error(body: &[u8]) {
     is_harmless(&crate::out::harmless(&said));
 }
 
-/// The first byte says what the rest is taken for.
+/// Checks an answer whose first byte selects its kind.
 #[test]
 fn answers_of_a_coordinator() {
     let words = [
@@ -191,8 +191,7 @@ fn answers_of_a_coordinator() {
         });
 }
 
-/// The head of an answer is read by hand where a connection becomes one of `exec`; what follows it is lost nowhere,
-/// however it comes.
+/// Checks the parser of heads of `exec` answers: no byte after the head is lost, however it is cut.
 #[test]
 fn heads_of_answers() {
     let words = [

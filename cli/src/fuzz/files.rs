@@ -1,4 +1,4 @@
-//! Hostile files of people: contexts, and scenarios for the simulator.
+//! Fuzz tests of users' files: contexts, and scenarios for the simulator.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::context::{self, Context};
 use crate::out::harmless;
 use crate::simulate;
 
-/// A context is refused with its file, or makes a client, or says what is missing.
+/// Checks that a context makes a client or is rejected with its path.
 #[test]
 fn contexts() {
     let words = [
@@ -50,7 +50,7 @@ fn contexts() {
             let path = path.clone();
             let context = Context { path, file };
             let _alive = context.check_alive();
-            // A file that it names may be a device that never ends, or too large for the bound.
+            // A named file may be an endless device, or too large for the bound.
             let own = |file: &Option<std::path::PathBuf>| {
                 file.as_ref().is_none_or(|file| {
                     let full = context.beside(file);
@@ -66,7 +66,7 @@ fn contexts() {
         });
 }
 
-/// A scenario is understood, or told of with its place.
+/// Checks that a scenario is parsed or rejected with its location.
 #[test]
 fn scenarios() {
     let words = [

@@ -1,4 +1,4 @@
-//! Hostile output of steps, on its way to a terminal.
+//! Fuzz tests of steps' output on its way to a terminal.
 
 use sluice_fuzz::Fuzz;
 
@@ -11,7 +11,7 @@ fn shown(pieces: &[&[u8]]) -> String {
     String::from_utf8(shown).expect("text is shown")
 }
 
-/// A text without what passes: colours, and what clears the rest of a line.
+/// Removes what may pass: colours, and the sequence that clears the rest of a line.
 fn without_what_passes(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");
     let mut left = parts.next().unwrap_or_default().to_owned();
@@ -24,7 +24,7 @@ fn without_what_passes(text: &str) -> String {
     left
 }
 
-/// Nothing else steers; text comes as it is; and it is the same however the bytes are cut.
+/// Checks that nothing else controls the terminal, that text is unchanged, and that cuts do not matter.
 #[test]
 fn output_of_steps() {
     let words = [

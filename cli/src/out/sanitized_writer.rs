@@ -1,6 +1,6 @@
-//! A program's output as a terminal may be given it. What a step writes is its own, and whoever reads it on a terminal did
-//! not choose what that terminal does: text, colours and what redraws a line pass; whatever else would steer it (titles, the
-//! clipboard, the cursor, the whole screen) is shown as an escape. What goes to a file or a pipe never comes here.
+//! Sanitises a step's output for a terminal: text, colours and what redraws a line pass; every other control sequence
+//! (titles, the clipboard, the cursor, the whole screen) is shown as an escape. Output to a file or a pipe does not
+//! come here.
 //!
 //! ```text
 //! ESC [ 1 ; 31 m    passes: colours and weights end with the output
@@ -8,34 +8,34 @@
 //! anything else     \u{1b}, and what follows is text
 //! ```
 
-/// The longest sequence that is waited for: five numbers of a colour are twenty bytes.
+/// Longest sequence that is recognised: five numbers of a colour are twenty bytes.
 const MAX_SEQUENCE_BYTES: usize = 32;
 
 const ESCAPE: u8 = 0x1b;
 
-/// Takes bytes as they come, cut anywhere.
+/// Sanitises bytes as they come, cut anywhere.
 #[derive(Debug, Default)]
 pub(crate) struct SanitizedWriter {
-    /// The beginning of a character or of a sequence, the rest of which has not come.
+    /// An incomplete character or sequence at the end of the bytes so far.
     unfinished: Vec<u8>,
-    /// Whether the terminal writes otherwise than it did before.
+    /// Whether the terminal's colour or weight is changed.
     is_painted: bool,
 }
 
-/// What stands at the beginning of some bytes.
+/// What some bytes begin with.
 enum Sequence {
     /// So many bytes that pass.
     Plain(usize),
-    /// A character that is shown as an escape.
+    /// A control character, to be escaped.
     Steering(char),
-    /// So many bytes that are no text.
+    /// So many bytes that are not text.
     Foreign(usize),
-    /// More must come before it can be told.
+    /// More bytes are needed.
     Unfinished,
 }
 
 impl SanitizedWriter {
-    /// What is shown of these bytes and of what was unfinished before them.
+    /// Returns the sanitised form of these bytes and the incomplete ones before.
     pub(crate) fn pass(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut waiting = std::mem::take(&mut self.unfinished);
         waiting.extend_from_slice(bytes);
@@ -64,11 +64,11 @@ impl SanitizedWriter {
         shown
     }
 
-    /// Nothing more comes: what is shown of the unfinished, and what makes the terminal write as it did before.
+    /// Ends the output: returns the incomplete rest, and a reset of colours.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         let unfinished = std::mem::take(&mut self.unfinished);
         let mut shown = match unfinished.strip_prefix(&[ESCAPE]) {
-            // What is left of a sequence is text without it.
+            // The rest of a sequence is text.
             Some(text) => [br"\u{1b}", text].concat(),
             None => escaped(&unfinished).collect(),
         };
@@ -95,7 +95,7 @@ fn piece(bytes: &[u8]) -> Sequence {
     match bytes[0] {
         ESCAPE => sequence(bytes),
         b'\n' | b'\r' | b'\t' | 0x08 => Sequence::Plain(1),
-        // What most output is goes in whole runs.
+        // Most output is printable runs.
         b' '..=b'~' => {
             let run = bytes.iter().take_while(|byte| matches!(byte, b' '..=b'~'));
             Sequence::Plain(run.count())

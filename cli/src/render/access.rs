@@ -1,4 +1,4 @@
-//! Roles, bindings and API tokens for people.
+//! Renders roles, bindings and API tokens.
 
 use jiff::Timestamp;
 use sluice_common::access::{AccessRule, Effect, NamePattern, OneOrAll, RoleGrant};
@@ -107,7 +107,7 @@ impl Listed for ApiTokenView {
     }
 }
 
-/// How long a token is worth something.
+/// Formats the lifetime of a token.
 pub(crate) fn lifetime(token: &ApiTokenView) -> String {
     match token.expires_at {
         Some(end) => format!("good until {end}"),
@@ -115,7 +115,7 @@ pub(crate) fn lifetime(token: &ApiTokenView) -> String {
     }
 }
 
-/// A grant as a person would say it.
+/// Formats a grant as a phrase.
 pub(crate) fn grant(grant: &RoleGrant) -> String {
     format!(
         "{}{}{}",
@@ -144,7 +144,7 @@ fn all_or(patterns: &[NamePattern]) -> String {
     }
 }
 
-/// A role with its rules, a line each.
+/// Formats a role with its rules, a line each.
 pub(crate) fn role(role: &RoleView) -> String {
     let mut lines = vec![format!("Name:         {}", safe(&role.name))];
     if !role.description.is_empty() {

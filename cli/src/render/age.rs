@@ -1,4 +1,4 @@
-//! How long ago, in the form that kubectl uses: two units at most, fewer the longer it is.
+//! Formats ages as kubectl does: two units at most, fewer the longer it is.
 
 use jiff::Timestamp;
 
@@ -7,12 +7,13 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// The time from `then` to `now`, such as `45s`, `3m`, `2h` or `5d`. What lies ahead, by another host's clock, is `0s`.
+/// Formats the time from `then` to `now`, such as `45s`, `3m`, `2h` or `5d`. A time in the future, by another host's
+/// clock, is `0s`.
 pub(crate) fn age(then: Timestamp, now: Timestamp) -> String {
     seconds(now.as_second().saturating_sub(then.as_second()))
 }
 
-/// A length of time in seconds, in the same form.
+/// Formats a duration in seconds in the same way.
 pub(crate) fn seconds(total: i64) -> String {
     let total = total.max(0);
     match total {

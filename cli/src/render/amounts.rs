@@ -1,4 +1,4 @@
-//! Amounts of resources for people: cores instead of thousandths, memory with a unit, one word each.
+//! Formats amounts of resources: cores instead of thousandths, memory with a unit.
 
 use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STEP_RUN, STORAGE_MB};
 use sluice_common::quantity;
@@ -8,17 +8,17 @@ use sluice_common::request::ResourceSettings;
 /// Digits after the point of memory in a table.
 const DIGITS: u32 = 1;
 
-/// Units of 10^6 bytes as memory is sold, to one digit after the point.
+/// Formats units of 10^6 bytes in powers of 1024, with one digit after the point.
 pub(crate) fn megabytes(mb: u64) -> String {
     quantity::megabytes(mb, DIGITS)
 }
 
-/// `used/total` of something counted in units of 10^6 bytes, both in the unit of the total.
+/// Formats `used/total` of units of 10^6 bytes, both in the unit of the total.
 pub(crate) fn megabytes_of(used: u64, total: u64) -> String {
     quantity::megabytes_of(used, total, DIGITS)
 }
 
-/// Bytes as memory is sold, in powers of 1024, to one digit after the point.
+/// Formats bytes in powers of 1024, with one digit after the point.
 pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut scale: u64 = 1;
@@ -32,13 +32,13 @@ pub(crate) fn bytes(bytes: u64) -> String {
     format!("{}{}", decimal(bytes / scale, tenths, 1), UNITS[unit])
 }
 
-/// A number with so many digits after the point, less the zeros at the end.
+/// Formats a number with so many digits after the point, without trailing zeros.
 fn decimal(whole: u64, fraction: u64, digits: usize) -> String {
     let text = format!("{whole}.{fraction:0digits$}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// `gpu=2 cpu=1 memory=2GiB`, custom keys after the known ones; `-` where there is nothing but the run itself.
+/// Formats `gpu=2 cpu=1 memory=2GiB`, custom keys last; `-` if there are none.
 pub(crate) fn amounts(amounts: &Amounts) -> String {
     let known = [GPU, MCPU, MEMORY_MB, STORAGE_MB];
     let custom = amounts.iter().map(|(key, _)| key.as_str());
@@ -65,7 +65,7 @@ fn word(key: &str, amount: u64) -> String {
     }
 }
 
-/// What is asked for: what was written as it was, and after it what was filled in where nothing was.
+/// Formats a request: amounts as they were written, then the defaults.
 pub(crate) fn asked(resources: &ResourceSettings, request: &Amounts) -> String {
     let unsaid = [
         (GPU, resources.gpu_count.is_none()),
@@ -85,7 +85,7 @@ pub(crate) fn asked(resources: &ResourceSettings, request: &Amounts) -> String {
     }
 }
 
-/// What was asked for, as it was written: `gpu=2 cpu=1 memory=2GiB`.
+/// Formats a request as it was written: `gpu=2 cpu=1 memory=2GiB`.
 fn settings(resources: &ResourceSettings) -> String {
     let mut words = Vec::new();
     words.extend(resources.gpu_count.map(|n| format!("gpu={n}")));

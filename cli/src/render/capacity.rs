@@ -1,4 +1,4 @@
-//! What there is of each key, what is used and what is free, as tables below the description of a node or a pool.
+//! Tables of capacity, use and free amounts by key, in descriptions of nodes and pools.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::table::{Cell, Column, Table};
 use super::{amounts, or_dash, safe};
 use crate::out::Out;
 
-/// The keys that hosts report, in the order in which they are shown; declared ones follow.
+/// Keys that hosts report, in display order; declared ones follow.
 const HOST_KEYS: [&str; 4] = [GPU, MCPU, MEMORY_MB, STORAGE_MB];
 
 const KEYS: &[Column] = &[
@@ -38,7 +38,7 @@ const PLATFORMS: &[Column] = &[
     Column::new("FREE", 2),
 ];
 
-/// A key by the name that people use.
+/// Returns the display name of a key.
 pub(super) fn named(key: &str) -> String {
     match key {
         MCPU => "cpu".to_owned(),
@@ -48,7 +48,7 @@ pub(super) fn named(key: &str) -> String {
     }
 }
 
-/// So much of a key, in the unit that people use.
+/// Formats an amount in the display unit of its key.
 pub(super) fn much(key: &str, amount: u64) -> String {
     match key {
         MCPU => amounts::cores(amount),
@@ -57,7 +57,7 @@ pub(super) fn much(key: &str, amount: u64) -> String {
     }
 }
 
-/// A table of what a node has.
+/// Renders the table of a node.
 pub(crate) fn of_node(capacity: &Amounts, used: &Amounts, out: Out) -> String {
     let rows = HOST_KEYS.into_iter().filter_map(|key| {
         let (all, used) = (capacity.get(key), used.get(key));
@@ -67,7 +67,7 @@ pub(crate) fn of_node(capacity: &Amounts, used: &Amounts, out: Out) -> String {
     whole(KEYS, rows.collect(), out)
 }
 
-/// Keys that hosts count, then those that are declared beside them.
+/// Returns the keys that hosts report, then the declared ones.
 fn keys(pool: &PoolView) -> Vec<String> {
     let custom = pool.declared.keys().map(ResourceKey::as_str);
     let custom = custom.filter(|key| !HOST_KEYS.contains(key));
@@ -76,7 +76,7 @@ fn keys(pool: &PoolView) -> Vec<String> {
     of_hosts.chain(custom).map(str::to_owned).collect()
 }
 
-/// A line of a pool's table: what does not count, or that nobody counts, is a dash.
+/// Renders a row of a pool's table; unknown amounts are dashes.
 fn pool_row(pool: &PoolView, key: &str) -> Vec<Cell> {
     let detected = HOST_KEYS.contains(&key).then(|| pool.detected.get(key));
     let (in_share, borrowed) = (pool.in_share.get(key), pool.borrowed.get(key));
@@ -98,7 +98,7 @@ fn pool_row(pool: &PoolView, key: &str) -> Vec<Cell> {
         .collect()
 }
 
-/// A table of what a pool has: what is declared beside what its nodes report.
+/// Renders the table of a pool: declared and reported amounts.
 pub(crate) fn of_pool(pool: &PoolView, out: Out) -> String {
     let rows = keys(pool);
     let rows = rows.iter().map(|key| pool_row(pool, key));
@@ -110,7 +110,7 @@ fn row(key: &str, numbers: &[u64]) -> Vec<Cell> {
     std::iter::once(named(key).into()).chain(numbers).collect()
 }
 
-/// A table of a pool's hosts and GPUs by platform; nothing where it has none.
+/// Renders a table of a pool's hosts and GPUs by platform; empty if there are none.
 pub(crate) fn platforms(platforms: &BTreeMap<String, PlatformUse>, out: Out) -> String {
     let rows = platforms.iter().map(|(name, all)| {
         let numbers = [all.nodes, all.gpus, all.used, all.free];
@@ -122,7 +122,7 @@ pub(crate) fn platforms(platforms: &BTreeMap<String, PlatformUse>, out: Out) -> 
     whole(PLATFORMS, rows.collect(), out)
 }
 
-/// A table below an empty line; nothing where it has no rows.
+/// Renders a table below an empty line; empty without rows.
 fn whole(columns: &'static [Column], rows: Vec<Vec<Cell>>, out: Out) -> String {
     if rows.is_empty() {
         return String::new();
@@ -134,7 +134,7 @@ fn whole(columns: &'static [Column], rows: Vec<Vec<Cell>>, out: Out) -> String {
 mod tests {
     use super::*;
 
-    /// A pool without hosts, of which nothing is declared.
+    /// Returns a pool without hosts and declared amounts.
     fn empty() -> PoolView {
         serde_json::from_value(serde_json::json!({
             "name": "p", "description": "", "nodes": 0, "nodes_ready": 0, "capacity": {}, "used": {}, "queued": 0,

@@ -1,4 +1,4 @@
-//! The cluster as a whole for people.
+//! Renders the cluster's settings.
 
 use jiff::Timestamp;
 use sluice_common::api::ClusterView;

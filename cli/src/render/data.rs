@@ -1,11 +1,11 @@
-//! Views for programs: JSON and YAML with the field names of the HTTP API. What a terminal would obey stands in both
-//! as an escape of the format's own, so that a program reads the very same text and a terminal does nothing.
+//! Renders views as JSON and YAML with the field names of the HTTP API. Control characters are escaped within both
+//! formats, so programs read the same text and a terminal is safe.
 
 use serde::Serialize;
 
 use super::is_harmful;
 
-/// Why a view cannot be written. None of ours can fail so.
+/// Why a view cannot be serialised, which never happens to our types.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DataError {
     #[error("cannot write it as JSON: {0}")]
@@ -14,18 +14,18 @@ pub(crate) enum DataError {
     Yaml(#[from] serde_saphyr::SerializeError),
 }
 
-/// As JSON over several lines.
+/// Renders JSON over several lines.
 pub(crate) fn json(value: &impl Serialize) -> Result<String, DataError> {
     Ok(escaped(&serde_json::to_string_pretty(value)?))
 }
 
-/// As JSON on one line.
+/// Renders JSON on one line.
 pub(crate) fn json_line(value: &impl Serialize) -> Result<String, DataError> {
     Ok(escaped(&serde_json::to_string(value)?))
 }
 
-/// As YAML. The serializer escapes control characters; the rare text with another harmful one makes the document JSON,
-/// which every reader of YAML reads.
+/// Renders YAML. The serialiser escapes control characters; for the few other harmful ones it falls back to JSON, which
+/// every YAML parser reads.
 pub(crate) fn yaml(value: &impl Serialize) -> Result<String, DataError> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let text = serde_saphyr::to_string_with_options(value, options)?;
@@ -35,7 +35,7 @@ pub(crate) fn yaml(value: &impl Serialize) -> Result<String, DataError> {
     Ok(text)
 }
 
-/// Harmful characters can only stand within strings, where an escape means the same.
+/// Harmful characters occur only within strings, where an escape means the same.
 fn escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {

@@ -1,5 +1,5 @@
-//! What was declared beside what was detected, where the two part: capacity of pools, labels of nodes. A sentence each,
-//! with the way out. What is declared of a pool caps what its hosts have; labels of admins win over those of a config.
+//! Warns if declared and detected values differ: capacity of pools, labels of nodes, with the way out. Declared
+//! capacity of a pool caps what its hosts have; labels of admins override those of a config.
 
 use sluice_common::amount::{GPU, MCPU, MEMORY_MB, ResourceKey, STORAGE_MB};
 use sluice_common::api::{NodeView, PoolView};
@@ -7,10 +7,10 @@ use sluice_common::api::{NodeView, PoolView};
 use super::capacity::{much, named};
 use super::safe;
 
-/// The keys that hosts report; others are declared alone.
+/// Keys that hosts report; others are only declared.
 const DETECTED: [&str; 4] = [GPU, MCPU, MEMORY_MB, STORAGE_MB];
 
-/// Where a pool declares more than its hosts have, or less.
+/// Warns if a pool declares more than its hosts have, or less.
 pub(crate) fn of_pool(pool: &PoolView) -> Vec<String> {
     let keys = DETECTED.into_iter();
     keys.filter_map(|key| {
@@ -41,7 +41,7 @@ fn apart(key: &str, declared: u64, detected: u64) -> Option<String> {
     ))
 }
 
-/// Where the config of a node's agent says another pool, or other labels, than count.
+/// Warns if the agent's config names another pool or other labels than are in effect.
 pub(crate) fn of_node(node: &NodeView) -> Vec<String> {
     let pool = node.pool_of_config.iter().map(|config| {
         let (pool, config) = (safe(&node.pool), safe(config));

@@ -1,5 +1,4 @@
-//! What is shown as the document by which it is applied again: the fields that somebody writes, and apart from them, under
-//! `status`, what the cluster tells of it.
+//! Documents that can be applied again: the writable fields of a view, and under `status` the rest.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -20,11 +19,11 @@ use super::platform::PoolPlatform;
 /// The document of a thing.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ApplyDocument {
-    /// What it is.
+    /// Kind of the document.
     pub(crate) kind: &'static str,
-    /// What somebody writes of it; fields that say nothing are left out.
+    /// Writable fields; empty ones are left out.
     pub(crate) fields: Map<String, Value>,
-    /// Names that mean one thing in the document and another in what the cluster tells.
+    /// Names that mean one thing in the document and another in the view.
     ambiguous: &'static [&'static str],
 }
 
@@ -49,12 +48,12 @@ impl ApplyDocument {
         }
     }
 
-    /// Whether it is shown as the cluster tells it in YAML too: a step is submitted, not applied, and a new one is made.
+    /// Whether YAML shows the plain view too: a step is submitted and not applied.
     pub(crate) fn is_flat(&self) -> bool {
         self.kind == "step"
     }
 
-    /// The document with what the cluster tells beside it, as it is shown.
+    /// Adds the rest of the view as `status`.
     pub(crate) fn with_status(
         self,
         view: &impl Serialize,
@@ -82,7 +81,7 @@ fn says_something(value: &Value) -> bool {
     }
 }
 
-/// A document as it is written out.
+/// A document with its status.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct DocumentWithStatus {
     kind: &'static str,
@@ -131,7 +130,7 @@ pub(super) fn template(view: &TemplateView) -> ApplyDocument {
         version: _,
     } = view;
     let mut document = ApplyDocument::new("template", [("name", name)], template);
-    // An empty list is a value like any other here.
+    // An empty list is a value here.
     if let Ok(Value::Object(said)) = serde_json::to_value(template) {
         document.fields.extend(said);
     }
@@ -173,7 +172,7 @@ pub(super) fn binding(view: &BindingView) -> ApplyDocument {
     ApplyDocument::new("binding", [("name", &view.name)], &terms)
 }
 
-/// A new step like this one: with all that it said itself, and an id of its own.
+/// Returns the document of a new step like this one, without its id.
 pub(super) fn step(view: &StepView) -> ApplyDocument {
     let said = |setting: Setting| !view.unset.contains(&setting);
     let ordered = view.priority != 0 || view.priority_class.is_some();

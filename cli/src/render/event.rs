@@ -1,5 +1,5 @@
-//! Events for people. The list of event types grows with every version, so events are read by the fields that they
-//! share (`seq`, `at`, `type`, `step` or `attempt`, `node`) and shown whole where they have others.
+//! Renders events. Every version adds event types, so events are read by their common fields (`seq`, `at`, `type`,
+//! `step` or `attempt`, `node`), and other fields are shown as they are.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -28,18 +28,18 @@ const NOT_DETAILS: [&str; 12] = [
     "deadline",
 ];
 
-/// An event as the API tells it.
+/// An event of the API.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Event(pub(crate) Value);
 
 impl Event {
-    /// Its place in the log; 0 where it has none.
+    /// Returns its position in the log; 0 if it has none.
     pub(crate) fn seq(&self) -> u64 {
         self.0.get("seq").and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// The step that it is about, by itself or by an attempt of it.
+    /// Returns the step that it is about, directly or by an attempt.
     pub(crate) fn step(&self) -> Option<&str> {
         let text = |name: &str| self.0.get(name).and_then(Value::as_str);
         text("step").or_else(|| Some(text("attempt")?.rsplit_once('.')?.0))
@@ -83,7 +83,7 @@ fn at(event: &Value) -> Option<Timestamp> {
     time(event.get("at")?)
 }
 
-/// A time, written as RFC 3339 or as milliseconds since 1970.
+/// Parses a time in RFC 3339 or milliseconds since 1970.
 fn time(value: &Value) -> Option<Timestamp> {
     match value {
         Value::String(text) => text.parse().ok(),
@@ -125,7 +125,7 @@ fn details(event: &Value) -> String {
     }
 }
 
-/// The step's name for people, where the event brings the whole step.
+/// Returns the step's display name, if the event contains the whole step.
 fn name(fields: &Map<String, Value>) -> Option<String> {
     let name = fields.get("spec")?.get("name")?.as_str()?;
     Some(format!("name={}", safe(name)))
@@ -144,13 +144,13 @@ fn detail(name: &str, value: &Value) -> Option<String> {
     }
 }
 
-/// When something is due, written as the API writes `at`.
+/// Formats a deadline as the API formats `at`.
 fn deadline(fields: &Map<String, Value>) -> Option<String> {
     let at = time(fields.get("deadline")?)?;
     Some(format!("deadline={}", rounded(at)))
 }
 
-/// Labels that were set, such as `zone=a`, and that were taken away, such as `rack-`.
+/// Formats changed labels: `zone=a` if set, `rack-` if removed.
 fn labels(fields: &Map<String, Value>) -> Vec<String> {
     let set = fields.get("set").and_then(Value::as_object).into_iter();
     let set = set.flatten().filter_map(|(key, value)| {
@@ -163,7 +163,7 @@ fn labels(fields: &Map<String, Value>) -> Vec<String> {
         .collect()
 }
 
-/// Whom else it is about: where a step is promised a place and whose end it awaits, around whom units were granted.
+/// Names other steps in the event: those that a nomination awaits, or around which resources were granted.
 fn others(fields: &Map<String, Value>) -> Vec<String> {
     let promise = fields.get("nomination").and_then(Value::as_object);
     let lists = [
@@ -179,7 +179,7 @@ fn others(fields: &Map<String, Value>) -> Vec<String> {
     lists.into_iter().filter_map(list).collect()
 }
 
-/// Who did what, such as `token/ci refused: drain nodes gpu-1 from 10.0.0.1:4711`.
+/// Formats an audit entry, such as `token/ci refused: drain nodes gpu-1 from 10.0.0.1:4711`.
 fn audit(fields: &Map<String, Value>) -> Option<String> {
     let entry = fields.get("entry")?;
     let word = |name: &str| entry.get(name).and_then(Value::as_str).map(safe);
@@ -193,7 +193,7 @@ fn audit(fields: &Map<String, Value>) -> Option<String> {
     Some(format!("{who} {outcome}: {} from {from}", what.join(" ")))
 }
 
-/// How it was changed who may do what, such as `api_token_created ci`.
+/// Formats a change of access rules, such as `api_token_created ci`.
 fn access(fields: &Map<String, Value>) -> Option<String> {
     let change = fields.get("change")?;
     let word = |name: &str| change.get(name).and_then(Value::as_str).map(safe);
@@ -201,7 +201,7 @@ fn access(fields: &Map<String, Value>) -> Option<String> {
     Some(format!("{} {}", word("what")?, of?))
 }
 
-/// GPUs that an admin closed or opened, and what is wrong with those of a host, such as `GPU-a=lost`.
+/// Formats cordoned GPUs, and problems of GPUs, such as `GPU-a=lost`.
 fn gpus(fields: &Map<String, Value>) -> Vec<String> {
     let states = fields.get("states");
     let faults = states.and_then(|states| states.get("faults")?.as_object());
@@ -223,7 +223,7 @@ fn fault_of(fault: &Value) -> String {
     })
 }
 
-/// How an attempt ended, such as `code=7`.
+/// Formats an exit, such as `code=7`.
 fn exit(fields: &Map<String, Value>) -> Option<String> {
     match fields.get("end")?.get("exit")? {
         Value::String(word) => Some(safe(word)),
@@ -245,7 +245,7 @@ pub(crate) mod tests {
     use crate::out::Out;
     use serde_json::json;
 
-    /// One of each shape.
+    /// Returns one event of each shape.
     pub(crate) fn events() -> Vec<Event> {
         let events = [
             json!({"seq": 1, "at": 1_795_168_860_000u64, "type": "step_queued", "step": "k3v9",

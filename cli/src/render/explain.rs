@@ -1,4 +1,4 @@
-//! Explanations for people: a first line that answers, the facts below it, and what would help at the end.
+//! Renders explanations: the answer in the first line, then the facts, then what would help.
 
 use jiff::Timestamp;
 use sluice_common::api::{
@@ -12,10 +12,9 @@ use super::step::{exit, moment, rounded, tone};
 use super::{safe, shortened};
 use crate::out::Out;
 
-/// So many of the runs that hold what is short are named.
+/// Most named holders of a scarce resource.
 const MAX_HOLDERS: usize = 5;
 
-/// Lines, each indented by how deep it stands.
 #[derive(Default)]
 struct Lines(String);
 
@@ -27,7 +26,7 @@ impl Lines {
     }
 }
 
-/// Why a step is where it is.
+/// Renders why a step is in its state.
 pub(crate) fn explain(view: &ExplainView, now: Timestamp, out: Out) -> String {
     let mut lines = Lines::default();
     let state = out.paint(tone(view.state), view.state);
@@ -67,7 +66,7 @@ fn waiting(lines: &mut Lines, pool: &PoolExplanation, view: &ExplainView) {
         pool.priority
     );
     lines.put(1, head);
-    // What the first line has said is not said again.
+    // The first line has said it already.
     if pool.reason.message != view.reason.message {
         let code = pool.reason.code;
         lines.put(2, format!("{code}: {}", safe(&pool.reason.message)));
@@ -202,7 +201,7 @@ fn held(lines: &mut Lines, state: StepState, holding: &HoldingView, now: Timesta
     let places = shortened(places.into_iter(), MAX_HOLDERS);
     let pool = safe(&holding.pool);
     let since = moment(holding.since, now);
-    // What is frozen has given back all but its memory.
+    // A suspended step holds only memory.
     let holds = match state {
         StepState::Suspended => {
             format!("holds its memory alone, on {places} of pool {pool}, granted {since}")
@@ -213,7 +212,7 @@ fn held(lines: &mut Lines, state: StepState, holding: &HoldingView, now: Timesta
     if let Some(started) = holding.started_at {
         lines.put(1, format!("started {}", moment(started, now)));
     }
-    // Keys that no share counts can be beyond it all the same: the exposure says so.
+    // Keys that do not count in shares can be beyond them all the same; the exposure says so.
     match (holding.in_share, holding.beyond_share.is_empty()) {
         (true, true) => lines.put(1, "its subject is within its reserved share"),
         (true, false) => {}
@@ -286,7 +285,7 @@ pub(crate) mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A step that waits for one that is being stopped for it.
+    /// Returns a step that waits for one that is being preempted for it.
     pub(crate) fn waiting() -> ExplainView {
         serde_json::from_value(json!({
             "id": "k3v9", "state": "queued", "subject": "dev",
@@ -326,7 +325,7 @@ pub(crate) mod tests {
         .unwrap()
     }
 
-    /// A step that runs on what its subject borrows.
+    /// Returns a step that runs on borrowed resources.
     pub(crate) fn borrowing() -> ExplainView {
         serde_json::from_value(json!({
             "id": "k3v9", "state": "running", "subject": "dev",

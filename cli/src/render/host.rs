@@ -1,4 +1,4 @@
-//! A host for people: what it has and how it does, as its agent found it.
+//! Renders a host: hardware and readings, as its agent found them.
 
 use jiff::Timestamp;
 use sluice_common::api::{GpuView, HostView};
@@ -73,7 +73,7 @@ impl Listed for GpuView {
     }
 }
 
-/// `1.2GiB/79.6GiB`, or what there is where the driver does not say what is used.
+/// Formats `1.2GiB/79.6GiB`, or the total if the driver does not report the use.
 fn memory(total: u64, used: Option<u64>) -> String {
     let total = amounts::bytes(total);
     used.map_or(total.clone(), |used| {
@@ -90,7 +90,7 @@ fn power(reading: &GpuReading) -> String {
     }
 }
 
-/// Whether errors are corrected, and how many there were that could not be.
+/// Formats whether ECC is on, and the count of uncorrected errors.
 fn ecc(on: Option<bool>, reading: &GpuReading) -> String {
     match (
         on,
@@ -128,7 +128,7 @@ fn nvlink(peers: usize) -> String {
     }
 }
 
-/// Facts of the host, one a line.
+/// Renders facts of the host, one a line.
 pub(crate) fn facts(text: &mut Sections, host: &HostView) {
     let cores = match host.cores {
         0 => String::new(),
@@ -179,7 +179,7 @@ pub(crate) fn facts(text: &mut Sections, host: &HostView) {
     }
 }
 
-/// What steps are not given.
+/// Formats what is kept back from steps.
 fn kept_back(host: &HostView) -> Option<String> {
     let Reserve { cpus, memory_bytes } = host.reserve;
     let (cpus, memory) = (format!("{cpus} processors"), amounts::bytes(memory_bytes));
@@ -201,7 +201,7 @@ fn free_of(total: u64, free: Option<u64>) -> String {
     })
 }
 
-/// A table of its GPUs; nothing where it has none.
+/// Renders a table of its GPUs; empty if there are none.
 pub(crate) fn gpus(host: &HostView, out: Out) -> String {
     if host.gpus.is_empty() {
         return String::new();
@@ -209,7 +209,7 @@ pub(crate) fn gpus(host: &HostView, out: Out) -> String {
     format!("\n{}", table(&host.gpus, Timestamp::UNIX_EPOCH, out))
 }
 
-/// Everything about a host.
+/// Renders all details of a host.
 pub(crate) fn describe(host: &HostView, out: Out) -> String {
     let mut text = Sections::default();
     facts(&mut text, host);

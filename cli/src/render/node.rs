@@ -1,4 +1,4 @@
-//! Nodes for people.
+//! Renders nodes as text.
 
 pub(crate) mod isolation;
 mod totals;
@@ -91,7 +91,7 @@ fn short_cells(node: &NodeView, now: Timestamp) -> Vec<Cell> {
     ]
 }
 
-/// What is granted of its GPUs, and how many are granted to nobody, such as `3/8,1 unfit`.
+/// Formats used and total GPUs, and how many are unfit, such as `3/8,1 unfit`.
 fn gpus_of(node: &NodeView, used: u64, all: u64) -> Cell {
     match node.unfit_gpus.len() {
         0 => format!("{used}/{all}").into(),
@@ -99,7 +99,7 @@ fn gpus_of(node: &NodeView, used: u64, all: u64) -> Cell {
     }
 }
 
-/// What an admin made of it and how far that has come: `cordoned`, `draining` or `drained`.
+/// Returns how far an admin's closing has come: `cordoned`, `draining` or `drained`.
 pub(crate) fn closed(node: &NodeView) -> Option<&'static str> {
     let cordon = node.cordon.as_ref()?;
     Some(match (cordon.drain, node.steps.is_empty()) {
@@ -109,7 +109,7 @@ pub(crate) fn closed(node: &NodeView) -> Option<&'static str> {
     })
 }
 
-/// How it stands and, where an admin closed it, how far that has come.
+/// Formats the node's state, and how far an admin's closing has come.
 pub(crate) fn state(node: &NodeView) -> Cell {
     let lacks = (!node.lacks.is_empty()).then(|| format!("lacks:{}", lacking(node, "+")));
     let closed = closed(node).map(str::to_owned);
@@ -131,18 +131,18 @@ pub(crate) fn state(node: &NodeView) -> Cell {
     Cell::toned(Tone::Pending, format!("{},{}", node.state, words.join(",")))
 }
 
-/// What its pool requires and it does not have.
+/// Formats what its pool requires and it lacks.
 fn lacking(node: &NodeView, between: &str) -> String {
     let names: Vec<&str> = node.lacks.iter().map(|it| it.as_str()).collect();
     names.join(between)
 }
 
-/// The same as a coloured word.
+/// Formats the state as a coloured word.
 pub(crate) fn standing(node: &NodeView, out: Out) -> String {
     state(node).painted(out)
 }
 
-/// The platform that it counts as: that of its GPUs, or the one of hosts without any.
+/// Returns its platform: that of its GPUs, or the one of hosts without any.
 fn platform_of(host: &HostView) -> String {
     match host.gpus.is_empty() {
         true => CPU.to_owned(),
@@ -150,7 +150,7 @@ fn platform_of(host: &HostView) -> String {
     }
 }
 
-/// Its GPUs by platform, such as `8xh100`.
+/// Formats its GPUs by platform, such as `8xh100`.
 fn platforms(host: &HostView) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for gpu in &host.gpus {
@@ -168,7 +168,7 @@ fn capabilities(host: &HostView) -> String {
     or_dash(Some(&words.join(" ")))
 }
 
-/// Labels as one word, such as `rack=7,zone=a`.
+/// Formats labels as one word, such as `rack=7,zone=a`.
 pub(crate) fn labels(labels: &BTreeMap<String, String>) -> String {
     joined(
         labels
@@ -199,7 +199,7 @@ const STEPS: &[Column] = &[
     Column::new("AGE", 5),
 ];
 
-/// Everything about one node; `steps` are those on it that are still known.
+/// Renders all details of a node; `steps` are the remembered ones on it.
 pub(crate) fn describe(node: &NodeView, steps: &[StepView], now: Timestamp, out: Out) -> String {
     let labels: Vec<String> = node
         .labels
@@ -244,7 +244,7 @@ pub(crate) fn describe(node: &NodeView, steps: &[StepView], now: Timestamp, out:
         + &host::gpus(&node.inventory, out)
 }
 
-/// Its pool, and what its config or certificate says where that is another.
+/// Formats its pool, and that of its config or certificate if different.
 fn in_pool(node: &NodeView) -> String {
     let pool = safe(&node.pool);
     match &node.pool_of_config {
@@ -258,7 +258,7 @@ fn said(names: &BTreeSet<String>) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// What was detected as labels: each that holds for all its GPUs, and then what each kind of them adds.
+/// Formats detected facts as labels: those of all its GPUs, then those of each kind.
 pub(crate) fn facts(node: &NodeView) -> Option<String> {
     let all = node.facts.first()?;
     let common = |key: &String, value: &String| {
@@ -293,7 +293,7 @@ fn why_unfit(text: &mut Sections, gpus: &[UnfitGpuView]) {
     }
 }
 
-/// A time that comes, with how long it takes.
+/// Formats a future time with the remaining duration.
 fn due(at: Timestamp, now: Timestamp) -> String {
     if at <= now {
         return moment(at, now);
@@ -301,7 +301,7 @@ fn due(at: Timestamp, now: Timestamp) -> String {
     format!("{} (in {})", rounded(at), age(now, at))
 }
 
-/// A table of what holds units of it; of those that are forgotten meanwhile there is the id alone.
+/// Renders a table of the steps that hold its resources; of forgotten ones only the id.
 fn steps_of(node: &NodeView, steps: &[StepView], now: Timestamp, out: Out) -> String {
     if node.steps.is_empty() {
         return String::new();
@@ -326,7 +326,7 @@ fn steps_of(node: &NodeView, steps: &[StepView], now: Timestamp, out: Out) -> St
     titled("Steps", &Table::new(STEPS, out).whole(&rows))
 }
 
-/// What a step uses of the node: all that it was granted, or its memory alone while it is frozen.
+/// Formats what a step uses of the node: all that it was granted, or its memory alone while it is suspended.
 fn uses(step: &StepView) -> String {
     if step.state != StepState::Suspended {
         return amounts::amounts(&step.request);
@@ -342,7 +342,7 @@ pub(crate) mod tests {
     use super::*;
     use sluice_common::inventory::Capability;
 
-    /// A node with one GPU and one step.
+    /// Returns a node with one GPU and one step.
     pub(crate) fn node() -> NodeView {
         serde_json::from_value(serde_json::json!({
             "name": "gpu-1", "pool": "default", "state": "ready", "labels": {"zone": "a"}, "version": "0.1.0",

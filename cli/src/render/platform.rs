@@ -1,4 +1,4 @@
-//! Platforms for people: the hosts and GPUs of each kind that a pool has.
+//! Renders platforms: the hosts and GPUs of each kind that a pool has.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub(crate) struct PoolPlatform {
     pub(crate) pool: String,
     #[serde(flatten)]
     has: PlatformUse,
-    /// What it was declared as; nothing of one that is not.
+    /// Description in the declaration; empty if it is not declared.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) description: String,
     #[serde(default, skip_serializing_if = "says_nothing")]
@@ -39,7 +39,7 @@ fn says_nothing(selector: &HardwareSelector) -> bool {
 }
 
 impl PoolPlatform {
-    /// Those of a pool, by name.
+    /// Returns the platforms of a pool, sorted by name.
     pub(crate) fn of(pool: PoolView) -> impl Iterator<Item = Self> {
         let name = pool.name;
         let platforms = pool.platforms.into_iter();
@@ -103,7 +103,7 @@ impl Listed for PoolPlatform {
     }
 }
 
-/// Everything about one platform; `nodes` are those of its pool.
+/// Renders all details of a platform; `nodes` are those of its pool.
 pub(crate) fn describe(platform: &PlatformView, nodes: &[NodeView], out: Out) -> String {
     let mut text = Sections::default();
     text.field("Name", safe(&platform.name))
@@ -144,14 +144,14 @@ pub(crate) fn describe(platform: &PlatformView, nodes: &[NodeView], out: Out) ->
     text.finish() + &nodes_of(platform, nodes, out)
 }
 
-/// What goes over the templates of its pool, field by field.
+/// Renders its overrides of the pool's templates, field by field.
 fn overridden(text: &mut Sections, template: &Template) {
     let fields = template.set_fields();
     if fields.is_empty() {
         text.line("nothing");
     }
     for field in fields {
-        // What an admin writes for everybody is no secret of a step's.
+        // An admin's variables for everybody are no secrets of a step.
         let own = field
             .strip_prefix("env.")
             .and_then(|name| template.env.get(name));

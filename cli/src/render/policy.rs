@@ -1,4 +1,4 @@
-//! Policies for people.
+//! Renders policies as text.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ impl Listed for PolicyView {
     }
 }
 
-/// Amounts by key, in the units that people use.
+/// Formats amounts by key, in display units.
 fn table(table: &BTreeMap<ResourceKey, u64>) -> String {
     let amounts: Amounts = table.iter().map(|(key, n)| (key.clone(), *n)).collect();
     amounts::amounts(&amounts)

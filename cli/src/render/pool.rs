@@ -1,4 +1,4 @@
-//! Pools for people.
+//! Renders pools as text.
 
 use jiff::Timestamp;
 use sluice_common::amount::GPU;
@@ -58,7 +58,7 @@ impl Listed for PoolView {
     }
 }
 
-/// Its GPUs by platform, used of all, such as `h100=3/8`.
+/// Formats its GPUs by platform, used of all, such as `h100=3/8`.
 fn platforms(pool: &PoolView) -> String {
     let word =
         |(name, all): (&String, &PlatformUse)| format!("{}={}/{}", safe(name), all.used, all.gpus);
@@ -67,21 +67,21 @@ fn platforms(pool: &PoolView) -> String {
     or_dash(Some(&words.join(",")))
 }
 
-/// Whether it takes work; how many of its nodes do is in a column of its own.
+/// Formats whether it takes work; another column counts its ready nodes.
 fn status(pool: &PoolView) -> (Tone, &'static str) {
     let word = pool.status.as_str();
     match pool.status {
         PoolStatus::Maintenance | PoolStatus::Recovering => (Tone::Pending, word),
         PoolStatus::Offline if pool.nodes == 0 => (Tone::Faint, word),
         PoolStatus::Offline => (Tone::Bad, word),
-        // More is reserved than there is: since hosts or GPUs are gone, or because nothing is declared to hold it to.
+        // More is reserved than there is: since hosts or GPUs are gone, or because no capacity is declared.
         PoolStatus::Online if pool.overcommitted => (Tone::Pending, "overcommitted"),
         PoolStatus::Online if pool.nodes_ready < pool.nodes => (Tone::Pending, word),
         PoolStatus::Online => (Tone::Good, word),
     }
 }
 
-/// Its rules over what is submitted to it.
+/// Renders its rules for submitted steps.
 fn rules(pool: &PoolView, text: &mut Sections) {
     let message = pool.spec.maintenance.as_deref();
     text.optional("Maintenance", message.map(safe));
@@ -140,7 +140,7 @@ fn rules(pool: &PoolView, text: &mut Sections) {
         );
 }
 
-/// What is said of settings, such as `timeout=2h retries=1`.
+/// Formats settings, such as `timeout=2h retries=1`.
 fn said<const N: usize>(settings: [(&str, Option<String>); N]) -> Option<String> {
     let words = settings.into_iter();
     let words = words.filter_map(|(name, value)| Some(format!("{name}={}", safe(&value?))));
@@ -173,7 +173,7 @@ const QUEUE: &[Column] = &[
     Column::new("WAITS FOR", 8).text(),
 ];
 
-/// Everything about one pool: its nodes, and the first steps of its queue in order.
+/// Renders all details of a pool: its nodes, and the first steps of its queue in order.
 pub(crate) fn describe(
     pool: &PoolView,
     nodes: &[NodeView],
@@ -269,7 +269,7 @@ pub(crate) mod tests {
     use super::super::step::tests::{now, running};
     use super::*;
 
-    /// A pool with GPUs, one of them used.
+    /// Returns a pool with GPUs, one of them used.
     pub(crate) fn pool(nodes: u64, nodes_ready: u64) -> PoolView {
         serde_json::from_value(serde_json::json!({
             "name": "default", "description": "", "nodes": nodes, "nodes_ready": nodes_ready,

@@ -1,4 +1,4 @@
-//! What a submit would come to, for people: stage by stage, what was looked at and how it came out.
+//! Renders dry runs of submits: stage by stage, each check with its result.
 
 use sluice_common::api::{CheckView, PreviewOutcome, PreviewView, StageOutcome, StageView};
 
@@ -6,10 +6,10 @@ use super::table::align;
 use super::{or_dash, safe, shortened};
 use crate::out::{Out, Tone};
 
-/// Steps that a line names.
+/// Steps named in one line.
 const NAMED_STEPS: usize = 10;
 
-/// Everything about it.
+/// Renders the whole preview.
 pub(crate) fn preview(preview: &PreviewView, out: Out) -> String {
     let stages: String = preview.stages.iter().map(|it| stage(it, out)).collect();
     format!("{stages}{}\n", ending(preview))
@@ -26,7 +26,7 @@ fn stage(stage: &StageView, out: Out) -> String {
     head + &align(&lines)
 }
 
-/// What did not come through is marked, for of several pools one may have let it through.
+/// Marks a failed check, since of several pools one may have passed it.
 fn check(check: &CheckView) -> String {
     let mark = match check.outcome {
         StageOutcome::Failed => "!",

@@ -1,4 +1,5 @@
-//! The past of a data directory for people. Ages are those of then: the same past is the same text whenever it is asked.
+//! Renders the history of a data directory. Ages are those of then, so the text does not depend on the time of the
+//! call.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +32,7 @@ const CHANGES: &[Column] = &[
     Column::new("CHANGE", 8).text(),
 ];
 
-/// The state that one event left.
+/// Renders the state after an event.
 pub(crate) fn state(view: &ReplayView, out: Out) -> String {
     let then = view.at.unwrap_or(Timestamp::UNIX_EPOCH);
     let mut text = head(view);
@@ -55,7 +56,7 @@ fn head(view: &ReplayView) -> String {
     )
 }
 
-/// How many stand in each state.
+/// Counts the steps in each state.
 fn steps_title(steps: &[StepView]) -> String {
     let count = |state: StepState| steps.iter().filter(|step| step.state == state).count();
     let counts = StepState::ALL.map(|state| (state, count(state)));
@@ -96,7 +97,7 @@ fn counted(by_key: &BTreeMap<ResourceKey, u64>) -> String {
     or_dash(Some(&amounts::amounts(&all)))
 }
 
-/// What changed from one event to another.
+/// Renders the changes between two events.
 pub(crate) fn changes(view: &ChangesView, out: Out) -> String {
     if view.changes.is_empty() {
         return format!(
@@ -117,7 +118,7 @@ pub(crate) fn changes(view: &ChangesView, out: Out) -> String {
     Table::new(CHANGES, out).whole(&rows)
 }
 
-/// From what to what, such as `queued -> allocated on n1`.
+/// Formats a change, such as `queued -> allocated on n1`.
 fn turn(change: &ChangeView) -> String {
     match (&change.before, &change.after) {
         (Some(before), Some(after)) => format!("{} -> {}", safe(before), safe(after)),

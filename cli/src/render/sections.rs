@@ -1,4 +1,4 @@
-//! Descriptions: aligned `Key: value` lines, with named sections indented below them.
+//! Builds descriptions: aligned `Key: value` lines, with named sections indented below them.
 
 use super::table::align;
 
@@ -10,7 +10,7 @@ pub(crate) struct Sections {
 }
 
 impl Sections {
-    /// A key and its value.
+    /// Adds a key and its value.
     pub(crate) fn field(&mut self, key: &str, value: impl AsRef<str>) -> &mut Self {
         let indent = "  ".repeat(self.indent);
         let value = value.as_ref();
@@ -19,7 +19,7 @@ impl Sections {
         self
     }
 
-    /// A key and its value, where there is one.
+    /// Adds a key and its value, if there is one.
     pub(crate) fn optional(&mut self, key: &str, value: Option<impl AsRef<str>>) -> &mut Self {
         match value {
             Some(value) => self.field(key, value),
@@ -27,14 +27,14 @@ impl Sections {
         }
     }
 
-    /// A key with each of its values, one a line.
+    /// Adds a key with each of its values, one a line.
     pub(crate) fn many(&mut self, key: &str, values: &[String]) -> &mut Self {
         values
             .iter()
             .fold(self, |text, value| text.field(key, value))
     }
 
-    /// A section: `fill` writes what is in it.
+    /// Adds a section with what `fill` writes.
     pub(crate) fn section(&mut self, name: &str, fill: impl FnOnce(&mut Self)) -> &mut Self {
         let indent = "  ".repeat(self.indent);
         self.lines.push(format!("{indent}{name}:"));
@@ -44,18 +44,18 @@ impl Sections {
         self
     }
 
-    /// A line of its own.
+    /// Adds a line of its own.
     pub(crate) fn line(&mut self, text: impl AsRef<str>) -> &mut Self {
         let indent = "  ".repeat(self.indent);
         self.lines.push(format!("{indent}{}", text.as_ref()));
         self
     }
 
-    /// The text. All values stand in one column, across sections.
+    /// Returns the text. All values are in one column, across sections.
     pub(crate) fn finish(&self) -> String {
         let (mut out, mut block) = (String::new(), Vec::new());
         for line in &self.lines {
-            // A line without a value would end the block that the aligner sees, so widths are carried over it.
+            // A line without a value would end the aligned block, so widths are carried over it.
             block.push(if line.contains('\t') {
                 line.clone()
             } else {
@@ -70,7 +70,7 @@ impl Sections {
     }
 }
 
-/// A table with a title, below what stands above it.
+/// Adds a title to a table.
 pub(crate) fn titled(title: &str, table: &str) -> String {
     format!("\n{title}:\n{table}")
 }

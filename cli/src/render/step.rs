@@ -1,4 +1,4 @@
-//! Steps for people.
+//! Renders steps as text.
 
 use jiff::Timestamp;
 use sluice_common::amount::GPU;
@@ -71,7 +71,7 @@ impl Listed for StepView {
     }
 }
 
-/// How an attempt ended, in a word: `0`, `7`, `SIGKILL` or `?`.
+/// Formats how an attempt ended in a word: `0`, `7`, `SIGKILL` or `?`.
 fn short_exit(exit: &ExitView) -> String {
     match (exit.code, exit.signal) {
         (Some(code), _) => code.to_string(),
@@ -83,7 +83,7 @@ fn short_exit(exit: &ExitView) -> String {
     }
 }
 
-/// What a state means to somebody who glances at it.
+/// Returns the colour of a state.
 pub(crate) fn tone(state: StepState) -> Tone {
     match state {
         StepState::Succeeded | StepState::Running => Tone::Good,
@@ -107,13 +107,13 @@ fn nodes(placements: &[PlacementView]) -> String {
     }
 }
 
-/// GPUs that it asks for, over all hosts.
+/// Returns the GPUs that it asks for, over all hosts.
 fn gpus(step: &StepView) -> String {
     let each = step.request.get(GPU);
     each.saturating_mul(u64::from(step.nodes)).to_string()
 }
 
-/// How an attempt ended, in words.
+/// Formats how an attempt ended.
 pub(crate) fn exit(exit: &ExitView) -> String {
     let how = match (exit.code, exit.signal) {
         (Some(code), _) => format!("exit code {code}"),
@@ -131,7 +131,7 @@ pub(crate) fn exit(exit: &ExitView) -> String {
     }
 }
 
-/// `9` as `9 (SIGKILL)`.
+/// Formats `9` as `9 (SIGKILL)`.
 pub(crate) fn signal_name(signal: i32) -> String {
     match nix::sys::signal::Signal::try_from(signal) {
         Ok(known) => format!("{signal} ({})", known.as_str()),
@@ -139,7 +139,7 @@ pub(crate) fn signal_name(signal: i32) -> String {
     }
 }
 
-/// Everything about one step.
+/// Renders all details of a step.
 pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
     let mut text = Sections::default();
     text.field("ID", safe(&step.id))
@@ -175,7 +175,7 @@ pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
         .optional("Exit", step.exit.as_ref().map(exit));
     if !step.env.is_empty() {
         text.section("Environment", |env| {
-            // Values may be secrets, and what is shown ends up in tickets; `-o json` has them.
+            // Values may be secrets, and this text ends up in tickets; `-o json` has them.
             for name in step.env.keys() {
                 env.line(format!("{}={HIDDEN}", safe(name)));
             }
@@ -190,7 +190,7 @@ pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
     text.finish()
 }
 
-/// What it asked for and how it wants to be treated; defaults that say nothing are left out.
+/// Renders its request and options; defaults are left out.
 fn treatment(text: &mut Sections, step: &StepView) {
     let on_preempt = serde_json::to_value(step.on_preempt).ok();
     let on_preempt = on_preempt
@@ -263,7 +263,7 @@ fn describe_attempt(text: &mut Sections, attempt: &AttemptInfo, now: Timestamp) 
         .optional("Used", attempt.usage.and_then(|used| usage(&used)));
 }
 
-/// What it has used, as far as its host could tell.
+/// Formats its usage, as far as its host reported it.
 fn usage(used: &Usage) -> Option<String> {
     let amounts = [
         (used.cpu_us.map(core_seconds), "of a core"),
@@ -277,7 +277,7 @@ fn usage(used: &Usage) -> Option<String> {
     Some(known.collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty())
 }
 
-/// To the hundredth while that matters.
+/// Formats small values to the hundredth.
 fn core_seconds(micros: u64) -> String {
     match micros / 1_000_000 {
         whole @ 0..120 => format!("{whole}.{:02}s", micros % 1_000_000 / 10_000),
@@ -285,12 +285,12 @@ fn core_seconds(micros: u64) -> String {
     }
 }
 
-/// A point in time and how long ago it was.
+/// Formats a time and its age.
 pub(crate) fn moment(at: Timestamp, now: Timestamp) -> String {
     format!("{} ({} ago)", rounded(at), age(at, now))
 }
 
-/// A time to the second.
+/// Formats a time to the second.
 pub(crate) fn rounded(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -300,12 +300,12 @@ pub(crate) mod tests {
     use super::super::listed::table;
     use super::*;
 
-    /// The time at which all views are rendered.
+    /// Returns the time at which all views are rendered.
     pub(crate) fn now() -> Timestamp {
         "2026-11-20T10:03:00Z".parse().unwrap()
     }
 
-    /// A step that runs on one host with two GPUs.
+    /// Returns a step that runs on one host with two GPUs.
     pub(crate) fn running() -> StepView {
         serde_json::from_value(serde_json::json!({
             "id": "k3v9", "name": "train", "subject": "dev", "pool": "default", "platform": null,

@@ -1,6 +1,6 @@
-//! Tables in kubectl's shape: upper-case headers, columns two spaces apart, no borders, nothing at the ends of lines.
-//! On a terminal a table fits its width: texts are cut with `…`, then the least important columns are left out. What
-//! goes into a pipe, and what `-o wide` asks for, is always whole.
+//! Tables in kubectl's style: upper-case headers, columns two spaces apart, no borders, no trailing spaces. On a
+//! terminal a table fits its width: texts are cut with `…`, then the least important columns are left out. Into a pipe,
+//! and with `-o wide`, it is always complete.
 
 use std::io::Write;
 
@@ -11,27 +11,27 @@ use crate::out::{Out, Tone};
 
 /// Spaces between columns.
 const GAP: usize = 2;
-/// What is left of a text that is cut at least, before whole columns are left out.
+/// Least width of a cut text, before whole columns are left out.
 const LEAST_TEXT: usize = 12;
 
-/// A column of a kind of table.
+/// A column of a table.
 #[derive(Debug)]
 pub(crate) struct Column {
     title: &'static str,
-    /// Which columns go first where there is no room: those with less weight.
+    /// Columns with less weight are left out first if there is no room.
     weight: u8,
-    /// Only with `-o wide`.
+    /// Whether it needs `-o wide`.
     wide: bool,
-    /// Only with `-o wide` or `--show-labels`.
+    /// Whether it needs `-o wide` or `--show-labels`.
     labels: bool,
-    /// May be cut.
+    /// Whether it may be cut.
     text: bool,
-    /// Its width at least where rows come one by one and cannot be aligned to those that follow.
+    /// Least width in tables printed row by row, which cannot be aligned to later rows.
     room: usize,
 }
 
 impl Column {
-    /// A column that is always there while there is room.
+    /// Makes a column that is shown if there is room.
     pub(crate) const fn new(title: &'static str, weight: u8) -> Self {
         Self {
             title,
@@ -43,38 +43,38 @@ impl Column {
         }
     }
 
-    /// It is only there with `-o wide`.
+    /// Shows it only with `-o wide`.
     #[must_use]
     pub(crate) const fn wide(mut self) -> Self {
         self.wide = true;
         self
     }
 
-    /// It holds labels, and is only there with `-o wide` or `--show-labels`.
+    /// Marks it as the column of labels, shown only with `-o wide` or `--show-labels`.
     #[must_use]
     pub(crate) const fn labels(mut self) -> Self {
         self.labels = true;
         self
     }
 
-    /// What stands over it.
+    /// Returns its title.
     pub(crate) fn title(&self) -> &'static str {
         self.title
     }
 
-    /// Whether it was asked for.
+    /// Whether it was requested.
     fn is_wanted(&self, out: Out) -> bool {
         out.is_wide() || (!self.wide && (!self.labels || out.shows_labels()))
     }
 
-    /// It holds texts that may be cut.
+    /// Allows its texts to be cut.
     #[must_use]
     pub(crate) const fn text(mut self) -> Self {
         self.text = true;
         self
     }
 
-    /// Where rows come one by one it is this wide at least.
+    /// Sets its least width in tables printed row by row.
     #[must_use]
     pub(crate) const fn room(mut self, room: usize) -> Self {
         self.room = room;
@@ -82,7 +82,7 @@ impl Column {
     }
 }
 
-/// What stands in a row below a column: safe, and `-` where there is nothing.
+/// The content of a cell: safe, and `-` if empty.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     text: String,
@@ -90,7 +90,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// A word in a colour.
+    /// Makes a coloured word.
     pub(crate) fn toned(tone: Tone, text: impl ToString) -> Self {
         Self {
             text: text.to_string(),
@@ -100,12 +100,12 @@ impl Cell {
 }
 
 impl Cell {
-    /// What stands in it.
+    /// Returns its text.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The same in its colour.
+    /// Returns its text in its colour.
     pub(crate) fn painted(&self, out: Out) -> String {
         match self.tone {
             Some(tone) => out.paint(tone, &self.text),
@@ -120,18 +120,18 @@ impl From<String> for Cell {
     }
 }
 
-/// A table that is printed in one piece or row by row: widths only grow, so that later rows stand below earlier ones.
+/// A table that is printed in one piece or row by row: widths only grow, so that later rows are aligned.
 #[derive(Debug)]
 pub(crate) struct Table {
     columns: &'static [Column],
     widths: Vec<usize>,
     out: Out,
-    /// The columns that the last header stood over.
+    /// Columns of the last header.
     under: Vec<usize>,
 }
 
 impl Table {
-    /// A table whose rows have a cell for each of `columns`, shown or not.
+    /// Makes a table whose rows have a cell for each of `columns`, shown or not.
     pub(crate) fn new(columns: &'static [Column], out: Out) -> Self {
         let widths = columns.iter().map(|column| column.title.width()).collect();
         Self {
@@ -142,14 +142,14 @@ impl Table {
         }
     }
 
-    /// Makes room for rows that are not known yet.
+    /// Widens the columns for unknown rows.
     pub(crate) fn make_room(&mut self) {
         for (width, column) in self.widths.iter_mut().zip(self.columns) {
             *width = column.room.max(*width);
         }
     }
 
-    /// The header, aligned to the rows that were measured.
+    /// Returns the header, aligned to the measured rows.
     pub(crate) fn header(&mut self) -> String {
         self.under = self.shown();
         let cells: Vec<Cell> = self
@@ -160,7 +160,7 @@ impl Table {
         self.lines(&[cells])
     }
 
-    /// The rows as lines, below the last header; below a new one where other columns have room now.
+    /// Returns the rows as lines, below a new header if other columns fit now.
     pub(crate) fn rows(&mut self, rows: &[Vec<Cell>]) -> String {
         self.measure(rows);
         let moved = self.shown() != self.under;
@@ -175,13 +175,13 @@ impl Table {
             .collect()
     }
 
-    /// Header and rows.
+    /// Returns header and rows.
     pub(crate) fn whole(mut self, rows: &[Vec<Cell>]) -> String {
         self.measure(rows);
         self.header() + &self.lines(rows)
     }
 
-    /// Lets the columns grow to what `rows` need.
+    /// Widens the columns to what `rows` need.
     pub(crate) fn measure(&mut self, rows: &[Vec<Cell>]) {
         for row in rows {
             for (width, cell) in self.widths.iter_mut().zip(row) {
@@ -195,7 +195,7 @@ impl Table {
         rows.iter().map(|row| self.line(row, &places)).collect()
     }
 
-    /// The columns that are shown, with their widths.
+    /// Returns the shown columns with their widths.
     fn places(&self) -> Vec<(usize, usize)> {
         let wide = self.out.is_wide();
         let shown: Vec<usize> = (0..self.columns.len())
@@ -226,7 +226,7 @@ impl Table {
         line
     }
 
-    /// The columns that stay within `limit`, with their widths.
+    /// Returns the columns that fit in `limit`, with their widths.
     fn fit(&self, mut shown: Vec<usize>, limit: usize) -> Vec<(usize, usize)> {
         loop {
             let mut places: Vec<(usize, usize)> =
@@ -243,7 +243,7 @@ impl Table {
         }
     }
 
-    /// Cuts the widest texts down to `limit` in all; whether that was enough.
+    /// Cuts the widest texts down to `limit` in all; returns whether that was enough.
     fn shrink(&self, places: &mut [(usize, usize)], limit: usize) -> bool {
         loop {
             let total: usize = places.iter().map(|(_, width)| width + GAP).sum();
@@ -262,7 +262,7 @@ impl Table {
     }
 }
 
-/// At most `width` columns of a text, with `…` where something was cut.
+/// Cuts a text to `width` columns, with `…` if something was cut.
 pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -283,7 +283,7 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
 
 /// Aligns lines whose cells end in tabs.
 pub(crate) fn align(lines: &[String]) -> String {
-    // Colours take no room.
+    // Colours take no width.
     let mut writer = TabWriter::new(Vec::new())
         .minwidth(0)
         .padding(GAP)

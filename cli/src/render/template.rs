@@ -1,4 +1,4 @@
-//! Templates for people, and what came of them for a step.
+//! Renders templates, and the effective spec of a step.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -41,7 +41,7 @@ impl Listed for TemplateView {
     }
 }
 
-/// What it says something of: the first words of its fields.
+/// Lists the first words of its fields.
 fn said(template: &TemplateView) -> String {
     let mut words: Vec<String> = Vec::new();
     for field in template.template.set_fields() {
@@ -53,7 +53,7 @@ fn said(template: &TemplateView) -> String {
     words.join(",")
 }
 
-/// Everything about one template: who names it, and the document as it would be applied again.
+/// Renders all details of a template: who uses it, and the document.
 pub(crate) fn describe(template: &TemplateView) -> Result<String, DataError> {
     let mut text = Sections::default();
     text.field("Name", safe(&template.name))
@@ -64,8 +64,7 @@ pub(crate) fn describe(template: &TemplateView) -> Result<String, DataError> {
     Ok(format!("{}Says:\n{document}", text.finish()))
 }
 
-/// What a step is with all that lies under it, each value with where it came from. Values of the environment may be
-/// secrets and are not told.
+/// Renders a step's effective spec, each value with its origin. Values of variables may be secrets and are hidden.
 pub(crate) fn merged(text: &mut Sections, merged: &EffectiveSpecView) {
     let lies_under = |from: &String| !matches!(from.as_str(), "step" | "built in");
     if !merged.from.values().any(lies_under) {
@@ -87,7 +86,7 @@ pub(crate) fn merged(text: &mut Sections, merged: &EffectiveSpecView) {
     });
 }
 
-/// The value of a field such as `limits.nofile` or `mounts.data`; `None` of what stands elsewhere in a step.
+/// Returns the value of a field such as `limits.nofile` or `mounts.data`; `None` for fields shown elsewhere.
 fn value_of(result: &Value, field: &str) -> Option<String> {
     let mut at = result;
     for part in field.split('.') {
@@ -103,7 +102,7 @@ fn value_of(result: &Value, field: &str) -> Option<String> {
 fn words(value: &Value) -> String {
     match value {
         Value::String(text) => safe(text),
-        // Whole cores are not told with a point.
+        // Whole cores have no decimal point.
         Value::Number(number) => match number.as_f64() {
             Some(float) if number.is_f64() => float.to_string(),
             Some(_) | None => number.to_string(),

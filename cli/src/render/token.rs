@@ -1,4 +1,4 @@
-//! Tokens by which hosts join, for people.
+//! Renders join tokens.
 
 use jiff::Timestamp;
 use sluice_common::api::JoinTokenView;
@@ -8,7 +8,7 @@ use super::listed::Listed;
 use super::table::{Cell, Column};
 use super::{or_dash, safe, shortened};
 
-/// Nodes that a cell names.
+/// Nodes named in a cell.
 const NAMED: usize = 4;
 
 impl Listed for JoinTokenView {

@@ -1,4 +1,4 @@
-//! Documents of assertions for people.
+//! Renders validation documents.
 
 use jiff::Timestamp;
 use sluice_common::api::ValidationView;
@@ -38,14 +38,14 @@ impl Listed for ValidationView {
     }
 }
 
-/// The pools that name it, and the platforms with their pools.
+/// Returns the pools that name it, and the platforms with their pools.
 fn named_by(document: &ValidationView) -> Vec<String> {
     let mut all = document.pools.clone();
     all.extend(document.platforms.iter().cloned());
     all
 }
 
-/// Everything about one document.
+/// Renders all details of a document.
 pub(crate) fn describe(document: &ValidationView) -> String {
     let mut text = Sections::default();
     text.field("Name", safe(&document.name))

@@ -1,4 +1,4 @@
-//! Every format of every kind, over fixed views; and the same over views in which every text is hostile.
+//! Every format of every kind, over fixed views, and over views in which every text is hostile.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -20,7 +20,7 @@ const FORMATS: [(Format, &str); 5] = [
     (Format::Name, "name"),
 ];
 
-/// Texts that a terminal would obey, that break lines and columns, and that turn or hide what stands beside them.
+/// Texts with control characters, line breaks, and characters that change or hide the direction of text.
 const HOSTILE: [&str; 4] = [
     "\u{1b}[2J\u{1b}]0;x\u{7}",
     "a\nb\tc\rd\u{8}",
@@ -54,7 +54,7 @@ fn a_single_thing_is_itself_and_yaml_says_what_json_says() {
     assert_eq!(value["id"], "k3v9");
     let text = one_text(&running(), yaml, |_| String::new()).unwrap();
     assert_eq!(serde_saphyr::from_str::<Value>(&text).unwrap(), value);
-    // What `get` prints says its kind, by which it can be handed in again.
+    // Items have their kind, by which they can be applied.
     let mut value = value;
     value["kind"] = "step".into();
     let line = next_text(&running(), json).unwrap();
@@ -64,7 +64,7 @@ fn a_single_thing_is_itself_and_yaml_says_what_json_says() {
     assert!(document.starts_with("---\n"), "{document}");
 }
 
-/// The view with every text replaced that can be: those that must be a state, a time or a code stay.
+/// Replaces every free text of a view; states, times and codes stay.
 fn poisoned<T: Serialize + DeserializeOwned>(view: &T, poison: &str) -> T {
     let mut value = serde_json::to_value(view).unwrap();
     for path in leaves(&value, String::new()) {

@@ -1,5 +1,5 @@
-//! The cluster that a trace runs on: hosts from `--hosts` or the policies file; pools, policies, platforms and rules from
-//! that file, which are those that `sluice apply` takes, or, without one, a pool that is open to everybody.
+//! The cluster of a trace: hosts from `--hosts` or the policies file; pools, policies, platforms and rules from that
+//! file, in the format of `sluice apply`, or without one a pool that is open to everybody.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,10 +16,10 @@ use super::hosts::{self, SimulatedHost};
 use crate::documents::{self, DocumentLocation, LocatedDocument, NotApplied};
 use crate::failure::Failure;
 
-/// The pool where no file declares any.
+/// Pool if no file declares any.
 const DEFAULT_POOL: &str = "default";
 
-/// Documents and hosts, as they were written.
+/// Documents and hosts as written.
 #[derive(Debug, Default)]
 pub(super) struct ClusterFiles {
     documents: Vec<(PutDocument, DocumentLocation)>,
@@ -27,7 +27,7 @@ pub(super) struct ClusterFiles {
 }
 
 impl ClusterFiles {
-    /// Reads what was typed.
+    /// Reads the files that the flags name.
     pub(super) fn read(hosts: &[String], policies: Option<&Path>) -> Result<Self, Failure> {
         let mut cluster = Self::default();
         if let Some(path) = policies {
@@ -59,7 +59,7 @@ impl ClusterFiles {
                     let host = host.map_err(|e| Failure::Usage(format!("{place}: {e}")))?;
                     self.hosts.push(host);
                 }
-                // What its hosts make is made of these hosts as well.
+                // Read-only objects follow from the hosts.
                 Err(NotApplied::Told(_)) => {}
                 Err(NotApplied::Step) => {
                     let way_out = "steps come from --jobs: leave them out";
@@ -70,7 +70,7 @@ impl ClusterFiles {
         Ok(())
     }
 
-    /// How many hosts there are.
+    /// Number of hosts.
     pub(super) fn hosts(&self) -> usize {
         self.hosts.len()
     }
@@ -79,7 +79,7 @@ impl ClusterFiles {
         self.hosts.iter().map(SimulatedHost::gpus).sum()
     }
 
-    /// The most GPUs that one host has.
+    /// Most GPUs of one host.
     pub(super) fn gpus_of_largest(&self) -> u64 {
         self.hosts
             .iter()
@@ -88,12 +88,12 @@ impl ClusterFiles {
             .unwrap_or(0)
     }
 
-    /// Whether its hosts say of which models their GPUs are.
+    /// Whether its hosts name their GPU models.
     pub(super) fn says_models(&self) -> bool {
         self.hosts.iter().any(|host| host.says_model)
     }
 
-    /// What was written and has no meaning on paper, in sentences.
+    /// Returns notes about what has no effect in a simulation.
     pub(super) fn notes(&self) -> Vec<String> {
         let documents = || self.documents.iter().map(|(document, _)| document);
         let is_access = |document: &PutDocument| {
@@ -126,13 +126,13 @@ impl ClusterFiles {
         told.map(|(_, sentence)| sentence.to_owned()).collect()
     }
 
-    /// The simulated cluster. Without policies, each of `subjects` may use all of it.
+    /// Builds the simulated cluster. Without policies, each of `subjects` may use all of it.
     pub(super) fn build(self, subjects: BTreeSet<&Subject>) -> Result<TraceRun, Failure> {
         let pools = self.pools();
         let has_policies =
             (self.documents.iter()).any(|(document, _)| matches!(document, PutDocument::Policy(_)));
         let mut run = TraceRun::new(Time::default());
-        // Hosts join first: what a pool says of platforms may be about them.
+        // Hosts join first, because a pool's platforms may refer to them.
         let bare = |pool: &String| PutDocument::pool(pool.as_str(), PoolSpec::default());
         make(&mut run, pools.iter().map(bare).collect(), &[])?;
         for host in self.hosts {
@@ -152,7 +152,7 @@ impl ClusterFiles {
         Ok(run)
     }
 
-    /// The pools that are declared, or the one that is always there.
+    /// Returns the declared pools, or the default one.
     fn pools(&self) -> Vec<String> {
         let declared = self
             .documents
@@ -169,7 +169,7 @@ impl ClusterFiles {
     }
 }
 
-/// Makes what documents declare; those beyond `places` are of the subjects of jobs.
+/// Applies documents; those beyond `places` are of the subjects of jobs.
 fn make(
     run: &mut TraceRun,
     documents: Vec<PutDocument>,
@@ -283,7 +283,7 @@ mod tests {
         assert!(error.contains("--hosts POOL=64x8"), "{error}");
         let built = read(&["a=2x4"], text).unwrap().build(BTreeSet::new());
         let built = built.unwrap();
-        // The one that is always there, and these two.
+        // The default one, and these two.
         assert_eq!(built.state().pools().len(), 3);
         assert_eq!(built.state().nodes().len(), 2);
         let error = refused(&["c=2x4"], text);

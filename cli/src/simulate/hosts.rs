@@ -1,4 +1,4 @@
-//! The hosts that a trace runs on: of a CSV file, of a shape such as `64x8`, or of documents.
+//! The hosts of a trace: from a CSV file, a short form such as `64x8`, or documents.
 
 use std::path::{Path, PathBuf};
 
@@ -8,23 +8,23 @@ use sluice_simulator::{Row, Sheet, megabytes};
 use crate::dev::{DeclaredHost, HostDocument};
 use crate::failure::Failure;
 
-/// Hosts of one shape at most, so that a slip does not fill the memory.
+/// Most hosts of a short form, against typing errors.
 const MOST_HOSTS: usize = 100_000;
 const OPENB: [&str; 4] = ["sn", "cpu_milli", "memory_mib", "gpu"];
-/// The model of GPUs of which none is said.
+/// GPU model if none is named.
 const NO_MODEL: &str = "GPU";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SimulatedHost {
     pub(super) made: DeclaredHost,
-    /// Whether it says in which pool it is; else it is in the one that there is.
+    /// Whether it names its pool.
     pub(super) says_pool: bool,
-    /// Whether it says of which model its GPUs are.
+    /// Whether it names the model of its GPUs.
     pub(super) says_model: bool,
 }
 
 impl SimulatedHost {
-    /// A document's host.
+    /// Reads a host of a document.
     pub(super) fn of(request: HostDocument) -> Result<Self, String> {
         Ok(Self {
             made: request.on_paper()?,
@@ -33,7 +33,7 @@ impl SimulatedHost {
         })
     }
 
-    /// A host as it is written elsewhere, which may leave out its pool and the model of its GPUs.
+    /// Reads a host of another form, which may leave out its pool and GPU model.
     fn of_row(written: HostDocument) -> Result<Self, String> {
         let (says_pool, says_model) = (written.pool.is_some(), written.gpu_model.is_some());
         let model = written.gpu_model.unwrap_or_else(|| NO_MODEL.to_owned());
@@ -49,13 +49,14 @@ impl SimulatedHost {
         })
     }
 
-    /// How many GPUs it has.
+    /// Number of GPUs.
     pub(super) fn gpus(&self) -> u64 {
         self.made.inventory.gpus.len() as u64
     }
 }
 
-/// Hosts of a CSV file, or of a shape such as `64x8`, `training=64x8` or `64x8:H100`; `before` of them are there already.
+/// Reads the hosts of a CSV file, or of a short form such as `64x8`, `training=64x8` or `64x8:H100`; `before` is the
+/// number of earlier hosts.
 pub(super) fn read(text: &str, before: usize) -> Result<Vec<SimulatedHost>, Failure> {
     match shape(text) {
         Some(shape) => shape.hosts(before),
@@ -63,7 +64,7 @@ pub(super) fn read(text: &str, before: usize) -> Result<Vec<SimulatedHost>, Fail
     }
 }
 
-/// So many hosts with so many GPUs each.
+/// A number of equal hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct HostSpec<'a> {
     pool: Option<&'a str>,

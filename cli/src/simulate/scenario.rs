@@ -1,4 +1,4 @@
-//! Plays the cases of scenario files and prints, for each, `ok` or what differs, and its end.
+//! Plays the cases of scenario files and prints, for each, `ok` or the differences, and its end.
 
 mod read;
 
@@ -17,7 +17,7 @@ use crate::show;
 #[cfg(test)]
 pub(super) use read::of_text;
 
-/// How a case came out.
+/// Result of a case.
 #[derive(Debug, Serialize)]
 struct CaseResult {
     case: String,
@@ -26,7 +26,7 @@ struct CaseResult {
     end: End,
 }
 
-/// Plays them; the exit code says whether any end differs.
+/// Plays the cases; the exit code says whether any end differs.
 pub(super) fn run(files: &[PathBuf], only: &[String], out: Out) -> Result<u8, Failure> {
     let cases = read::files(files, only)?;
     let results = cases.iter().map(play).collect::<Result<Vec<_>, _>>()?;
@@ -53,7 +53,7 @@ fn play(case: &Case) -> Result<CaseResult, Failure> {
     })
 }
 
-/// The cases that differ.
+/// Lists the cases that differ.
 fn names(results: &[CaseResult]) -> String {
     let wrong = results.iter().filter(|result| !result.ok);
     wrong.map(|result| safe(&result.case) + "\n").collect()
@@ -96,7 +96,7 @@ fn listed<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
     names.join(", ")
 }
 
-/// The end state on one line; what is empty is left out.
+/// Formats the end state on one line, without empty parts.
 fn end(end: &End) -> String {
     let allocated = end.allocated.iter().map(|request| {
         let nodes = end.placed.get(request).map(|nodes| nodes.join("+"));

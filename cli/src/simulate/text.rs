@@ -1,4 +1,4 @@
-//! A report as text: what a platform lead would paste into a mail.
+//! Renders a report as text.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const COLUMNS: [Column; 8] = [
     Column::new("NEVER", 4),
 ];
 
-/// The whole of it.
+/// Renders the whole report.
 pub(super) fn text(report: &Report, title: &str, out: Out) -> String {
     let mut text = format!("{title}\n\n");
     for (name, words) in lines(report) {
@@ -49,7 +49,7 @@ fn lines(report: &Report) -> [(&'static str, String); 6] {
     ]
 }
 
-/// How large it is.
+/// Formats the size of the cluster.
 pub(super) fn cluster(report: &Report) -> String {
     let cluster = &report.cluster;
     let hosts = counted(cluster.hosts, "host");
@@ -165,7 +165,7 @@ fn counted(n: usize, what: &str) -> String {
     }
 }
 
-/// A length of time with the units that matter.
+/// Formats a duration with its significant units.
 fn time(seconds: f64) -> String {
     age::seconds(seconds.round() as i64)
 }

@@ -45,9 +45,7 @@ const MAX_AUDITED_CHARS: usize = 128;
 pub(super) enum Identity {
     /// A program of this machine, if no credentials are configured.
     Local,
-    /// The coordinator's own token.
     Admin(TokenDigest),
-    /// An API token.
     Token {
         name: TokenName,
         /// Hash of the secret: another token of the same name may be made after a revocation.
@@ -56,7 +54,6 @@ pub(super) enum Identity {
         user: Option<UserName>,
         expires_at: Option<Time>,
     },
-    /// A certificate of a user.
     Certificate(UserCertificate),
     /// A token of an OIDC issuer, with its claims.
     Claims(TokenIdentity),
@@ -86,7 +83,6 @@ impl Identity {
         }
     }
 
-    /// Time at which the credential expires.
     pub(super) fn expires_at(&self) -> Option<Time> {
         match self {
             Identity::Local | Identity::Admin(_) => None,
@@ -173,7 +169,6 @@ impl Caller {
         }
     }
 
-    /// Whether the caller has every right.
     pub(super) fn is_unbounded(&self) -> bool {
         self.0.rights.is_none()
     }
@@ -191,7 +186,6 @@ impl Caller {
         Ok(Self::new(self.0.who.clone(), self.0.from.clone(), &book))
     }
 
-    /// Whether both have the same rights.
     pub(super) fn has_rights_of(&self, other: &Self) -> bool {
         self.0.rights == other.0.rights
     }
@@ -225,7 +219,6 @@ impl Caller {
         self.may(verb, resource, pool, Scope::One(subject))
     }
 
-    /// Whether lists contain this step for the caller.
     pub(super) fn lists(&self, core: &Core, step: &Step) -> bool {
         self.is_unbounded() || {
             let pool = view::pool_of(core, step).map(PoolName::as_str);
@@ -249,7 +242,6 @@ impl Caller {
         }
     }
 
-    /// Whether lists contain this policy for the caller.
     pub(super) fn lists_policy(&self, pool: &PoolName, subject: &Subject) -> bool {
         let (pool, subject) = (Scope::One(pool.as_str()), Scope::One(subject.as_str()));
         self.may(Verb::List, Resource::Policies, pool, subject)
@@ -280,7 +272,6 @@ impl Caller {
         }
     }
 
-    /// Fails unless the caller has the right.
     pub(super) fn need(&self, ask: &AccessQuery<'_>, name: Option<&str>) -> Result<(), ApiError> {
         match self.judge(ask) {
             Decision::Allowed => Ok(()),
@@ -355,14 +346,12 @@ impl Caller {
         }
     }
 
-    /// Lists the caller's grants whose role denies something.
     fn denying(&self) -> impl Iterator<Item = &RoleGrant> {
         let denies = |role: &RoleSpec| role.rules.iter().any(|rule| rule.effect == Effect::Deny);
         let rights = self.0.rights.iter().flatten();
         rights.filter_map(move |(grant, role)| denies(role).then_some(grant))
     }
 
-    /// Whether the caller has every right everywhere.
     pub(super) fn is_admin(&self) -> bool {
         let may = |(verb, resource): (&Verb, &Resource)| {
             self.may(*verb, *resource, Scope::Every, Scope::Every)
@@ -371,7 +360,6 @@ impl Caller {
         self.is_unbounded() || Verb::ALL.iter().flat_map(all).all(may)
     }
 
-    /// Fails unless the caller has every right.
     pub(super) fn need_all(
         &self,
         ask: &AccessQuery<'_>,
@@ -383,7 +371,6 @@ impl Caller {
         }
     }
 
-    /// Records an action of the caller.
     pub(super) async fn note(
         &self,
         api: &Api,
@@ -501,7 +488,6 @@ fn giving(ask: &AccessQuery<'_>) -> Vec<RoleName> {
     roles.filter(gives).collect()
 }
 
-/// Returns the pool of a node, if it is known.
 pub(super) fn pool_of_node(core: &Core, node: &str) -> Option<PoolName> {
     let node = NodeName::new(node).ok()?;
     core.state().node(&node).map(|node| node.pool.clone())

@@ -1,4 +1,4 @@
-//! The folder of a process: what was called, how it stands, and what shall go wrong.
+//! The control folder of a process: its calls, its state, and the faults to inject.
 
 use std::ffi::{OsStr, c_int};
 use std::fs::{self, OpenOptions};
@@ -6,10 +6,10 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Names the folder, in the environment of whoever is checkpointed.
+/// Environment variable of a checkpointed process that names the folder.
 const FOLDER_VARIABLE: &str = "CUDA_STANDIN=";
 
-/// As NVIDIA numbers them.
+/// States with NVIDIA's numbers.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum State {
     Running = 0,
@@ -18,7 +18,7 @@ pub(crate) enum State {
     Failed = 3,
 }
 
-/// What shall go wrong.
+/// Faults that can be injected.
 pub(crate) enum Fault {
     Refuse,
     Late,
@@ -29,7 +29,7 @@ pub(crate) enum Fault {
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// The folder that a process names.
+    /// Returns the folder that a process names.
     pub(crate) fn of(pid: c_int) -> Option<Self> {
         let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
         let mut variables = environment.split(|byte| *byte == 0);
@@ -37,7 +37,7 @@ impl Folder {
         Some(Self(OsStr::from_bytes(folder).into()))
     }
 
-    /// A line for a call. A test that cannot be told of it must fail, and does by what is missing.
+    /// Appends a call. A test that misses a call fails.
     pub(crate) fn note(&self, call: &str, pid: c_int) {
         let calls = OpenOptions::new()
             .append(true)

@@ -1,10 +1,10 @@
 //! A stand-in for the part of NVIDIA's CUDA driver library that checkpoints processes, for tests on machines without a
 //! GPU: it exports the documented C functions and moves nothing.
 //!
-//! Whoever is checkpointed names a folder in its own environment, as `CUDA_STANDIN`; a process without one uses no
-//! CUDA. In the folder is `calls`, a line for each call that changes something, and `state-PID`, how a process stands.
-//! A test writes `faults`, a line for each: `refuse CALL`, `late CALL` (not at rest in time), `hang CALL` (for ever) or
-//! `lose CALL` (the process has come to harm). The stand-in for NVML reads the states, so that what is moved is seen free.
+//! A process names its control folder in its environment, as `CUDA_STANDIN`; a process without one uses no CUDA. In the
+//! folder are `calls`, a line for each call that changes something, and `state-PID`, the state of a process. A test
+//! writes `faults`, a line for each: `refuse CALL`, `late CALL` (not at rest in time), `hang CALL` (for ever) or `lose
+//! CALL` (the process is damaged). The stand-in for NVML reads the states, so that moved memory is seen free.
 #![expect(
     unsafe_code,
     reason = "these are C functions, called through raw pointers"

@@ -1,11 +1,11 @@
-//! How much memory a thread holds: a count before the system's allocator, so that a decoder that believes a length
-//! which a peer made up is found out. It is the allocator of every test binary that links this crate.
+//! Counts the memory that a thread holds, in front of the system's allocator, so that a decoder that trusts a peer's
+//! length is noticed. It is the allocator of every test binary that links this crate.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
-    /// Bytes that this thread took and did not give back, and the most of them since the last [`restart`].
+    /// Bytes that this thread allocated and did not free, and their maximum since the last [`restart`].
     static HELD: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
 }
 
@@ -14,25 +14,25 @@ struct CountingAllocator;
 #[global_allocator]
 static COUNTING: CountingAllocator = CountingAllocator;
 
-/// Forgets the most that was held. What is held now counts as nothing.
+/// Resets the maximum. What is held now counts as nothing.
 pub(crate) fn restart() {
     HELD.set((0, 0));
 }
 
-/// The most bytes that this thread held at a time since the last [`restart`].
+/// Returns the most bytes that this thread held since the last [`restart`].
 pub(crate) fn most() -> usize {
     usize::try_from(HELD.get().1).unwrap_or(0)
 }
 
 fn count(bytes: isize) {
-    // A thread that is ending has no place to count in any more.
+    // A thread that is ending has no counters any more.
     let _ = HELD.try_with(|held| {
         let (now, most) = held.get();
         held.set((now + bytes, most.max(now + bytes)));
     });
 }
 
-/// A size as it is counted: no allocation is larger than what this type holds.
+/// Converts a size; no allocation is larger than this type holds.
 fn signed(bytes: usize) -> isize {
     isize::try_from(bytes).unwrap_or(isize::MAX)
 }

@@ -1,4 +1,4 @@
-//! Inputs on disk: what is kept of a target in the tree, and where an input goes that failed.
+//! Inputs on disk: the kept corpus of a target, and failed inputs.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -12,38 +12,38 @@ use flate2::write::GzEncoder;
 
 use crate::coverage::EdgeHit;
 
-/// One input, and the ways that it took.
+/// One input, and the edges that it took.
 #[derive(Clone, Debug)]
 pub(crate) struct CorpusEntry {
-    /// Whether it is a file that somebody wrote and named: such an input is kept whatever it adds.
+    /// Whether somebody wrote and named it: such an input is kept whatever it adds.
     pub(crate) is_by_hand: bool,
     pub(crate) bytes: Vec<u8>,
     pub(crate) ways: Vec<EdgeHit>,
 }
 
-/// The inputs of a target that were written by hand. What guided runs found lies beside it, see [`archive`].
+/// Returns the folder of a target's hand-written inputs. The [`archive`] of guided runs is beside it.
 pub(crate) fn folder(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("corpora")
         .join(target)
 }
 
-/// Where failed inputs of a target go: beside what cargo builds.
+/// Returns the folder of a target's failed inputs: beside cargo's build output.
 pub(crate) fn failures(target: &str) -> PathBuf {
     let exe = std::env::current_exe().expect("a process knows its own file");
     let built = exe.ancestors().nth(3).unwrap_or(Path::new("/tmp"));
     built.join("fuzz").join(target)
 }
 
-/// The inputs that guided runs of a target found: thousands of small ones, so one file for all.
+/// Returns the archive of inputs that guided runs found: thousands of small ones in one file.
 fn archive(folder: &Path) -> PathBuf {
     folder.with_extension("tar.gz")
 }
 
-/// Every input of a target: those of its folder in the order of their names, then those of its archive.
+/// Reads every input of a target: those of its folder sorted by name, then those of its archive.
 ///
 /// # Panics
-/// If there is none: a target without a corpus tries next to nothing.
+/// If there is none: a target without a corpus tests almost nothing.
 pub(crate) fn read(folder: &Path) -> Vec<CorpusEntry> {
     let mut all = by_hand(folder);
     let path = archive(folder);
@@ -84,7 +84,7 @@ fn found(file: File) -> io::Result<Vec<CorpusEntry>> {
     archive.entries()?.map(entry).collect()
 }
 
-/// Writes an input down under its hash: its path.
+/// Writes an input to a file named by its hash; returns the path.
 pub(crate) fn keep(folder: &Path, bytes: &[u8]) -> PathBuf {
     let path = folder.join(hash_name(bytes));
     let written = fs::create_dir_all(folder).and_then(|()| fs::write(&path, bytes));
@@ -92,8 +92,9 @@ pub(crate) fn keep(folder: &Path, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// Leaves in the archive the smallest inputs that take every edge that those by hand do not, as far as `room` bytes go: a
-/// corpus is read at every test run, and lies in the tree for good. How many inputs are kept, those by hand included.
+/// Keeps in the archive the smallest inputs that take every edge that the hand-written ones do not, up to `room` bytes:
+/// a corpus is read at every test run, and stays in the repository. Returns the number of kept inputs, hand-written
+/// ones included.
 pub(crate) fn rewrite(folder: &Path, mut entries: Vec<CorpusEntry>, mut room: usize) -> usize {
     entries.sort_by_key(|entry| (!entry.is_by_hand, entry.bytes.len()));
     let mut taken = BTreeSet::new();
@@ -116,7 +117,7 @@ pub(crate) fn rewrite(folder: &Path, mut entries: Vec<CorpusEntry>, mut room: us
     hand.len() + made.len()
 }
 
-/// The same inputs make the same file, whenever and by whomever it is written.
+/// The same inputs always make the same file.
 fn pack(path: &Path, entries: &[CorpusEntry]) -> io::Result<()> {
     let packed = GzEncoder::new(File::create(path)?, Compression::best());
     let mut archive = tar::Builder::new(packed);
@@ -152,7 +153,7 @@ mod tests {
         }
     }
 
-    /// A corpus with one input that was written by hand.
+    /// Makes a corpus with one hand-written input.
     fn with_one_by_hand(name: &str) -> (PathBuf, PathBuf) {
         let top = std::env::temp_dir().join(format!("sluice-{name}-{}", std::process::id()));
         let folder = top.join("target");

@@ -1,20 +1,20 @@
-//! Which ways through the code an input took, where the crates were compiled to count them: the far end of LLVM's
-//! SanitizerCoverage. Without such a build there are no counters, and everything here is empty.
+//! Records which edges of the code an input took, if the crates were compiled to count them (LLVM's SanitizerCoverage).
+//! Without such a build there are no counters, and everything here is empty.
 //!
-//! The counters are the process's own: whoever reads them keeps other targets out meanwhile.
+//! The counters are the process's own: while one target reads them, no other may run.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-/// Where the counters of instrumented code begin, and how many there are.
+/// Start of the counters of instrumented code, and their number.
 static COUNTERS: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Comparisons that the code made lately, as pairs of what was compared and how wide it was in bytes.
+/// Recent comparisons of the code: both values, and their width in bytes.
 static COMPARED: [[AtomicU64; 3]; COMPARISONS] =
     [const { [const { AtomicU64::new(0) }; 3] }; COMPARISONS];
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// How many comparisons are remembered: what one small input leads to.
+/// Number of remembered comparisons: what one small input causes.
 const COMPARISONS: usize = 256;
 
 /// Whether this build counts.
@@ -22,19 +22,19 @@ pub(crate) fn is_counted() -> bool {
     COUNT.load(Ordering::Relaxed) > 0
 }
 
-/// One way through an edge of the code: the edge, and about how often it was taken.
+/// An edge of the code, and about how often it was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EdgeHit {
     pub(crate) edge: usize,
     pub(crate) often: u8,
 }
 
-/// Begins to count from nothing.
+/// Resets the counters.
 pub(crate) fn restart() {
     counters().fill(0);
 }
 
-/// The ways that were taken since the last [`restart`].
+/// Returns the edges that were taken since the last [`restart`].
 pub(crate) fn ways() -> Vec<EdgeHit> {
     let mut found = Vec::new();
     for (at, chunk) in counters().chunks(WIDE).enumerate() {
@@ -49,10 +49,10 @@ pub(crate) fn ways() -> Vec<EdgeHit> {
     found
 }
 
-/// Counters that are looked at together: nearly all of them are 0.
+/// Counters that are examined together: nearly all of them are 0.
 const WIDE: usize = 64;
 
-/// Counts that tell different ways apart: a loop that ran 40 times is as one that ran 50 times.
+/// Buckets a count: a loop that ran 40 times is like one that ran 50 times.
 fn scale(count: u8) -> u8 {
     match count {
         0..=3 => count,
@@ -81,7 +81,7 @@ fn counters() -> &'static mut [u8] {
     }
 }
 
-/// A comparison that was made lately: two different values, and how many bytes of them there are.
+/// Returns a recent comparison: two different values, and their width in bytes.
 pub(crate) fn compared(draw: usize) -> Option<(u64, u64, usize)> {
     let [one, other, width] = &COMPARED[draw % COMPARISONS];
     let width = usize::try_from(width.load(Ordering::Relaxed)).ok()?;
@@ -98,7 +98,7 @@ fn note(one: u64, other: u64, width: u64) {
     }
 }
 
-/// What instrumented code calls, by the names that LLVM gives.
+/// Functions that instrumented code calls, with LLVM's names.
 #[expect(
     unsafe_code,
     reason = "names that a compiler's pass calls are exported as they are"
@@ -132,7 +132,7 @@ mod called {
         __sanitizer_cov_trace_const_cmp8: u64, 8;
     }
 
-    /// A `switch`: how many cases there are, how many bits each has, and the cases.
+    /// Traces a `switch`: the number of cases, their width in bits, and the cases.
     #[unsafe(no_mangle)]
     extern "C" fn __sanitizer_cov_trace_switch(value: u64, cases: *const u64) {
         // SAFETY: the pass hands over an array of as many cases as its first number says, after two numbers.
@@ -140,7 +140,7 @@ mod called {
             let count = usize::try_from(*cases).unwrap_or(0);
             std::slice::from_raw_parts(cases, count + 2)
         };
-        // One is enough at a time: the next input brings another.
+        // One case is enough: the next input brings another.
         if let Some(case) = all[2..].iter().find(|case| **case > value) {
             note(*case, value, all[1].div_ceil(8).clamp(1, 8));
         }

@@ -1,9 +1,9 @@
-//! Hostile bytes for decoders: replays what is kept of a target, then changes it at random for a while, and holds the
-//! decoder to its bounds. Owns the changes, the bounds and what is kept; the tests that call [`Fuzz::run`] own what a
-//! decoder must hold beyond that it does not panic, and lie beside the decoders, which are private to their crates.
+//! A fuzzing engine for decoders: replays the corpus of a target, then mutates it for a while, and checks the decoder's
+//! bounds. This crate has the mutations, the bounds and the corpora; the tests that call [`Fuzz::run`] check everything
+//! else, and are in the crates of the decoders.
 //!
-//! In a build as any other this is blind mutation of the kept corpora. Where the crates were compiled by
-//! `tests/fuzz/instrument`, what takes a new way through the code is kept and mutated on. `docs/dev/fuzzing.md` tells how.
+//! In an ordinary build this is blind mutation of the kept corpora. If the crates were compiled by
+//! `tests/fuzz/instrument`, inputs that take a new edge are kept and mutated further. See `docs/fuzzing.md`.
 
 mod allocation;
 mod corpus;
@@ -15,7 +15,7 @@ mod watchdog;
 
 pub use run::Fuzz;
 
-/// Where files of a target lie: in memory where the system has such a place, since on a disk they are what is waited for.
+/// Returns a place for files of a target: in memory if the system has one, since disks are slow.
 pub fn place_for_files() -> std::path::PathBuf {
     let shared_memory = std::path::Path::new("/dev/shm");
     match shared_memory.is_dir() {

@@ -1,10 +1,10 @@
-//! How an input is changed: bytes as such, lengths and other whole numbers, words of the format, pieces of other
-//! inputs, and what the code was seen to compare.
+//! Mutates inputs: bytes, lengths and other integers, words of the format, pieces of other inputs, and values that the
+//! code compared.
 
 use crate::coverage;
 use crate::random::Random;
 
-/// Whole numbers at which code goes wrong.
+/// Integers at which code often fails.
 const NUMBERS: &[u64] = &[
     0,
     1,
@@ -30,7 +30,7 @@ const NUMBERS: &[u64] = &[
     u64::MAX,
 ];
 
-/// The same where numbers are written out, and what stands for one here and there.
+/// The same as text, and values in place of numbers.
 const WRITTEN: &[&str] = &[
     "0",
     "-1",
@@ -56,7 +56,7 @@ const WRITTEN: &[&str] = &[
     "true",
 ];
 
-/// Texts that programs stumble over: what ends a text, climbs out of a place, steers a terminal, or is no ASCII.
+/// Texts that programs often mishandle: terminators, path traversal, control sequences, non-ASCII.
 const TEXTS: &[&[u8]] = &[
     b"\0",
     b"\n",
@@ -106,17 +106,16 @@ const TEXTS: &[&[u8]] = &[
     b"}",
 ];
 
-/// What changes are made of.
+/// Mutates inputs with these parameters.
 pub(crate) struct Mutator<'a> {
     pub(crate) random: Random,
     /// Words of the format.
     pub(crate) words: &'a [&'a str],
-    /// No input is made longer.
     pub(crate) max_bytes: usize,
 }
 
 impl Mutator<'_> {
-    /// A changed copy of `from`, in which there may be pieces of `other`.
+    /// Returns a changed copy of `from`, which may contain pieces of `other`.
     pub(crate) fn mutate(&mut self, from: &[u8], other: &[u8]) -> Vec<u8> {
         let mut bytes = from.to_vec();
         for _ in 0..=self.random.below(6) {
@@ -170,7 +169,7 @@ impl Mutator<'_> {
         bytes.splice(at..at, what.iter().copied());
     }
 
-    /// A piece of `len` bytes, mostly a short one.
+    /// Picks a piece of `len` bytes, usually a short one.
     fn piece(&mut self, len: usize) -> std::ops::Range<usize> {
         let start = self.random.below(len);
         let longest = match self.random.below(4) {
@@ -185,7 +184,7 @@ impl Mutator<'_> {
         bytes.drain(piece);
     }
 
-    /// A piece again, seldom very often: what is nested deeply or goes on for long.
+    /// Repeats a piece, seldom very often: deep nesting or great length.
     fn repeat(&mut self, bytes: &mut Vec<u8>) {
         let piece = self.piece(bytes.len());
         let times = match self.random.below(8) {
@@ -214,7 +213,7 @@ impl Mutator<'_> {
         }
     }
 
-    /// Between what there is, or over it.
+    /// Inserts bytes, or overwrites some.
     fn put(&mut self, bytes: &mut Vec<u8>, what: &[u8]) {
         match self.random.below(2) {
             0 => self.insert(bytes, what),
@@ -235,7 +234,7 @@ impl Mutator<'_> {
         }
     }
 
-    /// Another number where one is written out.
+    /// Replaces a number in the text by another.
     fn write_number(&mut self, bytes: &mut Vec<u8>) {
         let from = self.random.below(bytes.len());
         let Some(start) = (from..bytes.len()).find(|at| bytes[*at].is_ascii_digit()) else {
@@ -250,7 +249,7 @@ impl Mutator<'_> {
         }
     }
 
-    /// What the code compared with something else, as that.
+    /// Replaces a value that the code compared by the one that it was compared with.
     fn answer_comparison(&mut self, bytes: &mut [u8]) {
         let draw = self.random.below(usize::MAX);
         let Some((one, other, width)) = coverage::compared(draw) else {

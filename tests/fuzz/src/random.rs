@@ -1,8 +1,8 @@
-//! Randomness that needs no crate: `splitmix64`, begun from the hash keys that the standard library draws.
+//! Pseudo-random numbers without a crate: `splitmix64`, seeded from the standard library's hash keys.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// A stream of numbers. Another one at each start: an input that fails is kept itself, so no seed has to be.
+/// A stream of numbers, different at each start: failed inputs are kept, so no seed is needed.
 #[derive(Debug)]
 pub(crate) struct Random(u64);
 
@@ -18,7 +18,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Less than `end`; 0 where that is 0.
+    /// Returns a number less than `end`; 0 if that is 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end.max(1)).expect("a length fits 64 bits");
         usize::try_from(self.next() % end).expect("it is less than a length")
@@ -28,7 +28,7 @@ impl Random {
         self.next().to_le_bytes()[0]
     }
 
-    /// One of these; nothing of none.
+    /// Returns one of these; none if empty.
     pub(crate) fn one_of<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
         all.get(self.below(all.len()))
     }

@@ -1,4 +1,4 @@
-//! One target's run: its corpus again, then changes of it until the time is up, each held to the bounds.
+//! One target's run: the corpus, then mutations until the time is up, each checked against the bounds.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,17 +15,16 @@ use crate::mutation::Mutator;
 use crate::random::Random;
 use crate::watchdog::Watchdog;
 
-/// How long a target's corpus is changed where `SLUICE_FUZZ_SECONDS` does not say it: all targets together must not
-/// hold a test run up.
+/// Default seconds of mutation per target, which must not delay a test run.
 const SECONDS: f64 = 1.0;
 
-/// Longest time of a processor that one input may take.
+/// Longest processor time of one input.
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// Counters are the process's own: targets of a build that counts take turns.
+/// Counters belong to the process, so targets of a counting build take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A target: a decoder, and the bounds that it is held to.
+/// A target: a decoder, and its bounds.
 #[derive(Debug)]
 pub struct Fuzz<'a> {
     target: &'a str,
@@ -36,8 +35,8 @@ pub struct Fuzz<'a> {
 }
 
 impl<'a> Fuzz<'a> {
-    /// A target whose corpus is the folder of this name. It may take 1 MiB of memory and 256 bytes more for each byte
-    /// of its input, and is given at most 4 KiB.
+    /// Makes a target whose corpus is the folder of this name. It may take 1 MiB of memory and 256 bytes more for each
+    /// byte of its input, and is given at most 4 KiB.
     pub fn new(target: &'a str) -> Self {
         Self {
             target,
@@ -48,17 +47,17 @@ impl<'a> Fuzz<'a> {
         }
     }
 
-    /// Words of the format, which chance alone would not find.
+    /// Sets words of the format, which random bytes would not contain.
     pub fn words(self, words: &'a [&'a str]) -> Self {
         Self { words, ..self }
     }
 
-    /// The longest input that is made, in bytes.
+    /// Sets the longest input in bytes.
     pub fn max_bytes(self, max_bytes: usize) -> Self {
         Self { max_bytes, ..self }
     }
 
-    /// The most memory that an input may take, in bytes: so much, and so much for each of its own bytes.
+    /// Sets the most memory of an input: `base` bytes, and `per_byte` for each of its own.
     pub fn memory(self, base: usize, per_byte: usize) -> Self {
         Self {
             base,
@@ -67,16 +66,16 @@ impl<'a> Fuzz<'a> {
         }
     }
 
-    /// Gives `check` the corpus, and changes of it until the time is up. `check` panics where something does not hold.
+    /// Gives `check` the corpus, and mutations of it until the time is up. `check` panics if something does not hold.
     ///
     /// # Panics
-    /// Where `check` does, where an input takes too much memory or time, and where there is no corpus. The input is
-    /// kept, and the message says where.
+    /// If `check` does, if an input takes too much memory or time, or if there is no corpus. The input is kept, and the
+    /// message says where.
     pub fn run(&self, check: impl Fn(&[u8])) {
         self.run_one(&check);
     }
 
-    /// Not generic, so that it is compiled here, where nothing counts edges and everything is fast.
+    /// Not generic, so that it is compiled in this crate, uninstrumented and optimised.
     fn run_one(&self, check: &dyn Fn(&[u8])) {
         let _turn =
             coverage::is_counted().then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner));
@@ -97,7 +96,7 @@ fn seconds() -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-/// How many bytes of what was found are to be kept in the tree; `None` where nobody asks for any.
+/// Returns how many bytes of found inputs are kept in the repository; `None` if none are.
 fn room_to_keep() -> Option<usize> {
     let said = std::env::var("SLUICE_FUZZ_KEEP").ok()?;
     let kib: usize = said.parse().expect("SLUICE_FUZZ_KEEP is a number of KiB");
@@ -129,7 +128,7 @@ impl<'a> FuzzRun<'a> {
     }
 
     fn replay(&mut self) {
-        // What is done once in a process is done before anything is measured.
+        // One-time initialisation happens before anything is measured.
         let first = self.corpus[0].bytes.clone();
         (self.check)(&first);
         for at in 0..self.corpus.len() {
@@ -163,7 +162,7 @@ impl<'a> FuzzRun<'a> {
         }
     }
 
-    /// Half of the time something found lately: that is where there is more to find.
+    /// Picks an input, half of the time a recent find, where more may be found.
     fn pick(&self, random: &mut Random) -> usize {
         let all = self.corpus.len();
         match random.below(2) {
@@ -172,7 +171,7 @@ impl<'a> FuzzRun<'a> {
         }
     }
 
-    /// The ways that an input took, after it was held to the bounds.
+    /// Tries an input, checks the bounds, and returns its edges.
     fn try_one(&mut self, input: &[u8]) -> Vec<EdgeHit> {
         self.executions += 1;
         self.watchdog.begin(input);
@@ -233,7 +232,7 @@ impl<'a> FuzzRun<'a> {
     }
 }
 
-/// What this thread has had of processors.
+/// Returns this thread's processor time.
 fn processor_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
         .map(Duration::from)

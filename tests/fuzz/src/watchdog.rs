@@ -1,5 +1,4 @@
-//! A thread beside a run that ends the process when one input takes for ever: such a run comes to no end by itself,
-//! and what it was given would be lost.
+//! A thread that ends the process if one input never ends, so that the input is not lost.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -8,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::corpus;
 
-/// Longest time that an input may take by the clock on the wall. Machines that build beside are slow.
+/// Longest wall-clock time of an input, on machines that build meanwhile.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The input that is being tried, and since when.
+/// The present input, and its start.
 type Current = Arc<Mutex<Option<(Instant, Vec<u8>)>>>;
 
 /// Watches until it is dropped.

@@ -1,5 +1,4 @@
-//! What a card says about its board, its firmware and its settings. Nothing here can be changed, and a card for data
-//! centres has no display, no fan of its own and no driver model.
+//! Board, firmware and settings of a card, all fixed: a data-centre card has no display, no fan and no driver model.
 
 use std::ffi::{c_uint, c_ulong, c_ulonglong};
 
@@ -12,7 +11,7 @@ use crate::out::{OutPtr, TextBuffer};
 const ENABLED: nvml::nvmlEnableState_t = nvml::nvmlEnableState_enum_NVML_FEATURE_ENABLED;
 const DISABLED: nvml::nvmlEnableState_t = nvml::nvmlEnableState_enum_NVML_FEATURE_DISABLED;
 
-/// How many processes accounting would remember, were it on.
+/// Entries that process accounting would have, were it on.
 const ACCOUNTING_ENTRIES: c_uint = 4000;
 
 exports! {
@@ -29,7 +28,7 @@ exports! {
             enabled.put(1)?;
             default.put(1)
         };
-    // The buffer is of a fixed length, which callers do not tell.
+    // The buffer has a fixed length, which callers do not pass.
     gpu fn nvmlDeviceGetGspFirmwareVersion([device] version: TextBuffer)
         |device| version.put(nvml::NVML_GSP_FIRMWARE_VERSION_BUF_SIZE, &device.host.driver_version);
 

@@ -1,4 +1,4 @@
-//! Which GPUs there are, how they are found, and what they are.
+//! Enumeration and identity of GPUs.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ exports! {
     host fn nvmlDeviceGetHandleByPciBusId_v2(address: CallerText, device: OutPtr<nvml::nvmlDevice_t>)
         |host| give("nvmlDeviceGetHandleByPciBusId_v2", with_address(host, &address), &device);
 
-    // A MIG device is counted within its GPU.
+    // MIG devices are counted within their GPU.
     unit fn nvmlDeviceGetIndex([device] index: OutPtr<c_uint>)
         |unit| index.put(unit.mig.unwrap_or(unit.index) as c_uint);
     gpu fn nvmlDeviceGetMinorNumber([device] number: OutPtr<c_uint>)
@@ -61,7 +61,7 @@ exports! {
         };
 }
 
-/// Hands out a handle, unless the GPU's own faults are in the way.
+/// Hands out a handle, unless the GPU's own faults prevent it.
 fn give(name: &str, found: Result<Device, Code>, to: &OutPtr<nvml::nvmlDevice_t>) -> NvmlResult {
     let device = found?;
     device.gate(name)?;
@@ -101,7 +101,7 @@ impl Device {
         serial.unwrap_or_else(|| format!("1654922{:06}", 6000 + self.index))
     }
 
-    /// As the real library names them, a MIG device after its GPU and its profile.
+    /// Names a device as the real library does, a MIG device by its GPU and its profile.
     fn name(&self) -> String {
         match self.instance() {
             Some(instance) => format!("{} MIG {}", self.gpu().name, instance.profile),

@@ -1,5 +1,5 @@
-//! Events: critical errors (XIDs) and errors of memory, told once to each event set that has asked for them. The host
-//! file is looked at until there is something to tell or time is up.
+//! Events: critical errors (XIDs) and memory errors, reported once to each event set that registered for them. Waiting
+//! polls the host file.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_ulonglong};
@@ -15,7 +15,7 @@ use crate::out::OutPtr;
 use crate::resolve::Device;
 use crate::{Code, INVALID_ARGUMENT, NOT_SUPPORTED, NvmlResult};
 
-/// How often the file is looked at while somebody waits.
+/// Interval of the polls.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 const XID: u64 = nvml::nvmlEventTypeXidCriticalError as u64;
@@ -38,7 +38,7 @@ exports! {
         |_host| data.put(wait(set, timeout_ms)?);
 }
 
-/// What the first version of the wait writes: it knew no instances.
+/// The first version of an event, without instances.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct EventData1 {
@@ -57,7 +57,7 @@ impl EventData1 {
     }
 }
 
-/// All event sets, by the number that is their handle.
+/// All event sets, by the number in their handle.
 struct EventSets {
     last: usize,
     by_number: BTreeMap<usize, Vec<Watch>>,
@@ -68,14 +68,14 @@ static SETS: Mutex<EventSets> = Mutex::new(EventSets {
     by_number: BTreeMap::new(),
 });
 
-/// A GPU that a set listens to, and what the set has been told of it.
+/// A registered GPU of a set, and what was reported of it.
 struct Watch {
     uuid: String,
     types: u64,
     told: ReportedCounts,
 }
 
-/// How much of what a host file counts was told.
+/// Counts of the host file that were reported.
 #[derive(Clone, Copy)]
 struct ReportedCounts {
     xids: usize,
@@ -84,7 +84,7 @@ struct ReportedCounts {
 }
 
 impl ReportedCounts {
-    /// All that there is: a set is told only what comes after it asked.
+    /// All present counts: a set is told only what comes after its registration.
     fn all(gpu: &Gpu) -> Self {
         Self {
             xids: gpu.xids.len(),
@@ -93,7 +93,7 @@ impl ReportedCounts {
         }
     }
 
-    /// Where counts went back, as they do when a test or a reset clears them, they are counted from there.
+    /// If counts fell, by a test or a reset, counting goes on from there.
     fn but_not_more_than(self, all: Self) -> Self {
         Self {
             xids: self.xids.min(all.xids),
@@ -103,7 +103,7 @@ impl ReportedCounts {
     }
 }
 
-/// A map is whole at any moment, whoever panicked.
+/// No panic leaves the map half-changed.
 fn sets() -> MutexGuard<'static, EventSets> {
     SETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -141,7 +141,7 @@ fn register(device: &Device, types: u64, set: nvml::nvmlEventSet_t) -> NvmlResul
     Ok(())
 }
 
-/// Waits for an event. No lock is held between two looks, so others may register, free and wait meanwhile.
+/// Waits for an event, without a lock between polls, so that others can register, free and wait meanwhile.
 fn wait(set: nvml::nvmlEventSet_t, timeout_ms: c_uint) -> Result<nvml::nvmlEventData_t, Code> {
     let deadline = Instant::now() + Duration::from_millis(u64::from(timeout_ms));
     loop {
@@ -160,8 +160,8 @@ fn wait(set: nvml::nvmlEventSet_t, timeout_ms: c_uint) -> Result<nvml::nvmlEvent
     }
 }
 
-/// The next event of a set, if there is one. Once a GPU that it listens to is lost, and that was told as an XID where
-/// the file has one, waiting fails.
+/// Returns the next event of a set, if there is one. Fails once a GPU of the set is lost, after that was reported as an
+/// XID if the file has one.
 fn next(
     set: nvml::nvmlEventSet_t,
     host: &Arc<Host>,
@@ -191,7 +191,7 @@ fn next(
 }
 
 impl Watch {
-    /// What comes next of its GPU, from then on told.
+    /// Returns the next event of its GPU, which then counts as reported.
     fn next(&mut self, device: &Device) -> Option<nvml::nvmlEventData_t> {
         let all = ReportedCounts::all(device.gpu());
         self.told = self.told.but_not_more_than(all);
@@ -213,7 +213,7 @@ impl Watch {
     }
 }
 
-/// An XID, with the instances of the MIG device that it was in.
+/// Makes an XID event, with the instances of its MIG device.
 fn of_xid(device: &Device, xid: &Xid) -> nvml::nvmlEventData_t {
     let inside = Device {
         mig: xid.mig(),

@@ -1,4 +1,4 @@
-//! How a C function is written here: the macro that exports one, and the gate that each call passes, where faults are.
+//! The macro that exports C functions, and the injection of faults into each call.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -10,9 +10,9 @@ use crate::host::Host;
 use crate::resolve::Device;
 use crate::{Code, NvmlResult, SUCCESS};
 
-/// Exports C functions that answer with a code. Each says who is asked: the `host`; a `gpu`, where a MIG device's
-/// handle is refused as the real library does; or a `unit`, which is a GPU or a MIG device.
-/// `NAMES` collects the names, which host files may use in faults.
+/// Exports C functions that return a code. Each names its target: the `host`; a `gpu`, for which a MIG device's handle
+/// is refused as the real library does; or a `unit`, which is a GPU or a MIG device. `NAMES` collects the names, which
+/// host files use in faults.
 macro_rules! exports {
     ($(
         $who:ident fn $name:ident($([$device:ident])? $($arg:ident: $type:ty),* $(,)?) |$subject:pat_param| $body:expr;
@@ -32,7 +32,7 @@ macro_rules! exports {
 }
 pub(crate) use exports;
 
-/// The names of all functions that a fault may be put on.
+/// Lists all functions that can have a fault.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let lists = [
         crate::board::NAMES,
@@ -52,7 +52,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     lists.into_iter().flatten().copied()
 }
 
-/// A question to the host.
+/// Handles a call on the host.
 pub(crate) fn host(name: &str, answer: impl FnOnce(&Arc<Host>) -> NvmlResult) -> Code {
     code(Host::now().and_then(|host| {
         gate(&host, name)?;
@@ -60,7 +60,7 @@ pub(crate) fn host(name: &str, answer: impl FnOnce(&Arc<Host>) -> NvmlResult) ->
     }))
 }
 
-/// A question to a GPU or a MIG device.
+/// Handles a call on a GPU or a MIG device.
 pub(crate) fn unit(
     name: &str,
     handle: nvml::nvmlDevice_t,
@@ -74,7 +74,7 @@ pub(crate) fn unit(
     }))
 }
 
-/// A question that only a whole GPU answers.
+/// Handles a call on a whole GPU.
 pub(crate) fn gpu(
     name: &str,
     handle: nvml::nvmlDevice_t,
@@ -86,7 +86,7 @@ pub(crate) fn gpu(
     })
 }
 
-/// What the host's faults do to a call: the driver is gone, the function is absent, slow or refused.
+/// Applies the host's faults to a call: the driver is gone, the function is absent, slow or refused.
 pub(crate) fn gate(host: &Host, name: &str) -> NvmlResult {
     if let Some(gone) = host.gone {
         return Err(gone.code());
@@ -97,7 +97,7 @@ pub(crate) fn gate(host: &Host, name: &str) -> NvmlResult {
     trouble(&host.slow_ms, &host.errors, name)
 }
 
-/// A delay and an error, where the file has them for this function.
+/// Applies a delay and an error that the file has for this function.
 pub(crate) fn trouble(
     slow_ms: &crate::fault::Delays,
     errors: &crate::fault::InjectedErrors,
@@ -109,7 +109,7 @@ pub(crate) fn trouble(
     errors.get(name).map_or(Ok(()), |error| Err(error.code()))
 }
 
-/// The code of a call that may fail half-way.
+/// Returns the code of a call that may fail half-way.
 pub(crate) fn code(result: NvmlResult) -> Code {
     result.err().unwrap_or(SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! The faults that a host file can put on a function: errors by NVML's own names, and delays.
+//! Faults of functions in a host file: errors by NVML's names, and delays.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -8,10 +8,10 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::Code;
 
-/// What functions answer instead of what they know.
+/// Errors that functions return, by function.
 pub(crate) type InjectedErrors = BTreeMap<String, ErrorName>;
 
-/// How many milliseconds functions take before they answer.
+/// Delays of functions in milliseconds.
 pub(crate) type Delays = BTreeMap<String, u64>;
 
 /// A code, written in the file by NVML's name without `NVML_ERROR_`.
@@ -37,7 +37,7 @@ impl<'de> Deserialize<'de> for ErrorName {
     }
 }
 
-/// What NVML says of a code.
+/// Returns NVML's text for a code.
 pub(crate) fn words(code: Code) -> &'static CStr {
     CODES
         .iter()

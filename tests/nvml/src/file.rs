@@ -1,4 +1,4 @@
-//! The host file: found by a variable of the environment, looked at in each call, parsed where it has changed.
+//! The host file: named by an environment variable, examined at each call, parsed if it has changed.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -11,10 +11,10 @@ use nvml_wrapper_sys::bindings as nvml;
 use crate::Code;
 use crate::host::Host;
 
-/// Names the host file.
+/// Environment variable that names the host file.
 const FILE_VARIABLE: &str = "SLUICE_NVML_STANDIN";
 
-/// Which state of which file was parsed. A rename changes the inode, a write in place the time or the size.
+/// Identity of a parsed file. A rename changes the inode, a write in place the time or the size.
 #[derive(PartialEq)]
 struct FileStamp {
     path: PathBuf,
@@ -36,7 +36,7 @@ impl FileStamp {
     }
 }
 
-/// What the last parse came to.
+/// Result of the last parse.
 struct ParsedFile {
     stamp: FileStamp,
     host: Result<Arc<Host>, Code>,
@@ -44,15 +44,15 @@ struct ParsedFile {
 
 static LAST: Mutex<Option<ParsedFile>> = Mutex::new(None);
 
-/// The host as it is now. Without a file there is no driver; a file that is not a host is an unknown error, and
-/// standard error says what is wrong with it, once for each state of the file.
+/// Returns the host as it is now. Without a file there is no driver; an invalid file is an unknown error, and standard
+/// error says once per version what is wrong.
 pub(crate) fn load() -> Result<Arc<Host>, Code> {
     let no_driver = |_| nvml::nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED;
     let path = std::env::var_os(FILE_VARIABLE).ok_or_else(|| no_driver(io::ErrorKind::NotFound))?;
     let path = Path::new(&path);
     let metadata = fs::metadata(path).map_err(|error| no_driver(error.kind()))?;
     let stamp = FileStamp::of(path, &metadata);
-    // Parsed is replaced as a whole, so it is whole whoever panicked.
+    // Replaced as a whole, so no panic leaves it half-changed.
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(parsed) = last.as_ref().filter(|parsed| parsed.stamp == stamp) {
         return parsed.host.clone();

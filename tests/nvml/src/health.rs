@@ -1,4 +1,4 @@
-//! Errors of a GPU's memory and what was done about them.
+//! Memory errors of a GPU, and their remedies.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -52,7 +52,7 @@ exports! {
         |device| {
             let rows = &device.gpu().remapped_rows;
             let touched = u32::from(rows.correctable) + u32::from(rows.uncorrectable);
-            // Each row in a bank of its own: the bank keeps most of its spares.
+            // Each row is in a bank of its own: the bank keeps most of its spares.
             let high = touched.min(BANKS);
             banks.put(nvml::nvmlRowRemapperHistogramValues_t { max: BANKS - high, high, partial: 0, low: 0, none: 0 })
         };
@@ -82,7 +82,7 @@ exports! {
         };
 }
 
-/// Banks of rows that such a card has.
+/// Row banks of such a card.
 const BANKS: c_uint = 640;
 
 fn state(on: bool) -> nvml::nvmlEnableState_t {
@@ -93,7 +93,7 @@ fn state(on: bool) -> nvml::nvmlEnableState_t {
 }
 
 impl Device {
-    /// Counters, of which there are none while ECC is off. Those of its life include those since the driver was loaded.
+    /// Returns error counters, absent while ECC is off. Aggregate ones include the volatile ones.
     pub(crate) fn ecc_counts(
         &self,
         counter: nvml::nvmlEccCounterType_t,
@@ -127,7 +127,7 @@ fn of_kind(counts: EccCounts, kind: nvml::nvmlMemoryErrorType_t) -> Result<u64, 
     }
 }
 
-/// All errors are in the memory chips; of what is inside the GPU, cards of today count the SRAM as one.
+/// Counts all errors in the memory chips; for memory inside the GPU, recent cards count the SRAM as one.
 fn at(location: nvml::nvmlMemoryLocation_t, count: u64) -> Result<u64, Code> {
     match location {
         nvml::nvmlMemoryLocation_enum_NVML_MEMORY_LOCATION_DRAM => Ok(count),
@@ -139,7 +139,7 @@ fn at(location: nvml::nvmlMemoryLocation_t, count: u64) -> Result<u64, Code> {
     }
 }
 
-/// All errors that a host file has are in the memory chips.
+/// A host file has no SRAM errors.
 fn no_sram_errors(version: c_uint) -> nvml::nvmlEccSramErrorStatus_t {
     nvml::nvmlEccSramErrorStatus_t {
         version,
@@ -175,7 +175,7 @@ fn pages(retired: &RetiredPages, cause: nvml::nvmlPageRetirementCause_t) -> Resu
     }
 }
 
-/// Each field is answered for itself, the call as a whole succeeds.
+/// Answers each field by itself; the call as a whole succeeds.
 fn fields(
     device: &Device,
     count: std::ffi::c_int,

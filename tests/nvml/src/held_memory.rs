@@ -1,5 +1,5 @@
-//! Memory that a process of a test holds: seen on the GPU while the process lives, and for a while after its death, as
-//! with drivers that take their time to give memory back.
+//! GPU memory that a test's process holds: while it lives, and for a while after its death, like drivers that free
+//! memory late.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,34 +11,34 @@ use serde::Deserialize;
 
 use crate::resolve::Device;
 
-/// One process and what it holds.
+/// A process, and the memory that it holds.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MemoryHold {
-    /// The file to which the process writes its number. Until it is there, nothing is held.
+    /// File to which the process writes its pid. Nothing is held before.
     pid_file: PathBuf,
     used_mib: u32,
-    /// How long the memory is held after the process was first seen dead. Left out: until the host file changes.
+    /// How long the memory is held after the process was first seen dead; absent: until the host file changes.
     linger_ms: Option<u64>,
-    /// A process that is shown in place of the dead one while its memory is held; else nobody is.
+    /// Process shown instead of the dead one while its memory is held; absent: none.
     lingers_as: Option<u32>,
-    /// The folder of the stand-in for CUDA. While the process is checkpointed there, it holds nothing.
+    /// Folder of the stand-in for CUDA. A process that is checkpointed there holds nothing.
     moved_by: Option<PathBuf>,
-    /// Whether it is shown all the same then.
+    /// Whether it is still listed then.
     #[serde(default)]
     shown_when_moved: bool,
 }
 
-/// What a GPU shows of a hold.
+/// The part of a hold that a GPU shows.
 pub(crate) struct HeldMemory {
     pub(crate) pid: Option<u32>,
     pub(crate) bytes: u64,
 }
 
-/// When a process was first seen dead, by its file.
+/// Time at which a process was first seen dead, by its file.
 static DEATHS: Mutex<BTreeMap<PathBuf, Instant>> = Mutex::new(BTreeMap::new());
 
-/// All that is held so on a GPU now.
+/// Returns everything held on a GPU now.
 pub(crate) fn held(device: &Device) -> impl Iterator<Item = HeldMemory> {
     device.gpu().holds.iter().filter_map(MemoryHold::now)
 }
@@ -87,7 +87,7 @@ fn since_death(pid_file: &Path) -> Duration {
     seen.or_insert_with(Instant::now).elapsed()
 }
 
-/// Whether a process is there that is more than an entry which nobody has read yet.
+/// Whether a process exists that is more than a zombie.
 fn lives(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").map(|(_, rest)| rest);

@@ -1,6 +1,6 @@
-//! The host that the library pretends to run on, as its file describes it. What a file leaves out is derived from the
-//! GPU's model, in the modules that answer for it. Numbers are of widths in which products fit, and sums
-//! saturate: no file makes a caller of the library die.
+//! The simulated host as its file describes it. What the file leaves out is derived from the GPU's model, in the
+//! modules of the questions. Numbers have widths in which products fit, and sums saturate, so that no file crashes a
+//! caller.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,24 +19,24 @@ use crate::{Code, exports, file};
 /// How often the library was initialised and not shut down.
 pub(crate) static USERS: AtomicU32 = AtomicU32::new(0);
 
-/// A host.
+/// A simulated host.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Host {
     pub(crate) driver_version: String,
-    /// The newest CUDA that the driver serves, such as `12.8`; derived from the driver's version where it is left out.
+    /// Newest CUDA version of the driver, such as `12.8`; derived from the driver's version if absent.
     pub(crate) cuda_version: Option<String>,
     pub(crate) gpus: Vec<Gpu>,
-    /// Pairs of GPUs, by index, with NVLink bridges between them. Left out: through switches where models have them.
+    /// Pairs of GPUs, by index, with NVLink bridges; absent: switches if the models have them.
     pub(crate) bridges: Option<Vec<[usize; 2]>>,
-    /// How many logical processors each NUMA node has.
+    /// Logical processors of each NUMA node.
     #[serde(default = "cpus_per_node")]
     pub(crate) cpus_per_node: u16,
-    /// What initialisation answers.
+    /// Error of initialisation.
     pub(crate) init: Option<ErrorName>,
-    /// What every function answers, initialisation too: the driver was unloaded or replaced.
+    /// Error of every function, initialisation too: the driver was unloaded or replaced.
     pub(crate) gone: Option<ErrorName>,
-    /// Functions that answer that they are not found.
+    /// Functions that the library does not have.
     #[serde(default)]
     pub(crate) absent: Vec<String>,
     #[serde(default)]
@@ -45,7 +45,7 @@ pub(crate) struct Host {
     pub(crate) slow_ms: Delays,
 }
 
-/// One of its GPUs.
+/// A simulated GPU.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Gpu {
@@ -54,20 +54,20 @@ pub(crate) struct Gpu {
     pub(crate) serial: Option<String>,
     pub(crate) pci: Option<Address>,
     pub(crate) numa_node: Option<u16>,
-    /// The NUMA node that the GPU's memory itself is, on hosts where it is one.
+    /// NUMA node that the GPU's memory itself is, on hosts with such.
     pub(crate) own_numa_node: Option<u32>,
     pub(crate) compute_capability: Option<[i32; 2]>,
     pub(crate) memory_total_mib: Option<u32>,
     pub(crate) memory_reserved_mib: Option<u32>,
-    /// What is used; at least what its processes and MIG devices use. More than that is held by nobody to be seen.
+    /// Used memory; at least what its processes and MIG devices use. The rest has no visible owner.
     #[serde(default)]
     pub(crate) memory_used_mib: u32,
     #[serde(default)]
     pub(crate) processes: Vec<Process>,
-    /// Processes of the test itself, and what lingers of them.
+    /// Memory held by the test's own processes.
     #[serde(default)]
     pub(crate) holds: Vec<MemoryHold>,
-    /// In percent.
+    /// Utilisation in percent.
     #[serde(default)]
     pub(crate) utilization: Utilization,
     #[serde(default = "temperature_c")]
@@ -79,15 +79,15 @@ pub(crate) struct Gpu {
     #[serde(default)]
     pub(crate) remapped_rows: RemappedRows,
     pub(crate) retired_pages: Option<RetiredPages>,
-    /// The devices that it is cut into. Where it is there, though empty, MIG is on.
+    /// MIG devices. MIG is on if this is present, even if empty.
     pub(crate) mig: Option<Vec<MigInstance>>,
     /// Links that are down.
     #[serde(default)]
     pub(crate) links_down: Vec<u32>,
-    /// Critical errors, oldest first. What a test appends is an event.
+    /// Critical errors, oldest first. An appended one is an event.
     #[serde(default)]
     pub(crate) xids: Vec<Xid>,
-    /// Fallen off the bus: every question about it is answered with that.
+    /// Fallen off the bus: every question about it returns that error.
     #[serde(default)]
     pub(crate) lost: bool,
     #[serde(default)]
@@ -101,16 +101,16 @@ pub(crate) struct Gpu {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
-    /// Left out where the driver does not know it.
+    /// Absent if the driver does not know it.
     pub(crate) used_bytes: Option<u64>,
-    /// The MIG device that it runs on, by its index.
+    /// Index of its MIG device.
     pub(crate) mig: Option<usize>,
-    /// It draws rather than computes.
+    /// Whether it draws rather than computes.
     #[serde(default)]
     pub(crate) graphics: bool,
 }
 
-/// How busy a GPU was lately.
+/// Recent utilisation of a GPU.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Utilization {
@@ -118,20 +118,20 @@ pub(crate) struct Utilization {
     pub(crate) memory: u32,
 }
 
-/// Errors of its memory.
+/// Memory errors of a GPU.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Ecc {
     pub(crate) enabled: bool,
-    /// From the next reset on.
+    /// ECC mode after the next reset.
     pub(crate) pending: Option<bool>,
     /// Since the driver was loaded.
     pub(crate) volatile: EccCounts,
-    /// In its life, the volatile ones not included.
+    /// In its life, without the volatile ones.
     pub(crate) aggregate: EccCounts,
 }
 
-/// How many errors of memory there were.
+/// Numbers of memory errors.
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EccCounts {
@@ -149,7 +149,7 @@ pub(crate) struct RemappedRows {
     pub(crate) failed: bool,
 }
 
-/// Pages of memory that are used no more, on models that retire pages rather than rows.
+/// Retired pages of memory, on models that retire pages rather than rows.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RetiredPages {
@@ -161,7 +161,7 @@ pub(crate) struct RetiredPages {
     pub(crate) pending: bool,
 }
 
-/// A critical error: its number, and in which MIG device it was, where it was in one.
+/// A critical error: its number, and its MIG device if it was in one.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Xid {
@@ -197,7 +197,7 @@ impl Default for Ecc {
 }
 
 impl Host {
-    /// The host, for everybody who has initialised the library.
+    /// Returns the host, if the library is initialised.
     pub(crate) fn now() -> Result<Arc<Self>, Code> {
         match USERS.load(Ordering::SeqCst) {
             0 => Err(nvml::nvmlReturn_enum_NVML_ERROR_UNINITIALIZED),
@@ -205,7 +205,7 @@ impl Host {
         }
     }
 
-    /// The host, unless its file says what cannot be.
+    /// Returns the host if its file is consistent.
     pub(crate) fn checked(self) -> Result<Self, String> {
         self.check_functions()?;
         for (index, gpu) in self.gpus.iter().enumerate() {
@@ -220,7 +220,7 @@ impl Host {
         }
     }
 
-    /// Handles stand for UUIDs.
+    /// Checks that UUIDs are unique, because handles stand for them.
     fn check_uuids(&self) -> Result<(), String> {
         let of_gpu = |gpu: &Gpu| {
             let inside = gpu
@@ -244,7 +244,7 @@ impl Host {
         }
     }
 
-    /// A fault on a misspelt function would pass in silence.
+    /// Checks the names of functions: a fault on a misspelt one would have no effect.
     fn check_functions(&self) -> Result<(), String> {
         let of_gpus = self
             .gpus
@@ -264,7 +264,7 @@ impl Host {
 }
 
 impl Gpu {
-    /// What is known about its model.
+    /// Returns the data of its model.
     pub(crate) fn model(&self) -> &'static Model {
         Model::named(&self.name)
     }

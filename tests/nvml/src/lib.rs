@@ -1,14 +1,14 @@
 //! A stand-in for NVIDIA's management library, for tests on machines without a GPU: it exports the documented C
-//! functions and answers them from a host file, which `SLUICE_NVML_STANDIN` names. The file is looked at in each call
-//! and read where it has changed, so a test rewrites it (beside it, then a rename) while an agent has the library
+//! functions and answers them from a host file, which `SLUICE_NVML_STANDIN` names. The file is examined at each call
+//! and parsed if it has changed, so a test can rewrite it (beside it, then a rename) while an agent has the library
 //! loaded. `README.md` beside this crate lists the fields of a host file and the faults.
 //!
-//! It is honest in two ways. What the real library refuses is refused with the same code: no utilisation while MIG is
-//! on, no fans on cards without any, no NUMA node but where the GPU is one. And handles are numbers in the shape of
-//! pointers: they are compared and never followed, so a wrong one is an error and not a crash.
+//! It is faithful in two ways. What the real library refuses is refused with the same code: no utilisation while MIG is
+//! on, no fans on cards without any, no NUMA node unless the GPU is one. And handles are numbers in the shape of
+//! pointers that are never dereferenced, so a wrong one is an error and not a crash.
 //!
-//! Each function is documented by NVIDIA under its own name; the modules sort them by what they ask about. The
-//! library has what drivers since 510 have; a test that needs an older one takes those symbols out of a copy.
+//! NVIDIA documents each function under its own name; the modules group them by subject. The library has the functions
+//! of drivers since 510; a test of an older one removes those symbols from a copy.
 #![expect(
     unsafe_code,
     reason = "these are C functions, called through raw pointers"
@@ -38,10 +38,10 @@ pub mod topology;
 
 use nvml_wrapper_sys::bindings as nvml;
 
-/// What every function returns.
+/// Return code of every function.
 pub(crate) type Code = nvml::nvmlReturn_t;
 
-/// What a function has to say besides what it wrote.
+/// Result of a function besides its outputs.
 pub(crate) type NvmlResult = Result<(), Code>;
 
 pub(crate) const SUCCESS: Code = nvml::nvmlReturn_enum_NVML_SUCCESS;

@@ -1,5 +1,5 @@
-//! NVLink: which links a GPU has, and what is at their other ends. On boards with NVSwitches that is a switch, never
-//! another GPU; between bridged cards it is the other card.
+//! NVLink: the links of a GPU, and their other ends. On boards with NVSwitches that is a switch, never another GPU;
+//! between bridged cards it is the other card.
 
 use std::ffi::c_uint;
 
@@ -12,7 +12,7 @@ use crate::pci::{Address, PciInfo2};
 use crate::resolve::Device;
 use crate::{Code, INVALID_ARGUMENT, NOT_SUPPORTED, NvmlResult, SUCCESS};
 
-/// The bus of the first switch; no model has a GPU on it or on the next ones.
+/// Bus of the first switch; no model has a GPU on it or on the next ones.
 const SWITCH_BUS: c_uint = 0xc4;
 
 exports! {
@@ -80,11 +80,11 @@ exports! {
         };
 }
 
-/// The fabric manager has let the GPU in.
+/// State of a GPU that the fabric manager has admitted.
 const REGISTERED: nvml::nvmlGpuFabricState_t =
     nvml::NVML_GPU_FABRIC_STATE_COMPLETED as nvml::nvmlGpuFabricState_t;
 
-/// Cards tell of their fabric from Hopper on.
+/// Cards report their fabric from Hopper on.
 fn has_fabric(device: &Device) -> NvmlResult {
     let tells = device.model().architecture >= nvml::NVML_DEVICE_ARCH_HOPPER;
     match tells && is_switched(device) {
@@ -93,16 +93,16 @@ fn has_fabric(device: &Device) -> NvmlResult {
     }
 }
 
-/// What a link leads to.
+/// Other end of a link.
 enum LinkPeer {
-    /// The number of the switch.
+    /// Number of the switch.
     Switch(u32),
-    /// The index of the GPU.
+    /// Index of the GPU.
     Gpu(usize),
 }
 
 impl LinkPeer {
-    /// Where it is, and what PCI knows it as.
+    /// Returns its PCI address and device id.
     fn pci(&self, device: &Device) -> (Address, c_uint) {
         match self {
             LinkPeer::Switch(number) => (
@@ -128,7 +128,7 @@ impl LinkPeer {
     }
 }
 
-/// The links of its model, if this is one of them.
+/// Returns the links of its model, if this is one of them.
 fn known(device: &Device, link: c_uint) -> Result<&'static NvLink, Code> {
     let links = device.model().nvlink.as_ref().ok_or(NOT_SUPPORTED)?;
     match link < links.links {
@@ -137,7 +137,7 @@ fn known(device: &Device, link: c_uint) -> Result<&'static NvLink, Code> {
     }
 }
 
-/// What a link leads to; nothing where it is down.
+/// Returns the other end of a link; none if it is down.
 fn far_end(device: &Device, link: c_uint) -> Result<Option<LinkPeer>, Code> {
     let links = known(device, link)?;
     if device.gpu().links_down.contains(&link) {
@@ -153,7 +153,7 @@ fn linked(device: &Device, link: c_uint) -> Result<LinkPeer, Code> {
     far_end(device, link)?.ok_or(NOT_SUPPORTED)
 }
 
-/// The other end of a bridge: a GPU's links are shared out evenly among its bridges. A lost GPU takes them down.
+/// Returns the other end of a bridge: a GPU's links are divided evenly among its bridges. A lost GPU takes them down.
 fn across(device: &Device, links: &NvLink, link: c_uint) -> Option<LinkPeer> {
     let others = bridged(device);
     let each = (links.links as usize).checked_div(others.len())?;
@@ -161,7 +161,7 @@ fn across(device: &Device, links: &NvLink, link: c_uint) -> Option<LinkPeer> {
     (!device.host.gpus[other].lost).then_some(LinkPeer::Gpu(other))
 }
 
-/// The GPUs at the other ends of its bridges.
+/// Returns the GPUs at the other ends of its bridges.
 fn bridged(device: &Device) -> Vec<usize> {
     let bridges = device.host.bridges.iter().flatten();
     bridges
@@ -173,7 +173,7 @@ fn bridged(device: &Device) -> Vec<usize> {
         .collect()
 }
 
-/// A board with switches has more than one GPU, all of a model.
+/// Whether the board has switches: more than one GPU, all of a model.
 fn is_switched(device: &Device) -> bool {
     let switches = device
         .model()

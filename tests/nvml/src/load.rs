@@ -1,4 +1,4 @@
-//! How hard a GPU works: utilisation, temperature, power, clocks.
+//! Load of a GPU: utilisation, temperature, power, clocks.
 
 use std::ffi::{c_uint, c_ulonglong};
 use std::fs;
@@ -12,7 +12,7 @@ use crate::{Code, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, NvmlResult};
 
 const UNKNOWN: Code = nvml::nvmlReturn_enum_NVML_ERROR_UNKNOWN;
 
-/// Degrees Celsius at which such a card shuts down, slows down, and is as hot as it may be.
+/// Temperatures in degrees Celsius at which such a card shuts down, slows down, and is as hot as it may be.
 const SHUTDOWN_C: c_uint = 92;
 const SLOWDOWN_C: c_uint = 89;
 const GPU_MAX_C: c_uint = 85;
@@ -118,7 +118,7 @@ exports! {
 }
 
 impl Device {
-    /// The driver does not tell how busy a GPU is that is cut.
+    /// Fails for a GPU with MIG, whose utilisation the driver does not report.
     pub(crate) fn is_not_cut(&self) -> NvmlResult {
         match self.gpu().mig {
             Some(_) => Err(NOT_SUPPORTED),
@@ -143,7 +143,7 @@ fn milli(watts: u16) -> c_uint {
     c_uint::from(watts) * 1000
 }
 
-/// Coders, which nothing here uses, over the usual period.
+/// Reports unused video coders, over the usual period.
 fn none_in_a_period(
     device: &Device,
     percent: &OutPtr<c_uint>,
@@ -193,14 +193,15 @@ fn clock(device: &Device, kind: nvml::nvmlClockType_t, idle: bool) -> Result<c_u
     }
 }
 
-/// From the fastest to the slowest, in the steps that such cards have.
+/// Lists clocks from the fastest to the slowest, in the steps of such cards.
 fn graphics_clocks(device: &Device) -> Vec<c_uint> {
     let clocks = &device.model().clocks;
     let (fastest, slowest) = (clocks.graphics_max, clocks.idle);
     (slowest..=fastest).rev().step_by(15).collect()
 }
 
-/// What an idle card has used since the machine was started: it never goes back, as the power of the file may.
+/// Returns the energy of an idle card since the machine was started, which never decreases, unlike the power of the
+/// file.
 fn energy_mj(device: &Device) -> Result<u64, Code> {
     let uptime = fs::read_to_string("/proc/uptime").map_err(|_| UNKNOWN)?;
     let seconds = uptime

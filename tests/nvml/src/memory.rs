@@ -1,4 +1,4 @@
-//! How much memory a GPU or a MIG device has, and how much of it is used.
+//! Total, reserved and used memory of a GPU or a MIG device.
 
 use std::ffi::c_uint;
 
@@ -27,10 +27,10 @@ exports! {
         };
 }
 
-/// In bytes.
+/// Memory in bytes.
 pub(crate) struct Memory {
     total: u64,
-    /// By the driver, for its own purposes.
+    /// Reserved by the driver.
     reserved: u64,
     used: u64,
 }
@@ -67,7 +67,7 @@ impl Memory {
         Self::new(bytes(instance.memory_mib()), 0, used)
     }
 
-    /// Nobody can use more than there is.
+    /// Used memory is at most what there is.
     fn new(total: u64, reserved: u64, used: u64) -> Self {
         let reserved = reserved.min(total);
         Self {
@@ -81,7 +81,7 @@ impl Memory {
         self.total - self.reserved - self.used
     }
 
-    /// The first version does not tell what is reserved from what is used.
+    /// Converts to the first version, which counts reserved memory as used.
     fn first(&self) -> nvml::nvmlMemory_t {
         nvml::nvmlMemory_t {
             total: self.total,
@@ -105,7 +105,7 @@ fn bytes(mib: u32) -> u64 {
     u64::from(mib) * MIB
 }
 
-/// What processes hold outside MIG devices, or in one of them, besides what nobody is seen to hold there.
+/// Returns what processes hold outside MIG devices, or in one of them, plus memory without a visible owner.
 fn used(device: &Device, mig: Option<usize>, held_mib: u32) -> u64 {
     let processes = device.gpu().processes.iter();
     let here = processes.filter(|process| process.mig == mig);

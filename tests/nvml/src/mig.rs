@@ -1,4 +1,4 @@
-//! GPUs that are cut into MIG devices: each a GPU instance with a compute instance in it.
+//! GPUs split into MIG devices, each a GPU instance with a compute instance in it.
 
 use std::ffi::c_uint;
 
@@ -48,24 +48,24 @@ exports! {
         |unit| attributes.put(attributes_of(unit)?);
 }
 
-/// A MIG device, as a host file describes it.
+/// A MIG device of a host file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MigInstance {
     pub(crate) uuid: String,
-    /// Such as `1g.10gb`: how many of seven slices, how much memory.
+    /// Profile such as `1g.10gb`: slices of seven, and memory.
     pub(crate) profile: String,
     pub(crate) gpu_instance: Option<u32>,
     #[serde(default)]
     pub(crate) compute_instance: u32,
     memory_total_mib: Option<u32>,
-    /// Held by nobody to be seen.
+    /// Memory without a visible owner.
     #[serde(default, rename = "memory_used_mib")]
     pub(crate) held_mib: u32,
 }
 
 impl MigInstance {
-    /// Whether the profile can be read and the UUID is one of a MIG device.
+    /// Checks that the profile can be parsed and the UUID is a MIG device's.
     pub(crate) fn check(&self) -> Result<(), String> {
         if !self.uuid.starts_with("MIG-") {
             return Err(format!(
@@ -82,8 +82,8 @@ impl MigInstance {
         }
     }
 
-    /// Slices and gigabytes. A profile can begin with its compute slices (`1c.3g.40gb`) and end with an attribute
-    /// (`1g.10gb+me`).
+    /// Returns slices and gigabytes. A profile can begin with its compute slices (`1c.3g.40gb`) and end with an
+    /// attribute (`1g.10gb+me`).
     fn sizes(&self) -> Option<(u32, u16)> {
         let plain = self
             .profile
@@ -100,13 +100,13 @@ impl MigInstance {
         self.sizes().map_or(0, |(slices, _)| slices)
     }
 
-    /// Where the file leaves it out: somewhat less than the profile says, as with the real ones.
+    /// Returns the default memory: somewhat less than the profile says, as on real ones.
     pub(crate) fn memory_mib(&self) -> u32 {
         let gigabytes = self.sizes().map_or(0, |(_, gigabytes)| gigabytes);
         self.memory_total_mib.unwrap_or(u32::from(gigabytes) * 1000)
     }
 
-    /// The first id that the driver gives to instances of this size.
+    /// Returns the driver's first id for instances of this size.
     fn first_id(&self) -> u32 {
         match self.slices() {
             7 => 0,
@@ -125,7 +125,7 @@ impl Device {
         }
     }
 
-    /// The ids of its GPU instance and its compute instance; all bits set where it is no MIG device.
+    /// Returns the ids of its GPU instance and its compute instance; all bits set if it is no MIG device.
     pub(crate) fn instance_ids(&self) -> (c_uint, c_uint) {
         let Some((instance, mig)) = self.instance().zip(self.mig) else {
             return (c_uint::MAX, c_uint::MAX);
@@ -144,7 +144,7 @@ fn the_instance(unit: &Device) -> Result<&MigInstance, Code> {
     unit.instance().ok_or(INVALID_ARGUMENT)
 }
 
-/// The MIG device with this index.
+/// Returns the MIG device with this index.
 fn part(device: &Device, index: c_uint) -> Result<Device, Code> {
     device.can_be_cut()?;
     let max = device.model().mig.as_ref().map_or(0, |mig| mig.max_devices);

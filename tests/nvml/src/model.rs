@@ -1,13 +1,13 @@
-//! What is known about GPU models, so that host files stay short: the figures that NVIDIA publishes, and for the rest
-//! what such a card was seen to answer.
+//! Data of GPU models, so that host files stay short: NVIDIA's published figures, and for the rest what such a card was
+//! seen to answer.
 
 use nvml_wrapper_sys::bindings as nvml;
 
 /// A model of GPU.
 pub(crate) struct Model {
-    /// As NVML names it.
+    /// NVML's name of it.
     pub(crate) name: &'static str,
-    /// 0 where it is not known.
+    /// 0 if unknown.
     pub(crate) memory_mib: u32,
     pub(crate) reserved_mib: u32,
     pub(crate) bar1_mib: u64,
@@ -16,22 +16,22 @@ pub(crate) struct Model {
     pub(crate) compute_capability: [i32; 2],
     pub(crate) cores: u32,
     pub(crate) part_number: &'static str,
-    /// Device and vendor in one number, as PCI does it; so with the subsystem.
+    /// Device and vendor in one number, as in PCI; likewise the subsystem.
     pub(crate) pci_device: u32,
     pub(crate) pci_subsystem: u32,
-    /// The buses that such a card has on the usual board, by index.
+    /// Buses of such a card on the usual board, by index.
     pub(crate) buses: [u32; 8],
     pub(crate) pcie_generation: u32,
     pub(crate) idle_w: u16,
     pub(crate) limit_w: u16,
     pub(crate) clocks: Clocks,
-    /// `None` where it has no links.
+    /// `None` if it has no links.
     pub(crate) nvlink: Option<NvLink>,
-    /// `None` where it cannot be cut.
+    /// `None` if it has no MIG.
     pub(crate) mig: Option<Mig>,
 }
 
-/// In MHz.
+/// Clocks in MHz.
 pub(crate) struct Clocks {
     pub(crate) idle: u32,
     pub(crate) graphics_max: u32,
@@ -39,17 +39,17 @@ pub(crate) struct Clocks {
     pub(crate) video_max: u32,
 }
 
-/// What such a card is linked by.
+/// NVLink of such a card.
 pub(crate) struct NvLink {
     pub(crate) links: u32,
     pub(crate) version: u32,
-    /// How many NVSwitches the usual board has.
+    /// NVSwitches on the usual board.
     pub(crate) switches: u32,
-    /// An NVSwitch of its generation, as PCI names it.
+    /// PCI id of an NVSwitch of its generation.
     pub(crate) switch_device: u32,
 }
 
-/// What such a card can be cut into.
+/// MIG of such a card.
 pub(crate) struct Mig {
     pub(crate) max_devices: u32,
     pub(crate) multiprocessors_per_slice: u32,
@@ -131,7 +131,7 @@ const MODELS: &[Model] = &[
             memory: 1512,
             video_max: 1290,
         },
-        // Bridges alone.
+        // Bridges only, without switches.
         nvlink: Some(NvLink {
             switches: 0,
             ..AMPERE_LINK
@@ -215,7 +215,7 @@ const MODELS: &[Model] = &[
     },
 ];
 
-/// What a card that nobody knows yet answers, besides its name and memory.
+/// Data of an unknown card, besides its name and memory.
 const UNKNOWN: Model = Model {
     name: "",
     memory_mib: 0,
@@ -243,7 +243,7 @@ const UNKNOWN: Model = Model {
 };
 
 impl Model {
-    /// The model with this name, or what is answered for one that is not known.
+    /// Returns the model with this name, or the data of an unknown one.
     pub(crate) fn named(name: &str) -> &'static Self {
         MODELS
             .iter()

@@ -1,5 +1,5 @@
-//! What C callers hand over: places for results and texts. Only a C caller makes one of these, and by calling vouches
-//! that what it points to may be read and written as NVIDIA documents it; so all that is unsafe about them is here.
+//! Pointers that C callers pass for results and texts. Only a C caller makes one of these, and by calling promises that
+//! it may be read and written as NVIDIA documents it; so all unsafe code for them is here.
 
 use std::ffi::{CStr, c_char, c_uint};
 
@@ -10,7 +10,7 @@ use crate::{Code, INVALID_ARGUMENT, NvmlResult};
 const INSUFFICIENT_SIZE: Code = nvml::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE;
 const VERSION_MISMATCH: Code = nvml::nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
 
-/// A place for a value, or for the first of several.
+/// A pointer to a value, or to the first of several.
 #[repr(transparent)]
 pub struct OutPtr<T>(*mut T);
 
@@ -23,15 +23,15 @@ impl<T: Copy> OutPtr<T> {
         Ok(())
     }
 
-    /// The value that is there already, for what goes in and out.
+    /// Reads the value there, for arguments that go in and out.
     pub(crate) fn get(&self) -> Result<T, Code> {
         self.not_null()?;
         // SAFETY: it is not null, and the caller has written it.
         Ok(unsafe { self.0.read() })
     }
 
-    /// The structure there, for those that begin with their version: its size in the low bytes and `version` in the
-    /// top one, written by the caller, who may have left the rest unwritten.
+    /// Checks a structure that begins with its version: its size in the low bytes and `version` in the top one, written
+    /// by the caller, who may have left the rest unwritten.
     pub(crate) fn expect_version(&self, version: u32) -> Result<c_uint, Code> {
         self.not_null()?;
         let expected = size_of::<T>() as c_uint | version << 24;
@@ -42,8 +42,7 @@ impl<T: Copy> OutPtr<T> {
         }
     }
 
-    /// Writes several values, by the protocol of all such functions: `count` says how much room there is and is told
-    /// how much is needed.
+    /// Writes several values, by the usual protocol: `count` is the capacity on entry and the needed number on return.
     pub(crate) fn fill(&self, count: &OutPtr<c_uint>, values: &[T]) -> NvmlResult {
         let room = count.get()? as usize;
         count.put(values.len() as c_uint)?;
@@ -53,7 +52,7 @@ impl<T: Copy> OutPtr<T> {
         self.fill_all(values)
     }
 
-    /// The same, where a caller may ask for the count alone by giving no array.
+    /// Writes several values; a caller may ask for the count alone by passing no array.
     pub(crate) fn fill_or_count(&self, count: &OutPtr<c_uint>, values: &[T]) -> NvmlResult {
         match self.0.is_null() {
             true => count.put(values.len() as c_uint),
@@ -61,7 +60,7 @@ impl<T: Copy> OutPtr<T> {
         }
     }
 
-    /// Writes several values into an array whose length the caller has told apart, and which is long enough.
+    /// Writes several values into an array whose length the caller has passed, and which is long enough.
     pub(crate) fn fill_all(&self, values: &[T]) -> NvmlResult {
         if values.is_empty() {
             return Ok(());
@@ -75,7 +74,7 @@ impl<T: Copy> OutPtr<T> {
         Ok(())
     }
 
-    /// Changes several values of the caller's in their places.
+    /// Changes several values of the caller in place.
     pub(crate) fn change_all(&self, length: usize, mut change: impl FnMut(&mut T)) -> NvmlResult {
         self.not_null()?;
         for index in 0..length {
@@ -116,12 +115,12 @@ impl TextBuffer {
     }
 }
 
-/// A text of the caller's.
+/// A text of the caller.
 #[repr(transparent)]
 pub struct CallerText(*const c_char);
 
 impl CallerText {
-    /// The text, up to its NUL.
+    /// Reads the text up to its NUL.
     pub(crate) fn text(&self) -> Result<String, Code> {
         if self.0.is_null() {
             return Err(INVALID_ARGUMENT);
@@ -134,7 +133,7 @@ impl CallerText {
     }
 }
 
-/// A text and its NULs in an array of a structure. What is too long is cut.
+/// Returns a text with NULs for an array in a structure; a too long one is cut.
 pub(crate) fn chars<const N: usize>(text: &str) -> [c_char; N] {
     let mut array = [0; N];
     for (to, from) in array.iter_mut().zip(text.bytes().take(N - 1)) {

@@ -1,4 +1,4 @@
-//! Where a GPU sits on the PCI bus.
+//! PCI addresses of GPUs.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -10,7 +10,7 @@ use crate::out::{OutPtr, chars};
 use crate::resolve::Device;
 use crate::{INVALID_ARGUMENT, NOT_SUPPORTED};
 
-/// Display controllers, and among them those that render in 3D.
+/// Display controllers, of the 3D subclass.
 const CLASS: (c_uint, c_uint) = (0x03, 0x02);
 
 exports! {
@@ -69,7 +69,7 @@ exports! {
         };
 }
 
-/// What the first version of the function writes: callers of it have room for no more.
+/// The first version of the structure.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PciInfo1 {
@@ -80,7 +80,7 @@ pub struct PciInfo1 {
     device_id: c_uint,
 }
 
-/// What the second version writes, and what it kept free.
+/// The second version, with its reserved fields.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PciInfo2 {
@@ -103,7 +103,7 @@ impl PciInfo1 {
 }
 
 impl PciInfo2 {
-    /// Of something that only its place is told of.
+    /// Describes a device of which only the address matters.
     pub(crate) fn at(address: Address, device_id: c_uint) -> Self {
         Self {
             first: PciInfo1 {
@@ -119,7 +119,7 @@ impl PciInfo2 {
     }
 }
 
-/// A place on the bus. Its function is always 0.
+/// A PCI address. Its function is always 0.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Address {
     pub(crate) domain: c_uint,
@@ -128,7 +128,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Reads `domain:bus:device.function` with a domain of any length, or `bus:device.function` in domain 0.
+    /// Parses `domain:bus:device.function` with a domain of any length, or `bus:device.function` in domain 0.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (place, function) = text.rsplit_once('.')?;
         let numbers: Option<Vec<c_uint>> = place
@@ -147,17 +147,17 @@ impl Address {
         })
     }
 
-    /// As the newer functions write it, with eight digits of domain.
+    /// Formats it as newer functions do, with eight digits of domain.
     pub(crate) fn long(self) -> String {
         format!("{:08X}:{:02X}:{:02X}.0", self.domain, self.bus, self.device)
     }
 
-    /// As the older ones do, with four.
+    /// Formats it as older ones do, with four.
     fn short(self) -> String {
         format!("{:04X}:{:02X}:{:02X}.0", self.domain, self.bus, self.device)
     }
 
-    /// The structure of today.
+    /// Returns the present structure.
     pub(crate) fn info(self, device_id: c_uint, subsystem: c_uint) -> nvml::nvmlPciInfo_t {
         nvml::nvmlPciInfo_t {
             busIdLegacy: chars(&self.short()),
@@ -183,7 +183,7 @@ impl<'de> Deserialize<'de> for Address {
 }
 
 impl Device {
-    /// Where its GPU is: what the file says, or where such a card usually is.
+    /// Returns the address of its GPU: from the file, or the usual one of such a card.
     pub(crate) fn address(&self) -> Address {
         let buses = &self.model().buses;
         self.gpu().pci.unwrap_or(Address {

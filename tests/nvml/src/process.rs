@@ -1,4 +1,4 @@
-//! Which processes use a GPU or a MIG device.
+//! Processes that use a GPU or a MIG device.
 
 use std::ffi::{c_uint, c_ulonglong};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,7 +12,7 @@ use crate::out::OutPtr;
 use crate::resolve::Device;
 use crate::{Code, NOT_FOUND};
 
-/// Said in place of a number that the driver does not know.
+/// Value of a number that the driver does not know.
 const NOT_AVAILABLE: u64 = u64::MAX;
 
 exports! {
@@ -52,7 +52,7 @@ enum Kind {
     Graphics,
 }
 
-/// A MIG device has those that run on it, a GPU all, told apart by their instances.
+/// Lists running processes: a MIG device has its own, a GPU all, distinguished by their instances.
 fn running(unit: &Device, kind: Kind) -> Vec<nvml::nvmlProcessInfo_v2_t> {
     let draws = kind == Kind::Graphics;
     let all = unit.gpu().processes.iter();
@@ -85,7 +85,7 @@ fn running(unit: &Device, kind: Kind) -> Vec<nvml::nvmlProcessInfo_v2_t> {
     shown.chain(held).collect()
 }
 
-/// One sample of each process, taken now: processes share evenly what the GPU does.
+/// Returns one sample of each process, taken now: processes share the GPU's load evenly.
 fn samples(device: &Device) -> Result<Vec<nvml::nvmlProcessUtilizationSample_t>, Code> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now_us = now.map_err(|_| nvml::nvmlReturn_enum_NVML_ERROR_UNKNOWN)?;
@@ -102,7 +102,7 @@ fn samples(device: &Device) -> Result<Vec<nvml::nvmlProcessUtilizationSample_t>,
     Ok(gpu.processes.iter().map(sample).collect())
 }
 
-/// The first version has no room for instances.
+/// Converts to the first version, which has no instances.
 fn first(running: &[nvml::nvmlProcessInfo_v2_t]) -> Vec<nvml::nvmlProcessInfo_v1_t> {
     let narrow = |process: &nvml::nvmlProcessInfo_v2_t| nvml::nvmlProcessInfo_v1_t {
         pid: process.pid,

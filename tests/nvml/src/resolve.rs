@@ -1,4 +1,4 @@
-//! What a handle means on the host as it is now: a GPU, or one of the MIG devices that a GPU is cut into.
+//! Resolves handles on the present host: a GPU, or one of its MIG devices.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ const GPU_IS_LOST: Code = nvml::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST;
 #[derive(Clone)]
 pub(crate) struct Device {
     pub(crate) host: Arc<Host>,
-    /// Of the GPU.
+    /// Index of the GPU.
     pub(crate) index: usize,
-    /// Where it is a MIG device of it: which one.
+    /// Index of the MIG device, if it is one.
     pub(crate) mig: Option<usize>,
 }
 
 impl Device {
-    /// The one behind a handle. A GPU that the file lists no more has fallen off the bus; a MIG device that it lists no
-    /// more was destroyed, and its handle is worth nothing.
+    /// Resolves a handle. A GPU that is no longer in the file has fallen off the bus; a MIG device was destroyed, and
+    /// its handle is invalid.
     pub(crate) fn of(host: Arc<Host>, handle: nvml::nvmlDevice_t) -> Result<Self, Code> {
         let uuid = handle::uuid(handle).ok_or(INVALID_ARGUMENT)?;
         let absent = match uuid.starts_with("MIG-") {
@@ -36,7 +36,7 @@ impl Device {
             .ok_or(absent)
     }
 
-    /// Every GPU, each followed by its MIG devices.
+    /// Lists every GPU, each followed by its MIG devices.
     pub(crate) fn all(host: &Arc<Host>) -> impl Iterator<Item = Self> {
         let of_gpu = move |index: usize| {
             let devices = host.gpus[index].mig.as_ref().map_or(0, Vec::len);
@@ -51,44 +51,44 @@ impl Device {
         (0..host.gpus.len()).flat_map(of_gpu)
     }
 
-    /// Every GPU.
+    /// Lists every GPU.
     pub(crate) fn gpus(host: &Arc<Host>) -> impl Iterator<Item = Self> {
         Self::all(host).filter(|device| device.mig.is_none())
     }
 
-    /// The GPU that it is or belongs to.
+    /// Returns the GPU that it is or belongs to.
     pub(crate) fn gpu(&self) -> &Gpu {
         &self.host.gpus[self.index]
     }
 
-    /// What is known about that GPU's model.
+    /// Returns the data of that GPU's model.
     pub(crate) fn model(&self) -> &'static Model {
         self.gpu().model()
     }
 
-    /// The MIG device that it is.
+    /// Returns the MIG device that it is.
     pub(crate) fn instance(&self) -> Option<&MigInstance> {
         self.gpu().mig.as_ref()?.get(self.mig?)
     }
 
-    /// Its own UUID.
+    /// Returns its own UUID.
     pub(crate) fn uuid(&self) -> &str {
         self.instance()
             .map_or(&self.gpu().uuid, |instance| &instance.uuid)
     }
 
-    /// What callers hold it by.
+    /// Returns its handle.
     pub(crate) fn handle(&self) -> nvml::nvmlDevice_t {
         handle::of(self.uuid())
     }
 
-    /// The one behind a handle that a call names besides its own.
+    /// Resolves the second handle of a call.
     pub(crate) fn other(&self, handle: nvml::nvmlDevice_t) -> Result<Self, Code> {
         let other = Self::of(Arc::clone(&self.host), handle)?;
         other.is_there().map(|()| other)
     }
 
-    /// What the GPU's faults do to a call.
+    /// Applies the GPU's faults to a call.
     pub(crate) fn gate(&self, name: &str) -> NvmlResult {
         self.is_there()?;
         trouble(&self.gpu().slow_ms, &self.gpu().errors, name)
@@ -101,7 +101,7 @@ impl Device {
         }
     }
 
-    /// Refuses MIG devices.
+    /// Fails for MIG devices.
     pub(crate) fn is_whole(&self) -> NvmlResult {
         match self.mig {
             Some(_) => Err(NOT_SUPPORTED),

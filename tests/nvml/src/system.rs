@@ -1,4 +1,4 @@
-//! Initialisation and what concerns the whole host.
+//! Initialisation, and questions about the whole host.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::fs;
@@ -11,7 +11,7 @@ use crate::host::{Host, USERS};
 use crate::out::{OutPtr, TextBuffer};
 use crate::{Code, NOT_FOUND, NvmlResult, SUCCESS, event, fault, file};
 
-/// Functions that begin, which have faults like the others.
+/// Functions of initialisation, which can have faults like the others.
 pub(crate) const INIT_NAMES: &[&str] = &["nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags"];
 
 /// `nvmlInit`, as NVIDIA documents it.
@@ -64,7 +64,7 @@ pub extern "C" fn nvmlErrorString(result: Code) -> *const c_char {
     fault::words(result).as_ptr()
 }
 
-/// What NVIDIA's own `nvidia-smi` asks for first. It is documented nowhere; that there is no table is enough for it.
+/// `nvidia-smi` asks for it first. It is undocumented; that there is no table is enough.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInternalGetExportTable(
     table: OutPtr<*const c_void>,
@@ -92,12 +92,12 @@ exports! {
         |_host| count.put(0);
 }
 
-/// The library's own version: CUDA's major version before the driver's.
+/// Returns the library's version: CUDA's major version before the driver's.
 fn nvml_version(host: &Host) -> String {
     format!("{}.{}", cuda_version(host) / 1000, host.driver_version)
 }
 
-/// As `cuDriverGetVersion` tells it: 12080 for 12.8.
+/// Returns the version in the form of `cuDriverGetVersion`: 12080 for 12.8.
 fn cuda_version(host: &Host) -> c_int {
     let (major, minor) = match &host.cuda_version {
         Some(version) => parts(version),
@@ -106,7 +106,7 @@ fn cuda_version(host: &Host) -> c_int {
     major * 1000 + minor * 10
 }
 
-/// The first two numbers of a version.
+/// Parses the first two numbers of a version.
 fn parts(version: &str) -> (c_int, c_int) {
     let mut numbers = version
         .split('.')
@@ -117,7 +117,7 @@ fn parts(version: &str) -> (c_int, c_int) {
     )
 }
 
-/// The CUDA that came with a branch of drivers.
+/// Returns the CUDA version of a branch of drivers.
 fn came_with(branch: c_int) -> (c_int, c_int) {
     match branch {
         ..450 => (10, 2),

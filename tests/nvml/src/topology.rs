@@ -1,4 +1,4 @@
-//! Where GPUs are relative to processors, memory and each other.
+//! Topology of GPUs relative to processors, memory and each other.
 
 use std::ffi::{c_uint, c_ulong};
 use std::ops::Range;
@@ -54,14 +54,14 @@ exports! {
 }
 
 impl Device {
-    /// Left out in the file: the first half of at least four GPUs is at the first node, the rest at the second.
+    /// Default node: the first half of at least four GPUs is at the first node, the rest at the second.
     fn numa_node(&self) -> c_uint {
         let gpus = self.host.gpus.len();
         let derived = u16::from(gpus >= 4 && self.index >= gpus / 2);
         c_uint::from(self.gpu().numa_node.unwrap_or(derived))
     }
 
-    /// The logical processors of its node.
+    /// Returns the logical processors of its node.
     fn near_cpus(&self) -> Range<usize> {
         let each = usize::from(self.host.cpus_per_node);
         let first = self.numa_node() as usize * each;
@@ -76,7 +76,7 @@ fn check(scope: nvml::nvmlAffinityScope_t) -> NvmlResult {
     }
 }
 
-/// Writes bits into words. Those beyond the last word are left out, as the real library does.
+/// Writes bits into words. Bits beyond the last word are dropped, as in the real library.
 fn mask(to: &OutPtr<c_ulong>, length: c_uint, bits: impl Iterator<Item = usize>) -> NvmlResult {
     if length == 0 {
         return Err(INVALID_ARGUMENT);

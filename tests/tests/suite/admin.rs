@@ -1,5 +1,4 @@
-//! Admins take hosts out of service and back: through the command line, over hosts made for trials, each step a real
-//! process.
+//! Cordon, drain and delete of nodes through the command line, over declared hosts, each step a real process.
 
 use std::fs;
 
@@ -116,7 +115,7 @@ fn a_drain_sends_what_can_give_way_to_the_other_host_where_it_ends() {
             .contains("waiting for what is not preemptible to end by itself: firm"),
         "{drained:?}"
     );
-    // It dies at the first signal, so it may be on its way already when it is looked at.
+    // It dies at the first signal, so it may be gone when it is looked at.
     let told = ["stopping: soft", "stopped: soft", "coming free: soft"];
     let told = told.iter().any(|words| drained.stderr.contains(words));
     assert!(told, "{drained:?}");
@@ -185,7 +184,7 @@ fn a_deleted_node_is_forgotten_with_its_access() {
     assert!(wrong.stderr.contains("did you mean `h1`"), "{wrong:?}");
     let wrong = dev.sluice(&["drain", "h11"]);
     assert!(wrong.stderr.contains("did you mean `h1`"), "{wrong:?}");
-    // `dev` starts a daemon again that died, so one that is stopped stands for one that is away.
+    // `dev` restarts a daemon that died, so a stopped one stands for one that is away.
     let agents = children_of(dev.pid()).into_iter().filter(|pid| {
         let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         line.contains("sluice-agent") && line.contains("h2")
@@ -204,7 +203,7 @@ fn a_deleted_node_is_forgotten_with_its_access() {
         text.contains("gpu       -         4         0     0         0         4"),
         "{text}"
     );
-    // Heard again, it is told that it must join anew. One that is linked goes by force, and its link with it.
+    // When it is heard again, it is told to join again. A linked node can be deleted by force, which ends its link.
     kill(agents[0], Signal::SIGCONT);
     let turned_away = |node: &str| {
         let words = format!("the access of node `{node}` was ended");

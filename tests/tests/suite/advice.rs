@@ -1,4 +1,4 @@
-//! What messages advise is done as it stands there, and helps: commands and config keys about the pools of hosts.
+//! The commands and config keys that messages about pools of hosts advise are carried out literally, and help.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use sluice_tests::{CommandOutput, Dev, binaries, eventually, kill};
 
-/// What stands between backticks in a text and begins so, each once.
+/// Returns the texts between backticks that begin with `begin`, each once.
 fn advised(text: &str, begin: &str) -> Vec<String> {
     let parts = text.split('`').skip(1).step_by(2);
     let mut found: Vec<String> = parts
@@ -19,7 +19,7 @@ fn advised(text: &str, begin: &str) -> Vec<String> {
     found
 }
 
-/// Runs a line that somebody was advised to type, with what he fills in.
+/// Runs an advised command line, with its placeholders filled in.
 fn typed(dev: &Dev, line: &str) -> CommandOutput {
     let words: Vec<&str> = line.split(' ').collect();
     assert_eq!(words[0], "sluice", "{line}");
@@ -49,7 +49,7 @@ fn in_pool(dev: &Dev, name: &str, pool: &str) -> Value {
     })
 }
 
-/// A host beside that of `dev`: what an admin has installed there.
+/// An installed host besides that of `dev`.
 struct SecondHost {
     dir: PathBuf,
     supervisor: Child,
@@ -90,7 +90,7 @@ impl SecondHost {
         agent
     }
 
-    /// Joins by this line, and says how it went.
+    /// Joins by this line; returns whether that succeeded, and its output.
     fn join(&self, line: &str) -> (bool, String) {
         let output = self.command().args(["join", line]).output().unwrap();
         let said = [output.stdout, output.stderr].concat();
@@ -111,7 +111,7 @@ impl SecondHost {
         }
     }
 
-    /// Starts the agent anew with this config, which does not stop it.
+    /// Restarts the agent with this config, which does not stop it.
     fn restart_with(&mut self, dev: &Dev, config: &str, pool: &str) {
         self.stop();
         eventually("the host to be away", || {
@@ -147,7 +147,7 @@ fn the_pool_of_a_host_is_told_by_its_config_once_and_by_its_admin_from_then_on()
     apply(&dev, POOLS);
     let mut host = SecondHost::new(&dev);
 
-    // A pool without hosts advises how one comes into it.
+    // For a pool without hosts, the advice is how to add one.
     dev.ok(&[
         "submit",
         "--id",
@@ -168,7 +168,7 @@ fn the_pool_of_a_host_is_told_by_its_config_once_and_by_its_admin_from_then_on()
         "{why}"
     );
 
-    // A token for one pool and a config that names another part, and both ways out work.
+    // A token for one pool and a config with another conflict; both advised solutions work.
     host.config("pool = \"night\"\n");
     let (joined, said) = host.join(&narrow);
     assert!(!joined, "{said}");
@@ -177,7 +177,7 @@ fn the_pool_of_a_host_is_told_by_its_config_once_and_by_its_admin_from_then_on()
     line_of(&done(&dev, &ways[0]));
     assert!(said.contains("leave `pool` out of agent.toml"), "{said}");
 
-    // Without a pool a token leaves it to the config; one that is not there is told.
+    // A token without a pool leaves it to the config; an unknown one is reported.
     let open = line_of(&dev.ok(&["token", "create"]));
     host.config("pool = \"nigth\"\n");
     let (joined, said) = host.join(&open);
@@ -194,7 +194,7 @@ fn the_pool_of_a_host_is_told_by_its_config_once_and_by_its_admin_from_then_on()
     host.start();
     in_pool(&dev, "guest", "night");
 
-    // A pool with hosts is not deleted, and what is advised empties it.
+    // A pool with hosts is not deleted; the advice empties it.
     let refused = dev.sluice(&["delete", "pool", "night"]);
     assert_eq!(refused.code, 1, "{refused:?}");
     let ways = advised(&refused.stderr, "sluice ");
@@ -207,7 +207,7 @@ fn the_pool_of_a_host_is_told_by_its_config_once_and_by_its_admin_from_then_on()
     let back = advised(&told, "sluice move");
     assert_eq!(back, ["sluice move node guest --pool night"], "{told}");
 
-    // The config that is advised, and any other, leaves the agent running where the admin has put it.
+    // With the advised config, and any other, the agent stays where the admin has moved it.
     host.restart_with(&dev, &keys[0], "day");
     let told = dev.ok(&["describe", "node", "guest"]);
     assert!(!told.contains("Warning:          pool"), "{told}");
@@ -222,7 +222,7 @@ fn the_pool_of_a_host_is_told_by_its_config_once_and_by_its_admin_from_then_on()
     done(&dev, &back[0]);
     in_pool(&dev, "guest", "night");
 
-    // The other way out of a pool that is to go.
+    // The other solution for a pool that is to be deleted.
     host.stop();
     let away = ways[1].clone();
     assert_eq!(away, "sluice delete node guest");
@@ -232,7 +232,7 @@ fn the_pool_of_a_host_is_told_by_its_config_once_and_by_its_admin_from_then_on()
     dev.ok(&["delete", "pool", "night"]);
 }
 
-/// Types a line with a pipe, as a shell takes it.
+/// Runs a command line with a pipe, like a shell.
 fn piped(dev: &Dev, line: &str) {
     let output = Command::new("sh")
         .args(["-c", line])
@@ -282,7 +282,7 @@ fn whoever_makes_a_pool_can_use_it_at_once() {
     assert_eq!(again, "pool/fresh unchanged\n");
     dev.ok(&["submit", "--id", "waits", "--pool", "fresh", "--", "true"]);
     dev.step_in("waits", &["queued"]);
-    // Who binds somebody has said who may.
+    // A policy of the admin's makes the default one unnecessary.
     apply(
         &dev,
         "{kind: pool, name: own}\n---\n{kind: policy, pool: own, subject: prod}\n",

@@ -1,4 +1,4 @@
-//! Terms of pools and subjects by files: all or nothing, looked at first, and never at the cost of what runs.
+//! Documents of pools and policies from files: all or nothing, previewed, and without harm to running steps.
 
 use std::fs;
 use std::path::{Path, PathBuf};

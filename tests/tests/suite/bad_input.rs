@@ -1,4 +1,4 @@
-//! What is malformed, too large, in the wrong place or damaged: one clear message each, nothing half-done.
+//! Malformed, too large, misplaced and damaged input: one clear message each, and no partial effect.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 use sluice_tests::{CommandOutput, Daemon, Dev, binaries};
 
-/// Runs a binary of the product to its end, which must come by itself.
+/// Runs a binary of the product, which must end by itself.
 fn run(name: &str, args: &[&str]) -> CommandOutput {
     let output = Command::new(binaries().join(name))
         .args(args)
@@ -316,7 +316,7 @@ fn addresses_beyond_loopback_need_certificates() {
     }
 }
 
-/// A store with some history, its coordinator stopped.
+/// Makes a store with some history of a stopped coordinator.
 fn filled_store() -> (tempfile::TempDir, std::path::PathBuf) {
     let kept = tempfile::tempdir().unwrap();
     let data = kept.path().join("data");

@@ -1,5 +1,5 @@
-//! `--check-config` of the three daemons, by the programs that are installed: what a good file comes to, what is wrong with
-//! a bad one and the way out, and that nothing is started or made either way.
+//! `--check-config` of the three daemons, by the installed programs: the effective config of a valid file, the error
+//! and the fix of an invalid one, without starting or making anything.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use sluice_tests::binaries;
 
-/// What checking a file says, and how it ends.
+/// Output and exit code of a check.
 struct CheckOutput {
     code: Option<i32>,
     out: String,
@@ -17,7 +17,7 @@ struct CheckOutput {
 fn check(daemon: &str, file: &Path) -> CheckOutput {
     let mut command = Command::new(binaries().join(daemon));
     command.args(["--check-config", "--config"]).arg(file);
-    // Variables that go before the file are nobody's here.
+    // Variables that would override the file are removed.
     let variables = std::env::vars_os().map(|(name, _)| name);
     for name in variables.filter(|name| name.to_string_lossy().starts_with("SLUICE_")) {
         command.env_remove(name);
@@ -30,7 +30,7 @@ fn check(daemon: &str, file: &Path) -> CheckOutput {
     }
 }
 
-/// A file without a mistake: all of `parts` are in what it comes to.
+/// Checks a valid file: its effective config has all of `parts`.
 fn good(daemon: &str, text: &str, parts: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
@@ -44,7 +44,7 @@ fn good(daemon: &str, text: &str, parts: &[&str]) {
     assert!(!state.exists(), "nothing is made");
 }
 
-/// A file with a mistake: one line of stderr has the file and all of `parts`.
+/// Checks an invalid file: one line of stderr has the file and all of `parts`.
 fn bad(daemon: &str, text: &str, parts: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("bad.toml");
@@ -170,7 +170,7 @@ fn a_mistake_is_named_with_file_field_value_and_way_out() {
     ] {
         bad(daemon, text, parts);
     }
-    // What a terminal would obey is shown as an escape, wherever it stands.
+    // Control characters are escaped everywhere.
     for text in [
         "default_user = \"a\\u001b[2J\"\n",
         "workdirs = [\"a\\u001b[2J\"]\n",

@@ -14,7 +14,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// A command that goes on, with the lines of its output and of its errors as they come.
+/// A running command, with its lines of output and errors as they come.
 struct RunningCommand {
     child: Child,
     lines: Receiver<String>,
@@ -47,7 +47,7 @@ impl RunningCommand {
         Self { child, lines }
     }
 
-    /// Sends a signal, or none, and waits for the end: its exit code.
+    /// Sends a signal, if given, and waits for the exit code.
     fn end(mut self, signal: Option<Signal>) -> Option<i32> {
         if let Some(signal) = signal {
             sluice_tests::kill(self.child.id(), signal);
@@ -56,7 +56,7 @@ impl RunningCommand {
         eventually("the command's end", ended).code()
     }
 
-    /// Lines up to the first that `wanted` takes.
+    /// Returns lines up to the first that `wanted` accepts.
     fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut seen = Vec::new();
@@ -247,7 +247,7 @@ fn events_from_now_on_are_those_that_happen_later_also_over_a_lost_coordinator()
         &dev,
         &["get", "events", "--since", "now", "-w", "-o", "json"],
     );
-    // When it has begun to listen, one of these is heard.
+    // Once it listens, one of these is seen.
     let mut knocks = 0..;
     let first = eventually("the first event", || {
         let id = format!("knock-{}", knocks.next()?);
@@ -320,7 +320,7 @@ fn a_run_that_waits_says_why_and_a_guest_hears_of_changes() {
     guest.until("reason", |line| line.starts_with("second waits: "));
     dev.ok(&["cancel", "first"]);
     waiting.until("output", |line| line == "done");
-    // Output and errors are two pipes: which line comes first is nobody's promise.
+    // Output and errors are two pipes, so their order is undefined.
     let (change, output) = ("second is running now", "done");
     let first = guest.until("change or output", |line| line == change || line == output);
     let other = if first.last().is_some_and(|line| line == change) {
@@ -428,7 +428,7 @@ fn what_is_typed_wrongly_is_answered_with_a_way_out() {
     assert!(pages.join("sluice-attach.1").exists());
 }
 
-/// What a command prints on a terminal of this size, and what it sets its environment to.
+/// Runs a command on a terminal of this size, with these variables; returns its output.
 pub(crate) fn on_terminal(dev: &Dev, columns: u16, env: &[(&str, &str)], args: &[&str]) -> String {
     let size = Winsize {
         ws_row: 24,
@@ -443,12 +443,12 @@ pub(crate) fn on_terminal(dev: &Dev, columns: u16, env: &[(&str, &str)], args: &
     command.stdin(Stdio::null());
     command.stdout(pty.slave.try_clone().unwrap());
     let mut child = command.stderr(pty.slave).spawn().unwrap();
-    // The command holds our end of the terminal's slave as well: with it gone, reading ends when the child does.
+    // The command holds the terminal's slave too: without it, reading ends with the child.
     drop(command);
     let mut text = Vec::new();
     let mut master = std::fs::File::from(pty.master);
     let mut chunk = [0; 4096];
-    // A terminal that nobody holds any more answers with an error in place of an end.
+    // Reading a terminal without a slave fails instead of reaching its end.
     while let Ok(read @ 1..) = master.read(&mut chunk) {
         text.extend_from_slice(&chunk[..read]);
     }

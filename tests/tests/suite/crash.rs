@@ -1,6 +1,6 @@
 //! Daemons are killed at random moments while steps run: every accepted step ends exactly once, with its full output.
 //!
-//! `SLUICE_CRASH_ROUNDS` sets how many rounds (50 unless set), `SLUICE_CRASH_SEED` repeats a run's choices; the seed
+//! `SLUICE_CRASH_ROUNDS` sets the number of rounds (default 50), `SLUICE_CRASH_SEED` repeats a run's choices; the seed
 //! is in the message of a failure.
 
 use std::collections::BTreeMap;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sluice_tests::{Daemon, Dev, eventually, eventually_within};
 
-/// Lines that each step writes, a few milliseconds apart, so that kills fall into the midst of them.
+/// Lines that each step writes, a few milliseconds apart, so that kills fall between them.
 const LINES: u32 = 40;
 const STEPS_A_ROUND: u32 = 3;
 
-/// What is killed at once in one round.
+/// Daemons that are killed together in one round.
 const VICTIMS: [&[Daemon]; 5] = [
     &[Daemon::Coordinator],
     &[Daemon::Agent],
@@ -22,7 +22,7 @@ const VICTIMS: [&[Daemon]; 5] = [
     &[Daemon::Supervisor],
 ];
 
-/// Numbers from a seed, so that a failure can be tried again: xorshift64*.
+/// Pseudo-random numbers of a seed, for repeatable failures: xorshift64*.
 struct RandomChoices(u64);
 
 impl RandomChoices {
@@ -38,10 +38,10 @@ fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// A step's expected end.
+/// Expected end of a step.
 struct Expected {
     code: i64,
-    /// A supervisor was killed while it may have run: its exit may have happened unseen.
+    /// A supervisor was killed while it may have run: its exit may be unknown.
     unseen: bool,
 }
 
@@ -55,7 +55,7 @@ fn every_accepted_step_ends_exactly_once_with_its_full_output() {
     let mut accepted: BTreeMap<String, Expected> = BTreeMap::new();
     for round in 0..rounds {
         let victims = VICTIMS[choices.below(VICTIMS.len() as u64) as usize];
-        // Whatever has not ended before a supervisor is killed may end unseen.
+        // A step that has not ended before a supervisor is killed may end unseen.
         let unseen = victims.contains(&Daemon::Supervisor);
         if unseen {
             accepted
@@ -79,7 +79,7 @@ fn every_accepted_step_ends_exactly_once_with_its_full_output() {
     each_ended_once(&dev, accepted.keys(), seed);
 }
 
-/// Submits until it is answered: the id makes the repeats harmless, and what was answered must not be lost.
+/// Submits until it is answered: the id makes repeats harmless, and an answered submit must not be lost.
 fn submit(dev: &Dev, id: &str, code: i64) {
     let script = format!(
         "i=0; while [ $i -lt {LINES} ]; do i=$((i+1)); echo {id} $i; echo $i >&2; sleep 0.005; done; exit {code}"
@@ -131,7 +131,7 @@ fn judge(dev: &Dev, id: &str, expected: &Expected, seed: u64) {
     }
 }
 
-/// `None` while the node is away.
+/// Returns the output; `None` while the node is away.
 fn output(dev: &Dev, id: &str, stream: &str) -> Option<String> {
     let (status, body) =
         dev.try_call("GET", &format!("/v1/steps/{id}/logs?stream={stream}"), None)?;
@@ -150,7 +150,7 @@ fn each_ended_once<'a>(dev: &Dev, ids: impl Iterator<Item = &'a String>, seed: u
     }
 }
 
-/// How often the events say that a step has ended. None of them is skipped.
+/// Counts the end events of each step, skipping none.
 pub(super) fn ends(dev: &Dev) -> BTreeMap<String, u32> {
     let mut ends: BTreeMap<String, u32> = BTreeMap::new();
     let mut since = 0;

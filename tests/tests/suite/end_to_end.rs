@@ -1,4 +1,4 @@
-//! The road: a real program from submit to exit, through every process, as a newcomer would drive it.
+//! End to end: a real program from submit to exit, through every process, as a new user would run it.
 
 use std::process::Stdio;
 
@@ -57,7 +57,7 @@ fn run_says_one_line_in_a_log_where_the_code_does_not_tell_how_it_ended() {
 #[test]
 fn an_ordinary_user_drives_the_same_road() {
     if !sluice_tests::needs_root() {
-        // Whoever runs the tests is an ordinary user then, and every other test shows it.
+        // A user who is not root is an ordinary user, which every other test covers.
         return;
     }
     let dev = Dev::with(DevOptions {
@@ -274,7 +274,7 @@ fn running_steps_outlive_the_coordinator_and_the_agent() {
         dev.step_in("survivor", &["running"]);
         assert!(process.iter().any(|pid| is_alive(*pid)), "{pid}");
     }
-    // One that was answered while the agent is away must start when it is back.
+    // A step accepted while the agent is away must start when it is back.
     std::fs::write(&go, "").unwrap();
     let output = run.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));

@@ -1,5 +1,5 @@
-//! What steers a terminal, or turns and hides text, planted wherever the API takes a text, and paths in the place of
-//! names: what the command line prints holds none of it, but for a step's own output, which is passed on as it is.
+//! Control sequences and invisible characters in every text that the API takes, and paths in place of names: the
+//! command line prints none of them, except in a step's own output.
 
 use serde_json::json;
 use sluice_tests::Dev;
@@ -9,13 +9,13 @@ use super::cli::on_terminal;
 /// Clears the screen, sets a title, makes a link, deletes backwards, turns the line, hides.
 const PLANTED: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{8}\u{202e}\u{200b}\r";
 
-/// What a terminal, or an eye, would obey. Line ends are ours.
+/// Whether a character controls a terminal or deceives the eye. Line ends are ours.
 fn steers(c: char) -> bool {
     (c.is_control() && c != '\n')
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Puts it into every text that the API takes; those that it takes as they are.
+/// Puts the text into every field of the API; returns the fields that accept it.
 fn plant(dev: &Dev) -> Vec<&'static str> {
     let text = format!("x{PLANTED}y");
     let mut taken = Vec::new();
@@ -102,7 +102,7 @@ fn plant(dev: &Dev) -> Vec<&'static str> {
     taken
 }
 
-/// Nothing runs any more; why is what was planted.
+/// Closes the host with the planted text as the reason.
 fn close_the_host(dev: &Dev) {
     let (_, nodes) = dev.call("GET", "/v1/nodes", None);
     let path = format!(
@@ -197,7 +197,7 @@ fn nothing_that_anybody_wrote_steers_a_terminal() {
     nothing_on_a_terminal(&dev);
 }
 
-/// What is fitted to a terminal is as harmless as what is not, and there a step's output is as well.
+/// Checks output fitted to a terminal, including a step's output there.
 fn nothing_on_a_terminal(dev: &Dev) {
     let mut commands: Vec<Vec<&str>> = KINDS.iter().map(|kind| vec!["get", kind]).collect();
     commands.push(vec!["describe", "step", "ran"]);

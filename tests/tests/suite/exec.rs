@@ -1,4 +1,4 @@
-//! Programs beside running steps, live: what they see, how they end, and what they leave.
+//! Programs beside running steps: what they see, how they end, and what they leave.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,7 +11,7 @@ use sluice_tests::{
     CommandOutput, Daemon, Dev, DevOptions, eventually, is_alive, kill, pids_with_environ,
 };
 
-/// A mark that no other process of this machine carries.
+/// Returns a mark that no other process of this machine has.
 fn mark(dev: &Dev, id: &str) -> String {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -22,7 +22,7 @@ fn marked(what: &str, mark: &str) -> u32 {
     eventually(what, || pids_with_environ(mark).first().copied())
 }
 
-/// A step that sleeps, in a directory and with a variable by which it is known: its process.
+/// Submits a step that sleeps, with a known directory and variable; returns its process.
 fn submit_sleeper(dev: &Dev, id: &str) -> u32 {
     let mark = format!("MAIN={}", mark(dev, id));
     let step = ["submit", "--id", id, "--env", "COLOUR=blue", "--env", &mark];
@@ -36,7 +36,7 @@ fn exec(dev: &Dev, id: &str, command: &str) -> CommandOutput {
     dev.sluice(&["exec", id, "--", "sh", "-c", command])
 }
 
-/// One that goes on beside this test; its pid on the host.
+/// Runs a program that outlives this call; returns its pid on the host.
 fn exec_and_stay(dev: &Dev, id: &str) -> (Child, u32) {
     let mark = format!("STAYS={}", mark(dev, id));
     let command = format!("export {mark}; exec sleep 1001");
@@ -83,12 +83,12 @@ fn it_stands_where_the_step_stands_and_its_streams_and_its_end_are_its_own() {
     let ran = dev.sluice(&["exec", "a", "--", "/no/such/program"]);
     assert_eq!(ran.code, 125, "{ran:?}");
     assert!(ran.stderr.contains("/no/such/program"), "{ran:?}");
-    // The step is as it was, and so is its directory.
+    // The step and its directory are unchanged.
     assert_eq!(dev.step_in("a", &["running"])["attempt"], 1);
     assert_eq!(exec_dirs(&dev), 0, "its pipes were left behind");
 }
 
-/// How many directories of programs beside steps there are.
+/// Counts the directories of programs beside steps.
 fn exec_dirs(dev: &Dev) -> usize {
     fn below(dir: &std::path::Path) -> usize {
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
@@ -127,7 +127,7 @@ fn what_goes_in_comes_out_however_much_and_its_end_is_told() {
         "{} bytes came back",
         output.stdout.len()
     );
-    // One that reads nothing ends all the same.
+    // A program that reads nothing ends all the same.
     let mut small = dev.command(&["exec", "a", "--", "true"]);
     let mut child = small.stdin(Stdio::piped()).spawn().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
@@ -143,7 +143,7 @@ fn it_ends_with_its_step() {
     is_gone("the program to end with its step", pid);
     assert_ne!(child.wait().unwrap().code(), Some(0));
     assert!(!is_alive(main));
-    // And where the main process ends by itself.
+    // Also if the main process ends by itself.
     let main = submit_sleeper(&dev, "b");
     let (mut child, pid) = exec_and_stay(&dev, "b");
     kill(main, nix::sys::signal::Signal::SIGKILL);
@@ -160,7 +160,7 @@ fn a_caller_who_goes_away_leaves_nothing_behind() {
     kill(child.id(), nix::sys::signal::Signal::SIGINT);
     child.wait().unwrap();
     is_gone("the program of a caller who went", pid);
-    // Whichever daemon on the way dies, nobody hears the program any more.
+    // If a daemon on the way dies, the program is killed.
     for daemon in [Daemon::Coordinator, Daemon::Agent] {
         let (mut child, pid) = exec_and_stay(&dev, "a");
         dev.kill(daemon);
@@ -238,7 +238,7 @@ fn no_more_run_beside_a_step_than_may() {
     });
 }
 
-/// A node for a device, which only root can make, and what a shell says that may open it or not.
+/// Makes a device node, which only root can, and returns a shell command that tries to open it.
 fn device(folder: &Path, name: &str, minor: u64) -> String {
     let path = folder.join(name);
     let mode = Mode::from_bits_truncate(0o666);

@@ -1,4 +1,4 @@
-//! Why a step is where it is, asked of a live cluster: a victim and its waiter, before, during and after.
+//! Explanations of a live cluster: a victim and the step that preempts it, before, during and after.
 
 use std::fs;
 
@@ -31,7 +31,7 @@ fn a_victim_and_its_waiter_are_both_explained() {
         files: vec![file],
         ..DevOptions::default()
     });
-    // It goes on after its stop signal until it is let go, so that there is time to ask.
+    // It ignores its stop signal until it is released, so that there is time to ask.
     let go = folder.path().join("go");
     let script = format!(
         "trap '' TERM; until test -e {}; do sleep 0.05; done; exit 3",
@@ -85,7 +85,7 @@ fn a_victim_and_its_waiter_are_both_explained() {
         "{text}"
     );
 
-    // What is said to help helps.
+    // The suggested remedy helps.
     let limited = explained(&dev, "limited");
     let remedy = &limited["pools"][0]["would_start_if"][0];
     assert_eq!(remedy["changes"][0]["kind"], "limit", "{limited}");

@@ -1,5 +1,5 @@
-//! Steps and the devices of GPUs, from the command line down to the kernel: what a step was granted it opens, what
-//! others were granted it does not; and pools that require it. The nodes are stand-ins that only root can make.
+//! Access of steps to GPU devices, from the command line down to the kernel: a step can open what it was granted and
+//! nothing else; and pools that require it. The nodes are stand-ins that only root can make.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,15 +8,15 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use serde_json::Value;
 use sluice_tests::{Dev, DevOptions, binaries};
 
-/// A node for a device, whether or not there is a driver for it.
+/// Makes a device node, whether or not there is a driver for it.
 fn node(path: &Path, major: u64, minor: u64) -> PathBuf {
     let mode = Mode::from_bits_truncate(0o666);
     mknod(path, SFlag::S_IFCHR, mode, makedev(major, minor)).unwrap();
     path.to_owned()
 }
 
-/// Prints for each node in a folder whether the kernel lets it be opened; that there is no driver behind it is told
-/// only to those whom it lets.
+/// Returns a command that prints for each node in a folder whether the kernel allows opening it; only then a missing
+/// driver is reported.
 fn tries(folder: &Path) -> String {
     format!(
         "unset CUDA_VISIBLE_DEVICES; cd {}; for node in gpu*; do \

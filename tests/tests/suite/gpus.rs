@@ -1,4 +1,4 @@
-//! GPUs, seen through a stand-in for NVIDIA's library: detected, granted by UUID, never given twice.
+//! GPUs, through a stand-in for NVIDIA's library: detected, granted by UUID, never granted twice.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn host(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// What `sluice detect` prints of a host that a library shows.
+/// Returns what `sluice detect` prints of a simulated host.
 fn detect_with(library: &Path, host: &Path) -> Value {
     let output = Command::new(binaries().join("sluice"))
         .args([
@@ -50,7 +50,7 @@ fn detect(host: &Path) -> Value {
     detect_with(&library(), host)
 }
 
-/// A host file with some of its fields changed, in a folder of its own.
+/// Copies a host file with some fields changed, into a folder of its own.
 fn changed(name: &str, change: impl FnOnce(&mut Value)) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("host.json");
@@ -112,7 +112,7 @@ fn a_lost_gpu_is_left_out_with_a_note_and_a_missing_driver_leaves_a_cpu_only_hos
 
 #[test]
 fn every_host_is_told_apart() {
-    // The file, how many can be granted, platform and memory of the first, GPUs that NVLink reaches from it.
+    // The file, the number of grantable GPUs, platform and memory of the first, GPUs that it reaches by NVLink.
     for (name, count, platform, mib, peers) in [
         ("a100x8.json", 8, "a100", 81_920u64, 7),
         ("h100x8.json", 8, "h100", 81_559, 7),
@@ -391,7 +391,7 @@ fn steps_get_gpus_by_uuid_and_never_share_one() {
     );
 }
 
-/// Rewrites a host file under the library that reads it.
+/// Rewrites a host file that the library reads.
 fn rewrite(path: &Path, host: &Value) {
     let beside = path.with_extension("new");
     fs::write(&beside, host.to_string()).unwrap();

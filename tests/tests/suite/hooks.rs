@@ -1,4 +1,4 @@
-//! The admin's programs around attempts: prolog and epilog.
+//! The admin's prolog and epilog.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use sluice_tests::{Daemon, Dev, DevOptions, eventually, is_alive, kill};
 
-/// A folder with hooks in it, and what they and the steps write.
+/// A folder with hooks, and the files that they and the steps write.
 struct HookDir(tempfile::TempDir);
 
 impl HookDir {
@@ -82,7 +82,7 @@ fn hooks_run_around_a_step_and_its_units_are_free_after_them() {
     let released = || dev.call("GET", "/v1/steps/a", None).1["attempts"][0]["released_at"].clone();
     assert_eq!(released(), Value::Null, "the epilog runs");
     assert_eq!(dev.ok(&["logs", "a"]), "");
-    // Others start meanwhile: nobody waits for a hook but its own attempt.
+    // Other steps start meanwhile: only its own attempt waits for a hook.
     submit(&dev, "b", "echo b");
     dev.step_in("b", &["succeeded"]);
     fs::write(hooks.path("go"), "").unwrap();
@@ -137,7 +137,7 @@ fn a_step_whose_prolog_fails_on_one_host_runs_on_another() {
     assert_eq!(dev.ok(&["logs", "a"]).trim(), tried[1]);
 }
 
-/// Who writes `$$` into this file.
+/// Waits for the pid in this file.
 fn pid_in(path: &Path) -> u32 {
     eventually("a process id to be written", || {
         let text = fs::read_to_string(path).unwrap_or_default();
@@ -253,7 +253,7 @@ fn a_host_whose_health_check_fails_is_closed_until_it_passes() {
         "{closed}"
     );
     submit(&dev, "b", "true");
-    // One that comes back knows no more than before: the host stays closed meanwhile.
+    // A restarted supervisor does not know how the hook ended: the host stays closed meanwhile.
     dev.kill(Daemon::Supervisor);
     let (_, b) = dev.call("GET", "/v1/steps/b", None);
     assert_eq!(b["state"], "queued", "{b}");

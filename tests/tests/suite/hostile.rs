@@ -1,7 +1,7 @@
-//! Peers that mean harm, on live daemons: thousands of connections and streams, lengths that no memory has, halves of
-//! messages and then silence, noise. The daemons' memory, processors and descriptors are bounded meanwhile, steps go on,
-//! and afterwards everything is given back. `SLUICE_HOSTILE_LINKS` says how many links are made with a certificate, each
-//! of which costs both sides a handshake.
+//! Attacks on live daemons: thousands of connections and streams, huge lengths, halves of messages and then silence,
+//! noise. The daemons' memory, processors and descriptors stay bounded, steps go on, and afterwards everything is
+//! released. `SLUICE_HOSTILE_LINKS` sets how many links are made with a certificate, each of which costs both sides a
+//! handshake.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
@@ -12,13 +12,13 @@ use sluice_tests::{Cost, Daemon, Dev, cost, eventually, say};
 use sluice_transport::{Dialer, Identity, TlsFiles};
 use socket2::{Domain, Socket, Type};
 
-/// How much more memory a daemon may have while it is attacked, and after it.
+/// Most additional memory of a daemon during an attack, and after it.
 const MOST_MORE_KIB: u64 = 96 * 1024;
 
-/// Longest time until what says nothing more is cut, and some for a machine that is busy.
+/// Longest time until a silent peer is cut, with some reserve for a busy machine.
 const CUT_WITHIN: Duration = Duration::from_secs(55);
 
-/// What a daemon costs before, while and after, held to bounds.
+/// Checks the resources of a daemon before, during and after an attack.
 struct CostWatch<'a> {
     dev: &'a Dev,
     daemon: Daemon,
@@ -43,7 +43,7 @@ impl<'a> CostWatch<'a> {
         cost(pid).expect("the daemon runs")
     }
 
-    /// Says what it costs now, which is held to the bound.
+    /// Measures it and checks the bound.
     fn look(&self, when: &str) -> Cost {
         let now = self.now();
         say(&format!(
@@ -60,7 +60,7 @@ impl<'a> CostWatch<'a> {
         now
     }
 
-    /// Its descriptors are given back.
+    /// Checks that descriptors are released.
     fn recovers(&self) {
         eventually("descriptors to be given back", || {
             (self.now().descriptors <= self.before.descriptors + 16).then_some(())
@@ -69,7 +69,7 @@ impl<'a> CostWatch<'a> {
     }
 }
 
-/// A step that was there before, and new ones: nobody is kept from working.
+/// Checks that an old step runs on and new ones run.
 fn steps_go_on(dev: &Dev) {
     for n in 0..3 {
         assert_eq!(
@@ -94,7 +94,7 @@ fn dev_with_a_long_step() -> Dev {
     dev
 }
 
-/// A connection from an address of the attacker's own: bounds are per address, and the good callers have another.
+/// Connects from an address of the attacker's own: bounds are per address, and honest callers have another.
 fn connect_from(from: Ipv4Addr, to: &str) -> std::io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SocketAddr::from((from, 0)).into())?;
@@ -103,7 +103,7 @@ fn connect_from(from: Ipv4Addr, to: &str) -> std::io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// Reads until the other side has had enough: what it said.
+/// Reads until the other side closes; returns what it sent.
 fn until_cut(mut stream: TcpStream, what: &str) -> String {
     stream.set_read_timeout(Some(CUT_WITHIN)).unwrap();
     let mut said = Vec::new();
@@ -127,7 +127,7 @@ fn ten_thousand_connections_of_half_a_call_keep_nobody_from_working() {
         "y".repeat(16_000)
     );
     for n in 0..10_000_u32 {
-        // Of eight addresses in as many networks.
+        // From eight addresses in as many networks.
         let attacker = Ipv4Addr::new(127, 0, 1 + (n % 8) as u8, 2);
         let Ok(mut stream) = connect_from(attacker, &dev.http) else {
             continue;
@@ -150,7 +150,7 @@ fn ten_thousand_connections_of_half_a_call_keep_nobody_from_working() {
     steps_go_on(&dev);
 }
 
-/// Heads and bodies that go wrong, each with what the answer begins with, if there must be one.
+/// Lists malformed heads and bodies, each with the beginning of its answer, if it must have one.
 fn bad_calls() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let post =
         |rest: &str| format!("POST /v1/steps HTTP/1.1\r\nhost: localhost\r\n{rest}").into_bytes();
@@ -214,13 +214,13 @@ fn calls_that_lie_about_their_length_or_stop_halfway_are_cut() {
     steps_go_on(&dev);
 }
 
-/// Datagrams that look like the beginning of a QUIC connection, from a thousand ports, and some that look like nothing.
+/// Sends datagrams like the beginning of a QUIC connection, from a thousand ports, and some random ones.
 #[test]
 fn ten_thousand_beginnings_of_links_cost_nothing() {
     let dev = dev_with_a_long_step();
     let watched = CostWatch::new(&dev, Daemon::Coordinator, "10,000 QUIC beginnings");
     let mut packet = vec![0u8; 1200];
-    // A long header of version 1 with connection ids of 8 bytes and the length of the rest; what is sealed is not.
+    // A long header of version 1 with connection ids of 8 bytes and the length of the rest; the sealed part is noise.
     packet[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
     packet[14] = 8;
     packet[24..26].copy_from_slice(&[0x44, 0x96]);
@@ -241,7 +241,7 @@ fn ten_thousand_beginnings_of_links_cost_nothing() {
     watched.recovers();
 }
 
-/// A certificate of a node that is nobody's host.
+/// Makes a certificate of a node without a host.
 fn identity(dev: &Dev, name: &str) -> Identity {
     let out = dev.folder().join(name);
     let status = std::process::Command::new(sluice_tests::binaries().join("sluice-coordinator"))
@@ -261,7 +261,8 @@ fn identity(dev: &Dev, name: &str) -> Identity {
     .unwrap()
 }
 
-/// First packets of links as a dialler sends them, each of another link: caught by a socket that answers nothing.
+/// Returns first packets of links as a dialler sends them, each of another link: caught by a socket that answers
+/// nothing.
 fn beginnings(dev: &Dev, count: usize) -> Vec<Vec<u8>> {
     let trap = UdpSocket::bind("127.0.0.1:0").unwrap();
     trap.set_read_timeout(Some(Duration::from_secs(20)))
@@ -277,7 +278,7 @@ fn beginnings(dev: &Dev, count: usize) -> Vec<Vec<u8>> {
     let mut caught = std::collections::BTreeMap::new();
     let mut packet = [0; 2048];
     while caught.len() < count {
-        // A few at a time, so that the trap's buffer holds them.
+        // A few at a time, so that they fit in the socket's buffer.
         for _ in 0..50 {
             let (dialer, at) = (dialer.clone(), at.clone());
             runtime.spawn(async move { dialer.dial(&at).await.map(drop) });
@@ -285,7 +286,7 @@ fn beginnings(dev: &Dev, count: usize) -> Vec<Vec<u8>> {
         let wanted = caught.len() + 50;
         while caught.len() < wanted {
             let length = trap.recv(&mut packet).expect("a dialler says something");
-            // An Initial of version 1, by the name of the link that it is the first of; a repeat has the same.
+            // An Initial of version 1, by the id of its link; a repeat has the same.
             if packet[0] & 0xf0 == 0xc0 && length >= 1200 {
                 let name = packet[6..6 + usize::from(packet[5])].to_vec();
                 caught
@@ -298,7 +299,7 @@ fn beginnings(dev: &Dev, count: usize) -> Vec<Vec<u8>> {
     caught.into_values().collect()
 }
 
-/// Real first packets, each of which would cost a handshake: with a false address as good as with a true one.
+/// Sends real first packets, each of which would cost a handshake: with a false address as well as with a true one.
 #[test]
 fn three_thousand_real_beginnings_of_links_cost_little_and_keep_no_host_out() {
     let dev = dev_with_a_long_step();
@@ -334,7 +335,7 @@ fn links() -> usize {
     })
 }
 
-/// What a link says once it is let in, and how often it must be cut: at once, or when its silence is over.
+/// Lists what a link sends once it is accepted, and how often it must be cut: at once, or when its silence is over.
 fn bad_words() -> Vec<(&'static str, Vec<u8>)> {
     let noise: Vec<u8> = (0..50_000_u32)
         .map(|n| (n.wrapping_mul(2_654_435_761) >> 11) as u8)
@@ -348,7 +349,7 @@ fn bad_words() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// With a certificate that is good: each link is cut, and who behaves keeps his.
+/// With a valid certificate, each such link is cut, and honest ones stay.
 #[test]
 fn links_that_are_let_in_and_then_lie_are_cut() {
     let dev = dev_with_a_long_step();
@@ -380,7 +381,7 @@ fn links_that_are_let_in_and_then_lie_are_cut() {
                 }
             });
         }
-        // One that opens as many streams as it is let.
+        // One that opens as many streams as it may.
         let dialer = Dialer::new(&greedy).unwrap();
         let greedy = dialer.dial(&dev.quic).await.unwrap();
         let mut streams = Vec::new();
@@ -406,7 +407,7 @@ fn links_that_are_let_in_and_then_lie_are_cut() {
     assert_eq!(nodes[0]["state"], "ready");
 }
 
-/// Hangs up in the midst of answers, a thousand times.
+/// Hangs up in the middle of answers, a thousand times.
 #[test]
 fn callers_that_hang_up_cost_nothing() {
     let dev = dev_with_a_long_step();

@@ -1,4 +1,4 @@
-//! Hosts made for trials: pools of several hosts on this machine, each step a real process.
+//! Declared hosts: pools of several hosts on this machine, each step a real process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,12 +20,12 @@ fn with_file(file: PathBuf) -> Dev {
     })
 }
 
-/// A `dev` with the hosts, pools and policies in `text`.
+/// Starts a `dev` with the hosts, pools and policies in `text`.
 fn with(text: &str) -> (Dev, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hosts.yaml");
     fs::write(&file, text).unwrap();
-    // A `dev` of another user could not read it, and none is.
+    // The file must not be needed: a `dev` of another user could not read it.
     (with_file(file), folder)
 }
 
@@ -99,7 +99,7 @@ name: shared
 #[test]
 fn an_owner_takes_back_its_share_and_the_borrower_waits_again_in_its_place() {
     let (dev, _folder) = with(TWO_TEAMS);
-    // What cannot give way fills the share and the first host; what is borrowed is on the second.
+    // Non-preemptible steps fill the share and the first host; borrowed resources are on the second.
     for id in ["r1", "r2"] {
         let what = ["submit", "--id", id, "--subject", "red", "--gpus", "2"];
         let rest = ["--non-preemptible", "--", "sleep", "1000"];
@@ -124,7 +124,7 @@ fn an_owner_takes_back_its_share_and_the_borrower_waits_again_in_its_place() {
     assert_eq!(again["attempt"], 2, "{again}");
 }
 
-/// Events in order, each as its type and the attempt or step that it is about.
+/// Returns events in order, each as its type and the attempt or step that it is about.
 fn told(dev: &Dev, since: &str) -> Vec<(String, String, Value)> {
     let (status, page) = dev.call("GET", &format!("/v1/events?since={since}"), None);
     assert_eq!(status, 200, "{page}");
@@ -143,7 +143,7 @@ fn told(dev: &Dev, since: &str) -> Vec<(String, String, Value)> {
 #[test]
 fn a_full_pool_makes_room_for_what_is_reserved_and_one_stream_tells_how() {
     let (dev, _folder) = with(TWO_TEAMS);
-    // Processes are looked for by these, among all of this machine.
+    // Names by which processes are found among all of this machine.
     let [r1, r2] = [1, 2].map(|n| format!("full-{n}-{}", std::process::id()));
     let (r1, r2) = (r1.as_str(), r2.as_str());
     for id in [r1, r2] {
@@ -211,7 +211,7 @@ fn a_gang_runs_on_all_its_hosts_or_waits_and_ends_as_one() {
     let (dev, folder) = with(TWO_TEAMS);
     submit(&dev, "r1", "red", 4);
     dev.step_in("r1", &["running"]);
-    // Two hosts, the whole of each: not while one of them is in use.
+    // Two whole hosts: not while one of them is in use.
     let script = format!(
         "echo $SLUICE_NODE_RANK $SLUICE_NODES $SLUICE_HOSTS $MASTER_ADDR:$MASTER_PORT > {}/$SLUICE_NODE; \
          echo rank $SLUICE_NODE_RANK; test $SLUICE_NODE_RANK = 0 && exec sleep 1000; until test -e {}/go; do sleep 0.05; done; exit 3",
@@ -304,7 +304,7 @@ fn every_host_ends_with_dev_and_leaves_nothing() {
     }
 }
 
-/// The file is an example of the documentation: what it declares is what is there.
+/// The file is an example of the documentation: what it declares must exist.
 #[test]
 fn the_example_is_what_it_says() {
     let dev = with_file(example("three-hosts.yaml"));

@@ -1,4 +1,4 @@
-//! Standard input of `sluice run`: what would be lost is refused, and what holds nothing passes.
+//! Standard input of `sluice run`: input that would be lost is refused, and an empty one passes.
 
 use std::fs::File;
 use std::io::Write;
@@ -24,7 +24,7 @@ fn start(dev: &Dev, input: impl Into<Stdio>, args: &[&str]) -> Child {
         .unwrap()
 }
 
-/// It ended as a refusal: the code, and the words on stderr.
+/// Checks that it was refused: the code, and the message on stderr.
 fn assert_refused(output: &Output, what: &str) {
     assert_eq!(output.status.code(), Some(2), "{what}: {output:?}");
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -53,7 +53,7 @@ fn data_on_stdin_is_refused_before_anything_is_submitted() {
     for id in ["pipe", "file", "socket"] {
         assert!(!is_known(&dev, id), "{id} was submitted");
     }
-    // `submit` leaves what runs to itself, and its input to whoever has it.
+    // `submit` leaves its input to other readers.
     let submit = ["submit", "--id", "kept", "--", "true"];
     let file = File::open(&path).unwrap();
     let submit = dev.command(&submit).stdin(file).output().unwrap();

@@ -1,5 +1,5 @@
-//! Hosts join with the line that an admin pastes, by the programs that are installed: what they keep, what is refused and
-//! told at both ends, and what root does for a user who may mean no good.
+//! Hosts join with the line that an admin pastes, by the installed programs: what they keep, what is refused and logged
+//! at both ends, and what root does for a malicious user.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 use sluice_tests::{Dev, binaries, eventually, eventually_within};
 
-/// What `sluice-agent join` said, and whether this host has joined.
+/// Output of `sluice-agent join`, and whether this host has joined.
 struct JoinAttempt {
     joined: bool,
     said: String,
@@ -30,7 +30,7 @@ fn join(state_dir: &Path, node: &str, line: &str, flags: &[&str]) -> JoinAttempt
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut child = agent.spawn().unwrap();
-    // One who refuses early does not read it.
+    // An early refusal does not read it.
     let _unread = child.stdin.take().unwrap().write_all(line.as_bytes());
     let output = child.wait_with_output().unwrap();
     let said = [output.stdout, output.stderr].concat();
@@ -40,7 +40,7 @@ fn join(state_dir: &Path, node: &str, line: &str, flags: &[&str]) -> JoinAttempt
     }
 }
 
-/// A token: its id, and the line that is pasted.
+/// A join token: its id, and the line.
 struct JoinToken {
     id: String,
     line: String,
@@ -55,7 +55,7 @@ fn token(dev: &Dev, flags: &[&str]) -> JoinToken {
     }
 }
 
-/// The states of all tokens that the list shows.
+/// Lists the states of all tokens.
 fn states(dev: &Dev) -> String {
     let listed: Value = serde_json::from_str(&dev.ok(&["token", "list", "-o", "json"])).unwrap();
     let items = listed["items"].as_array().unwrap().iter();
@@ -114,7 +114,7 @@ fn what_is_refused_is_told_to_the_host_and_to_the_admin() {
         assert!(refused.said.contains(words), "{words}: {}", refused.said);
         assert!(!at("refused").join("tls/node.pem").exists(), "{words}");
     }
-    // Those of a secret that some token has are seen by whoever made it.
+    // Tries with the secret of a token are events of that token.
     let events = dev.ok(&["get", "events", "-o", "json"]);
     for words in [
         "used up",
@@ -137,7 +137,7 @@ fn what_is_refused_is_told_to_the_host_and_to_the_admin() {
     }
 }
 
-/// Root joins for an agent's user, who has laid a link where the certificate is to be.
+/// Root joins for an agent's user, who has placed a link at the path of the certificate.
 #[test]
 fn root_writes_nothing_for_an_agent_s_user_where_that_user_may_not() {
     if !sluice_tests::needs_root() {
@@ -176,7 +176,7 @@ fn root_writes_nothing_for_an_agent_s_user_where_that_user_may_not() {
     }
 }
 
-/// Ends with the test, whatever becomes of it.
+/// A daemon that is killed at the end of the test.
 struct JoinDaemon(Child);
 
 impl Drop for JoinDaemon {
@@ -186,7 +186,7 @@ impl Drop for JoinDaemon {
     }
 }
 
-/// A daemon that writes its log to `log`; what it says on standard output goes to `said`.
+/// Starts a daemon that logs to `log`; its standard output goes to `said`.
 fn daemon(program: &str, args: &[&str], log: &Path, said: Stdio) -> JoinDaemon {
     let mut command = Command::new(binaries().join(program));
     command.args(args).stdin(Stdio::null()).stdout(said);
@@ -255,7 +255,7 @@ fn certificates_are_renewed_under_a_link_that_lives_on() {
         &text("supervisor/supervisor.sock"),
     ];
     let _agent = daemon("sluice-agent", &agent, &at("agent.log"), Stdio::null());
-    // The first of the coordinator's own is good for days, and those that were issued for 60 s are due after 40 s.
+    // The coordinator's first certificate is valid for days; those issued for 60 s are due after 40 s.
     let patience = Duration::from_secs(120);
     eventually_within(patience, "the node to have another certificate", || {
         (read("agent/tls/node.pem") != first).then_some(())

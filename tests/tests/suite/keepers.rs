@@ -1,5 +1,5 @@
-//! Supervisors that fail while their hosts are cut off for longer than `lost_after`: what is started elsewhere must have
-//! stopped on the lost host, though nobody is there to stop it but a keeper.
+//! Supervisors fail while their hosts are cut off for longer than `lost_after`: a step that is started elsewhere must
+//! have stopped on the lost host, although only a keeper is there to stop it.
 
 use std::fs;
 use std::time::Duration;
@@ -34,7 +34,7 @@ const TERMS: [(&str, &str); 5] = [
     ("SLUICE_LOST_AFTER", "25s"),
 ];
 
-/// Whoever is stopped is let go on at the end: a process that stands still leaves nothing.
+/// Stopped processes, continued at the end so that they can exit.
 struct StoppedProcesses(Vec<u32>);
 
 impl StoppedProcesses {
@@ -69,7 +69,7 @@ fn a_step_whose_supervisor_fails_on_a_host_that_is_cut_off_never_runs_twice() {
         ..DevOptions::default()
     });
     let mut stopped = StoppedProcesses(Vec::new());
-    // It ignores what asks it to stop.
+    // It ignores requests to stop.
     let script = "trap '' TERM; while :; do sleep 0.1; done";
     dev.ok(&["cordon", "spare"]);
     let steps = ["kept-1", "kept-2", "kept-3"];
@@ -79,14 +79,14 @@ fn a_step_whose_supervisor_fails_on_a_host_that_is_cut_off_never_runs_twice() {
         dev.step_in(step, &["running"]);
     }
     dev.ok(&["uncordon", "spare"]);
-    // Nobody starts a daemon again that has died.
+    // With `dev` stopped, no dead daemon is restarted.
     stopped.stop(dev.pid());
     let [agents, supervisors] = ["sluice-agent", "sluice-supervisor"]
         .map(|program| ["h1", "h2", "h3"].map(|host| daemon(&dev, program, host)));
     agents.iter().for_each(|pid| stopped.stop(*pid));
     kill(supervisors[0], Signal::SIGKILL);
     stopped.stop(supervisors[1]);
-    // This one dies with the lease half over.
+    // This one dies in the middle of the lease.
     eventually("the hosts to be silent", || {
         let (_, node) = dev.call("GET", "/v1/nodes/h3", None);
         (node["state"] == "unreachable").then_some(())

@@ -1,4 +1,4 @@
-//! What the daemons log: every event once, in the form that was asked for, and never a secret.
+//! Logs of the daemons: every event once, in the requested format, and never a secret.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ fn log(data: &Path, daemon: &str) -> String {
     fs::read_to_string(data.join(format!("logs/{daemon}.log"))).unwrap()
 }
 
-/// A cluster that keeps its state in `data` and logs as `variables` say.
+/// Starts a cluster that keeps its state in `data` and logs as `variables` say.
 fn dev(data: &Path, variables: &[(&'static str, &str)]) -> Dev {
     Dev::with(DevOptions {
         data: Some(data.to_owned()),
@@ -26,7 +26,7 @@ fn dev(data: &Path, variables: &[(&'static str, &str)]) -> Dev {
     })
 }
 
-/// How many lines hold all of `parts`.
+/// Counts the lines with all of `parts`.
 fn count(log: &str, parts: &[&str]) -> usize {
     log.lines()
         .filter(|line| parts.iter().all(|part| line.contains(part)))
@@ -211,7 +211,7 @@ fn a_filter_or_a_form_that_cannot_be_read_stops_the_start_and_is_named() {
     }
 }
 
-/// With which a daemon would start, and fail, were its log as it should be.
+/// Returns flags with which a daemon would start, and fail, if its log config were valid.
 fn some_flags(name: &str) -> [&'static str; 2] {
     match name {
         "sluice-supervisor" => ["--state-dir", "/dev/null/nowhere"],
@@ -296,7 +296,7 @@ fn no_secret_reaches_a_log_an_event_or_a_description() {
     }
     dev.step_in("two", &["running"]);
     dev.step_in("four", &["failed"]);
-    // Every daemon reads once more what it knows of the step that runs.
+    // Every daemon reads again what it knows of the running step.
     for daemon in [Daemon::Supervisor, Daemon::Agent, Daemon::Coordinator] {
         dev.kill(daemon);
         eventually("the daemon to be back", || dev.daemon(daemon));
@@ -343,7 +343,7 @@ fn no_secret_reaches_a_log_an_event_or_a_description() {
     }
 }
 
-/// A caller whose token is wrong, and who puts another into the query.
+/// Makes a call with a wrong token, and another in the query.
 fn call_with(dev: &Dev, token: &str, query: &str) {
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
@@ -359,7 +359,7 @@ fn call_with(dev: &Dev, token: &str, query: &str) {
     assert_eq!(status, 401);
 }
 
-/// A line out of the middle of each private key below `dir`.
+/// Returns a line from the middle of each private key below `dir`.
 fn private_keys(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut places = vec![dir.to_owned()];
@@ -375,7 +375,7 @@ fn private_keys(dir: &Path) -> Vec<String> {
                 .is_some_and(|extension| extension == "key")
             {
                 let text = fs::read_to_string(entry).unwrap();
-                // Not all are PEM.
+                // Some are not PEM.
                 let line = text.lines().nth(1).unwrap_or(&text);
                 found.push(line.trim().to_owned());
             }

@@ -1,4 +1,4 @@
-//! Every test that needs more than one crate, in one binary: linking is what costs.
+//! Every test that needs more than one crate, in one binary to save linking.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

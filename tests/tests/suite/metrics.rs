@@ -1,4 +1,4 @@
-//! What `/metrics` says, and what Prometheus' own tool says of it.
+//! `/metrics`, checked by Prometheus' own tool.
 
 use std::io::Write;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn page(dev: &Dev) -> String {
     body.as_str().unwrap().to_owned()
 }
 
-/// The values of the samples of a family whose labels hold all of these.
+/// Returns the values of the samples of a family whose labels contain all of these.
 fn values(page: &str, family: &str, labels: &[&str]) -> Vec<f64> {
     let lines = page
         .lines()
@@ -86,7 +86,7 @@ fn prometheus_finds_hosts_gpus_pools_and_steps_and_nothing_to_complain_of() {
     judge(&page);
 }
 
-/// `promtool check metrics` finds nothing.
+/// Checks the page with `promtool check metrics`.
 fn judge(page: &str) {
     let child = Command::new("promtool")
         .args(["check", "metrics"])

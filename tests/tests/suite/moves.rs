@@ -1,5 +1,5 @@
-//! Suspending steps that hold memory of GPUs, live: seen through stand-ins for NVIDIA's two libraries. What they hold is
-//! moved before the freeze and back after it; where that cannot be done, they are stopped and start anew.
+//! Suspending steps that hold GPU memory, through stand-ins for NVIDIA's two libraries. Memory is moved before the
+//! freeze and back after it; if that is impossible, the steps are stopped and requeued.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,12 +18,12 @@ subject: vip
 priority: 10
 ";
 
-/// More than a driver keeps for itself, and less than any machine of these tests has.
+/// More than a driver reserves, and less than any test machine has.
 const HELD_MIB: u64 = 600;
 /// The same in units of 10^6 bytes, rounded up.
 const HELD_MB: u64 = 630;
 
-/// A host of one GPU, with a cluster on it.
+/// A cluster on a host with one GPU.
 struct OneGpuHost {
     dev: Dev,
     folder: tempfile::TempDir,
@@ -34,7 +34,7 @@ impl OneGpuHost {
         Self::with(&json!({}), &[])
     }
 
-    /// The GPU is used by whatever process writes its number to `pid`, until it is checkpointed.
+    /// The process that writes its pid to `pid` uses the GPU, until it is checkpointed.
     fn with(more: &Value, variables: &[(&'static str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut hold = json!({
@@ -68,7 +68,7 @@ impl OneGpuHost {
         self.folder.path().join(name)
     }
 
-    /// A step of the GPU that counts, and is seen on it.
+    /// Submits a counting step that uses the GPU.
     fn submit(&self, id: &str) {
         let script = format!(
             "echo $$ > {0}.new; mv {0}.new {0}; n=0; while :; do n=$((n+1)); echo $n; sleep 0.01; done",
@@ -88,7 +88,7 @@ impl OneGpuHost {
         fs::read_to_string(self.at("pid")).ok()?.trim().parse().ok()
     }
 
-    /// What the driver was asked to change, in order.
+    /// Lists the driver's calls that change something, in order.
     fn calls(&self) -> Vec<String> {
         let calls = fs::read_to_string(self.at("calls")).unwrap_or_default();
         let call = |line: &str| line.split(' ').next().unwrap().to_owned();
@@ -108,13 +108,13 @@ impl OneGpuHost {
         eventually("it counts on", || (self.count(id) > from).then_some(()));
     }
 
-    /// Whether this machine freezes processes; where it does not, nothing is moved either.
+    /// Whether this machine can freeze processes; otherwise nothing is moved either.
     fn freezes(&self) -> bool {
         let (_, nodes) = self.dev.call("GET", "/v1/nodes", None);
         nodes["items"][0]["inventory"]["capabilities"]["freeze"] != "none"
     }
 
-    /// Waits until a step was stopped because it could not be suspended, and tells why it could not.
+    /// Waits until a step was stopped because it could not be suspended; returns the reason.
     fn told_why(&self) -> String {
         let (_, page) = eventually("it is stopped instead", || {
             let (status, page) = self.dev.call("GET", "/v1/events?limit=1000", None);
@@ -152,7 +152,7 @@ fn a_victim_leaves_its_gpu_to_another_and_comes_back_with_what_it_held() {
     );
     assert_eq!(host.calls(), ["lock", "checkpoint"]);
     let stopped_at = host.count("victim");
-    // Both live on, whoever dies meanwhile.
+    // Both survive the death of any daemon.
     for daemon in [Daemon::Agent, Daemon::Supervisor] {
         let killed = host.dev.kill(daemon);
         eventually("it is started again", || {

@@ -1,5 +1,5 @@
-//! Hosts as admins see them: a host of several models whose GPUs are of the platforms that a pool declares, by the
-//! stand-in for NVIDIA's library; and what admins said of a host, over the end of its agent.
+//! Nodes for admins: a host of several GPU models with the platforms that a pool declares; and settings of a node that
+//! outlive its agent.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use sluice_tests::{Daemon, Dev, DevOptions, binaries, eventually};
 
-/// Two A100s with 80 GB, two L40S, and one that no table of models knows.
+/// Writes a host with two A100s with 80 GB, two L40S, and one unknown model.
 fn mixed_file() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("nvml/hosts/mixed.json")
 }
 
-/// The host, with nobody but steps on its GPUs: one that a stranger uses is granted to nobody.
+/// Starts the host with only steps on its GPUs: one that a stranger uses is never granted.
 fn mixed() -> (Dev, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("host.json");
@@ -28,7 +28,7 @@ fn mixed() -> (Dev, tempfile::TempDir) {
     (dev, folder)
 }
 
-/// The UUIDs of the host whose model has this word in it, in the order of the file.
+/// Returns the UUIDs of the GPUs whose model contains this word, in the order of the file.
 fn uuids(model: &str) -> Vec<String> {
     let file: Value = serde_json::from_slice(&fs::read(mixed_file()).unwrap()).unwrap();
     let gpus = file["gpus"].as_array().unwrap().clone().into_iter();
@@ -67,7 +67,7 @@ fn apply(dev: &Dev, text: &str) {
     dev.ok(&["apply", "-f", file.to_str().unwrap()]);
 }
 
-/// The GPUs that a step with these flags gets, held until the step is cancelled, by what it sees of them itself.
+/// Returns the GPUs that a step with these flags gets, as it sees them itself.
 fn granted(dev: &Dev, id: &str, flags: &[&str]) -> Vec<String> {
     let script = "echo $CUDA_VISIBLE_DEVICES; exec sleep 1000";
     let (submit, command) = (["submit", "--id", id], ["--", "sh", "-c", script]);
@@ -82,7 +82,7 @@ fn granted(dev: &Dev, id: &str, flags: &[&str]) -> Vec<String> {
     seen
 }
 
-/// What `get platforms` tells of each: hosts, GPUs, used and free.
+/// Returns what `get platforms` shows of each: hosts, GPUs, used and free.
 fn counts(dev: &Dev) -> Vec<(String, [u64; 4])> {
     let listed: Value = serde_json::from_str(&dev.ok(&["get", "platforms", "-o", "json"])).unwrap();
     let items = listed["items"].as_array().unwrap().iter();
@@ -123,7 +123,7 @@ fn each_gpu_of_a_mixed_host_is_of_its_own_platforms() {
     assert_eq!(count(&dev, "big"), [1, 2, 2, 0]);
     assert_eq!(count(&dev, "l40s"), [1, 2, 1, 1]);
     assert_eq!(count(&dev, "unknown-model"), [1, 1, 1, 0]);
-    // There is a GPU left on the host, and it is of another platform.
+    // A GPU is left on the host, but of another platform.
     dev.ok(&[
         "submit",
         "--id",
@@ -196,14 +196,14 @@ fn labels_of_an_admin_stay_over_the_end_of_the_agent_and_of_the_coordinator() {
         });
         let meant = dev.ok(&["get", "nodes", "-l", "team=x,rack in (r7)", "-o", "name"]);
         assert_eq!(meant, format!("node/{name}\n"));
-        // The node of an agent that is back takes work again, and it is the one that the label means.
+        // The node takes work again once its agent is back, and still has its label.
         dev.ok(&["run", "--gpus", "1", "--", "true"]);
     }
 }
 
 #[test]
 fn memory_that_a_host_does_not_limit_is_warned_of_wherever_it_is_asked_for() {
-    // Nobody's processes are held by process groups alone, which limit nothing.
+    // Steps as nobody are held by process groups alone, which limit nothing.
     let dev = Dev::with(DevOptions {
         ordinary_user: true,
         ..DevOptions::default()

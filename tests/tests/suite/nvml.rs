@@ -1,5 +1,5 @@
-//! The stand-in for NVIDIA's library, judged by readers that are not ours: `nvml-wrapper` and NVIDIA's own binding for
-//! Python. The library reads one host for each process, so each test runs itself again in a process of its own.
+//! The stand-in for NVIDIA's library, tested through external readers: `nvml-wrapper` and NVIDIA's own binding for
+//! Python. The library reads one host per process, so each test runs itself again in a process of its own.
 
 use std::env;
 use std::ffi::OsStr;
@@ -19,10 +19,10 @@ use nvml_wrapper::{Device, EventSet, Nvml};
 use serde_json::{Value, json};
 use sluice_tests::{binaries, older_nvml, python_with};
 
-/// Names the host file; where it is set, this is the process of a test's own.
+/// Environment variable with the host file; set in the process of a test's own.
 const FILE: &str = "SLUICE_NVML_STANDIN";
 const MIB: u64 = 1 << 20;
-/// What a call that should return at once may take on a busy machine.
+/// Longest time of a call that should return at once, on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
 fn folder() -> PathBuf {
@@ -46,7 +46,7 @@ struct NvmlHost {
 }
 
 impl NvmlHost {
-    /// Changes the host under the library.
+    /// Changes the host while the library is loaded.
     fn change(&mut self, change: impl FnOnce(&mut Value)) {
         change(&mut self.json);
         write(&self.path, &self.json);
@@ -63,7 +63,8 @@ fn write(path: &Path, host: &Value) {
     fs::rename(&beside, path).unwrap();
 }
 
-/// In a process of the test's own: its host. Otherwise runs the test in one, on a copy of this host, and has nothing.
+/// In a process of the test's own: returns its host. Otherwise runs the test in one, on a copy of this host, and
+/// returns none.
 fn alone(test: &str, host: &str) -> Option<NvmlHost> {
     if let Some(path) = env::var_os(FILE) {
         let path = PathBuf::from(path);
@@ -155,7 +156,7 @@ fn is_as_described(nvml: &Nvml, gpu: &Device<'_>, described: &Value) {
     assert!(gpu.power_usage().unwrap() < gpu.enforced_power_limit().unwrap());
     assert!(gpu.is_ecc_enabled().unwrap().currently_enabled);
     assert!(matches!(gpu.fan_speed(0), Err(NvmlError::NotSupported)));
-    // Only where a GPU is a NUMA node itself.
+    // Only if a GPU is a NUMA node itself.
     assert!(matches!(gpu.numa_node_id(), Err(NvmlError::NotSupported)));
     assert_eq!(gpu.memory_affinity(1, 0).unwrap()[0].count_ones(), 1);
 }
@@ -318,7 +319,7 @@ fn faults_are_answered_by_their_names_and_go_when_the_file_says_so() {
         open(&library("libsluice_nvml_standin.so")),
         Err(NvmlError::LibRmVersionMismatch)
     ));
-    // A misspelt function is a mistake of the test's and not a fault of nothing.
+    // A misspelt function is an error of the test.
     host.change(|host| host["absent"] = json!(["nvmlDeviceGetEccMood"]));
     assert!(matches!(temperature(0), Err(NvmlError::Unknown)));
 }
@@ -408,7 +409,7 @@ fn memory_and_errors_are_counted_as_the_file_has_them() {
     assert_eq!(errors(MemoryError::Corrected, EccCounter::Aggregate), 12);
     assert_eq!(errors(MemoryError::Uncorrected, EccCounter::Aggregate), 1);
 
-    // More than its processes hold: somebody who is not seen.
+    // More than its processes hold: an invisible user.
     host.change(|host| host["gpus"][0]["memory_used_mib"] = json!(5000));
     assert_eq!(gpu.memory_info().unwrap().used, 5000 * MIB);
     host.change(|host| host["gpus"][0]["ecc"] = json!({"enabled": false}));
@@ -416,7 +417,7 @@ fn memory_and_errors_are_counted_as_the_file_has_them() {
     assert!(matches!(off, Err(NvmlError::NotSupported)));
 }
 
-/// An event set that listens to a GPU.
+/// Returns an event set that listens to a GPU.
 fn listening<'nvml>(nvml: &'nvml Nvml, gpu: &Device<'nvml>) -> EventSet<'nvml> {
     let set = nvml.create_event_set().unwrap();
     let kinds = EventTypes::CRITICAL_XID_ERROR | EventTypes::DOUBLE_BIT_ECC_ERROR;
@@ -435,7 +436,7 @@ fn an_event_is_told_once_to_each_who_asked() {
     let first = listening(&nvml, &gpu);
     let second = listening(&nvml, &gpu);
     let elsewhere = listening(&nvml, &nvml.device_by_index(0).unwrap());
-    // What was there before counts as told.
+    // Earlier errors count as reported.
     assert!(matches!(first.wait(0), Err(NvmlError::Timeout)));
     let asked = Instant::now();
     assert!(matches!(first.wait(200), Err(NvmlError::Timeout)));
@@ -486,7 +487,7 @@ fn an_older_library_lacks_what_came_later() {
     assert!(lacks(listening(&nvml, &gpu).wait(0).unwrap_err()));
 }
 
-/// The version of NVIDIA's binding that `check.py` was written against.
+/// Version of NVIDIA's binding for which `check.py` was written.
 const BINDING: &str = "nvidia-ml-py==13.615.71";
 
 #[test]

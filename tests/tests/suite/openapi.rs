@@ -1,5 +1,5 @@
-//! The API's description, judged by programs that are not ours: a validator, the schemas held against real answers, and
-//! a client that a generator made of it. And the words about it in `docs/http.md`.
+//! The API's description, checked by external programs: a validator, the schemas against real answers, and a generated
+//! client. And its text in `docs/http.md`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,14 +16,14 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("openapi")
 }
 
-/// A Python that has the validator and the generator. Where it cannot be made nothing is known, so the test fails.
+/// Returns a Python with the validator and the generator; fails if it cannot be made.
 fn python() -> PathBuf {
     let requirements = include_str!("../../openapi/requirements.txt");
     let python = python_with("openapi-python", requirements);
     python.unwrap_or_else(|why| panic!("pip cannot install tests/openapi/requirements.txt: {why}"))
 }
 
-/// A cluster of one node with GPUs, so that answers have everything in them.
+/// Starts a cluster of one node with GPUs, so that answers have every field.
 fn dev() -> Dev {
     let library = binaries().join("libsluice_nvml_standin.so");
     assert!(library.exists(), "run `cargo build --workspace` first");
@@ -79,6 +79,8 @@ fn a_generated_client_drives_the_api() {
 
 /// The page on the API.
 const PAGE: &str = include_str!("../../../docs/http.md");
+
+/// Returns the rows of the table below a heading of the page, without its head.
 /// Each way in which the rules reject a step, with its sentence.
 const REJECTIONS: &str = include_str!("../../rejections/steps.json");
 
@@ -151,7 +153,7 @@ fn the_page_on_troubleshooting_has_every_code_and_what_to_do() {
     assert_eq!(old, None, "renew the page by SLUICE_PAGES=write");
 }
 
-/// The fenced blocks of the page in order, each with what its fence says.
+/// Returns the fenced blocks of the page in order, each with the word after its fence.
 fn blocks() -> Vec<(&'static str, &'static str)> {
     let fenced = PAGE.split("```").skip(1).step_by(2);
     fenced
@@ -193,7 +195,7 @@ fn every_example_of_the_page_works() {
     assert!(made >= 3, "{said}");
 }
 
-/// What a stream says until its first event's type; the stream is let go then.
+/// Reads a stream until its first event's type, then drops it.
 fn first_event(mut command: Command) -> String {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();

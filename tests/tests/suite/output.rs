@@ -1,4 +1,4 @@
-//! The output of steps: its bound, its bytes over restarts, and disks without room.
+//! Output of steps: its bound, its bytes over restarts, and full disks.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use sluice_tests::{Daemon, Dev, DevOptions, eventually, is_alive};
 
-/// A `dev` whose supervisor reads this config.
+/// Starts a `dev` whose supervisor reads this config.
 fn dev_with(folder: &Path, config: &str) -> Dev {
     let config = configure(folder, config);
     Dev::with(DevOptions {
@@ -17,7 +17,7 @@ fn dev_with(folder: &Path, config: &str) -> Dev {
     })
 }
 
-/// Where this config of a supervisor is.
+/// Writes this config of a supervisor; returns its path.
 fn configure(folder: &Path, config: &str) -> String {
     let file = folder.join("supervisor.toml");
     fs::write(&file, format!("{}{config}", sluice_tests::as_starter())).unwrap();
@@ -98,7 +98,7 @@ fn a_follower_gets_each_byte_once_over_restarts_of_the_agent() {
         ["copy.out", "copy.err"].map(|name| fs::read(dev.folder().join(name)).unwrap());
     assert_eq!((out.len(), err.len()), (4_000_000, 400_000));
     assert!(fs::read(&to_out).unwrap() == out, "stdout, byte for byte");
-    // Notes about the lost link stand between the bytes on stderr, so that stream is compared by itself.
+    // Notes about the lost link are between the bytes on stderr, so that stream is compared by itself.
     let alone = dev
         .command(&["logs", "noise", "--stderr"])
         .output()
@@ -140,7 +140,7 @@ fn output_goes_with_its_retention_and_that_of_a_live_attempt_stays() {
     dev.step_in("never", &["succeeded"]);
 }
 
-/// A small file system of its own, for as long as this lives.
+/// A small file system, for as long as this lives.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -158,7 +158,7 @@ impl SmallDisk {
         Self(at)
     }
 
-    /// Leaves no room, until the file that comes back is removed.
+    /// Fills the disk, until the returned file is removed.
     fn fill(&self) -> PathBuf {
         let filler = self.0.join("filler");
         let full = std::io::copy(
@@ -182,11 +182,11 @@ fn a_full_disk_stops_no_step_and_nothing_is_lost_by_it() {
     let data = folder.path().join("data");
     let ours = SmallDisk::new(data.join("supervisor"), 16);
     let theirs = SmallDisk::new(data.join("coordinator"), 16);
-    // Or who fills the disk is stopped.
+    // Otherwise the steps that fill the disk are stopped.
     let config = configure(folder.path(), "min_free = \"0B\"\n");
     let dev = Dev::with(DevOptions {
         data: Some(data.clone()),
-        // So many renewals of leases fail while the disk is full.
+        // Some renewals of leases fail while the disk is full.
         variables: vec![
             ("SLUICE_HEARTBEAT", "200ms".to_owned()),
             ("SLUICE_SUPERVISOR_CONFIG", config),
@@ -220,14 +220,14 @@ fn a_full_disk_stops_no_step_and_nothing_is_lost_by_it() {
     let filler = theirs.fill();
     let daemons = [Daemon::Supervisor, Daemon::Agent].map(|daemon| dev.daemon(daemon).unwrap());
 
-    // Its end can be written down nowhere.
+    // Its end cannot be written anywhere.
     fs::write(sign("go"), "").unwrap();
     eventually("the supervisor to say that it cannot write", || {
         log("supervisor.log")
             .contains("No space left on device")
             .then_some(())
     });
-    // What it was promised to keep needs room.
+    // Keeping a promise needs space.
     let large = json!({"command": ["true"], "env": {"PAD": "x".repeat(500_000)}}).to_string();
     let mut accepted = Vec::new();
     eventually("the coordinator to take no more", || {
@@ -267,8 +267,8 @@ fn a_full_disk_stops_no_step_and_nothing_is_lost_by_it() {
     for id in &accepted {
         dev.step_in(id, &["succeeded"]);
     }
-    // A renewal is written over the last one where there is no room, and fails only if there was none yet: then it is one
-    // line when that begins and one when it is over.
+    // Without space a renewal overwrites the last one, and fails only if there was none yet: one line when that begins
+    // and one when it is over.
     let told = |words: &str| log("supervisor.log").matches(words).count();
     let began = || told("renewals of leases would not outlive");
     eventually("renewals to be written again", || {
@@ -301,7 +301,7 @@ fn a_step_that_is_stopped_reads_why_and_until_when() {
     );
     let notice: Value = serde_json::from_str(ran.stdout.trim_start_matches("ready\n")).unwrap();
     assert_eq!(notice["reason"], "cancelled", "{notice}");
-    // Both are in UTC, so their texts stand in the order of time, seconds and all before them.
+    // Both are in UTC, so their texts sort by time.
     let [deadline, finished] = [&notice["deadline"], &step["finished_at"]]
         .map(|time| time.as_str().unwrap()[..19].to_owned());
     assert!(deadline > finished, "{notice} {step}");

@@ -1,6 +1,6 @@
-//! The packages of `packaging/debian`: that they are built, that installing them makes users and directories as the
-//! daemons want them, that what an admin wrote outlives an upgrade, and that a purge leaves nothing of a cluster. Here by
-//! dpkg below a folder; how they do on a real host is seen in the guest, `tests/guest/`.
+//! The packages of `packaging/debian`: they are built, installing them makes users and directories as the daemons need
+//! them, an admin's files survive an upgrade, and a purge leaves nothing of a cluster. Tested with dpkg below a folder;
+//! `tests/guest/` tests a real host.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use sluice_tests::binaries;
 
 const PACKAGES: [&str; 3] = ["sluice", "sluice-agent", "sluice-coordinator"];
 
-/// A root of its own for dpkg, and the packages as files.
+/// A root folder for dpkg, and the package files.
 struct DpkgRoot {
     folder: tempfile::TempDir,
     debs: Vec<PathBuf>,
@@ -41,7 +41,7 @@ impl DpkgRoot {
         self.folder.path().join("root").join(path)
     }
 
-    /// The scripts of packages run for this root, and on this machine: nothing of it is theirs.
+    /// The packages' scripts run for this root, and must not touch this machine.
     fn dpkg(&self, args: &[&str], debs: &[PathBuf]) {
         let root = format!("--root={}", self.path("").display());
         let force = [
@@ -65,7 +65,7 @@ impl DpkgRoot {
         self.dpkg(&["--install"], &self.debs);
     }
 
-    /// Every path but dpkg's own and the users', with its mode.
+    /// Lists every path except dpkg's and the users', with its mode.
     fn files(&self) -> BTreeMap<String, u32> {
         let mut found = BTreeMap::new();
         let root = self.path("");
@@ -90,7 +90,7 @@ impl DpkgRoot {
     }
 }
 
-/// dpkg and the makers of users want to be root, or to believe it.
+/// dpkg and the tools that make users need to be root, or to believe it.
 fn as_root(program: &str) -> Command {
     if nix::unistd::geteuid().is_root() {
         return Command::new(program);
@@ -105,7 +105,7 @@ fn said(output: &Output) -> String {
     format!("{}{}", text(&output.stdout), text(&output.stderr))
 }
 
-/// The packages with the programs of this build.
+/// Builds the packages with the programs of this build.
 fn build(out: &Path) -> Vec<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/build-deb.sh");
     let mut build = Command::new(script);
@@ -121,7 +121,8 @@ fn build(out: &Path) -> Vec<PathBuf> {
     debs
 }
 
-/// The API asks for a token that only the coordinator's user may read, and root has a context with it; the token.
+/// Checks that the API requires a token that only the coordinator's user may read, and that root has a context with it;
+/// returns the token.
 fn check_way_in(host: &DpkgRoot) -> String {
     let config = fs::read_to_string(host.path("etc/sluice/coordinator.toml")).unwrap();
     let named = "\napi_token_file = \"/etc/sluice/api-token\"\n";
@@ -187,7 +188,7 @@ fn packages_install_upgrade_and_purge_cleanly() {
         supervisor.contains("\nagent_user = \"sluice-agent\"\n"),
         "{supervisor}"
     );
-    // Nothing starts before an admin has said which cluster it is.
+    // Nothing starts before an admin has named the cluster.
     assert!(
         !files.keys().any(|path| path.contains(".wants/")),
         "{files:?}"

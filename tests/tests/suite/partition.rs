@@ -1,5 +1,5 @@
-//! A partition for real: three network namespaces, a coordinator and two hosts, and a cable that is pulled. Needs root
-//! and `ip`; says so and passes where it has neither.
+//! A real network partition: three network namespaces, a coordinator and two hosts, and a cut cable. Needs root and
+//! `ip`; says so and passes without them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use sluice_tests::{binaries, eventually, kill, processes_of_attempt};
 
-/// Terms so short that the test need not wait for minutes; `lost_after` is the least that they allow.
+/// Timeouts so short that the test need not wait for minutes; `lost_after` is the least that they allow.
 const TERMS: &str = "lease = \"2s\"\nstop_limit = \"1s\"\nheartbeat = \"300ms\"\nunreachable_after = \"2s\"\nlost_after = \"23s\"\n";
 
-/// Terms under which a host that hears nothing is lost long after its orders have run out.
+/// Timeouts under which a silent host is lost long after its leases have expired.
 const PATIENT: &str = "lease = \"10s\"\nstop_limit = \"5s\"\nheartbeat = \"1s\"\nunreachable_after = \"8s\"\nlost_after = \"60s\"\n";
 
 /// Namespaces and processes of one test, all of which end with it.
@@ -47,8 +47,8 @@ impl Namespaces {
         made
     }
 
-    /// A namespace for the coordinator and one for each of two hosts, a cable between it and each of them. `tag` is
-    /// another for each test of one process.
+    /// Makes a namespace for the coordinator and one for each of two hosts, connected by cables. `tag` differs for each
+    /// test of one process.
     fn new(tag: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let net = Self {
@@ -104,7 +104,7 @@ impl Namespaces {
         format!("{}{name}", self.tag)
     }
 
-    /// Processes of one attempt of a step.
+    /// Lists the processes of one attempt of a step.
     fn running(&self, step: &str, attempt: u32) -> Vec<u32> {
         processes_of_attempt(self.folder.path(), step, attempt)
     }
@@ -124,7 +124,7 @@ impl Namespaces {
         ]);
     }
 
-    /// From now on nothing reaches the host, and all that it says is heard: what is for it goes to a wrong address.
+    /// From now on nothing reaches the host, while its own packets arrive: its address is misdirected.
     fn deafen(&self, host: &str) {
         let (address, device) = (format!("10.231.{host}.2"), format!("{}c{host}", self.tag));
         let (namespace, nobody) = (self.ns("c"), "02:00:00:00:00:99");
@@ -220,7 +220,7 @@ impl Namespaces {
         self.daemon("c", "sluice-coordinator", &["--config", &config]);
     }
 
-    /// A supervisor and an agent, which lists a dead address before the live one: pids of both.
+    /// Starts a supervisor and an agent, which lists a dead address before the live one; returns both pids.
     fn host(&mut self, host: &str) -> (u32, u32) {
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         let (data, state) = (
@@ -335,7 +335,7 @@ fn a_step_behind_a_partition_stops_before_it_is_started_elsewhere() {
     net.node_is("host-2", "ready");
 
     net.cable("1", "down");
-    // Not even the agent is there to stop it: the supervisor keeps the lease by itself.
+    // Without an agent the supervisor enforces the lease by itself.
     kill(agent, Signal::SIGKILL);
     net.node_is("host-1", "unreachable");
     assert_eq!(
@@ -404,7 +404,7 @@ fn what_a_host_that_hears_nothing_was_told_to_start_goes_elsewhere_before_it_is_
         );
         (!net.running("unheard", 2).is_empty()).then_some(())
     });
-    // Its link has not even broken of itself, or has just done so: nobody has waited for the host to be lost.
+    // Its link has not broken yet, or only now: no test waited for the host to be lost.
     net.node_is("host-1", "unreachable");
     net.sluice(&["cancel", "unheard"]);
     eventually("its end", || {

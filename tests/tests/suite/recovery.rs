@@ -1,4 +1,4 @@
-//! A coordinator that loses its store, or gets an older one back, under hosts that run steps: real daemons on loopback.
+//! A coordinator that loses its store, or gets an older one back, while hosts run steps: real daemons on loopback.
 
 mod epochs;
 
@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use sluice_tests::{as_starter, binaries, eventually, kill, processes_of};
 
-/// Terms so short that the test need not wait for minutes; `lost_after` is the least that they allow.
+/// Timeouts so short that the test need not wait for minutes; `lost_after` is the least that they allow.
 const TERMS: &str = "lease = \"8s\"\nstop_limit = \"1s\"\nheartbeat = \"300ms\"\nunreachable_after = \"2s\"\nlost_after = \"29s\"\n";
 
 /// Processes of one test, all of which end with it.
@@ -43,7 +43,7 @@ impl RecoveryCluster {
         processes_of(self.folder.path(), step)
     }
 
-    /// The process of a step: the shell, and not what it waits with.
+    /// Returns the process of a step: the shell, not its children.
     fn runs(&self, step: &str) -> u32 {
         eventually(&format!("{step} to run"), || {
             self.pids_of(step).into_iter().min()
@@ -66,7 +66,7 @@ impl RecoveryCluster {
         command
     }
 
-    /// A command of the coordinator's program on its data directory.
+    /// Runs a command of the coordinator's program on its data directory.
     fn try_admin(&self, args: &[&str]) -> Output {
         let mut command = self.command("sluice-coordinator");
         command.args(args).arg("--data-dir").arg(self.data());
@@ -80,7 +80,7 @@ impl RecoveryCluster {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The coordinator, from the second time on at the addresses of the first.
+    /// Starts the coordinator, after the first time at the same addresses.
     fn start(&mut self) {
         let config = self.path("coordinator.toml");
         let text = format!(
@@ -130,7 +130,7 @@ impl RecoveryCluster {
         child.wait().unwrap();
     }
 
-    /// A supervisor and an agent.
+    /// Starts a supervisor and an agent.
     fn host(&mut self, name: &str) {
         let dir = self.path(name);
         let tls = dir.join("tls");
@@ -203,7 +203,7 @@ impl RecoveryCluster {
         })
     }
 
-    /// A step that ends with a line when the file is there, and leaves one line for each time that it begins.
+    /// Submits a step that ends with a line when the file is there, and leaves one line for each start.
     fn submit(&self, id: &str, until: &str) {
         let script = format!(
             "echo {id} >> {}; while [ ! -e {} ]; do sleep 0.05; done; echo done",
@@ -259,7 +259,7 @@ fn an_older_backup_is_restored_under_running_steps_and_each_of_them_ends_once() 
     );
     assert!(site.admin(&["check"]).contains("every record is whole"));
 
-    // After it: one more host, a step on each, and one that is over by then.
+    // After the backup: one more host, a step on each, and one that has ended by then.
     site.host("two");
     site.sluice(&["cordon", "one"]);
     site.submit("later", "later.go");
@@ -305,7 +305,7 @@ fn an_older_backup_is_restored_under_running_steps_and_each_of_them_ends_once() 
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--force"));
     assert_eq!(site.begun("new"), 0);
 
-    // It ends by itself, and everything ends once.
+    // It ends by itself, and every step ends once.
     site.step_is("new", "running");
     assert!(site.sluice(&["recovery"]).contains("not recovering"));
     for (id, go) in [

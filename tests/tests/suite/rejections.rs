@@ -1,7 +1,7 @@
-//! Every way in which rules of pools, templates, validations, platforms and the cluster turn down a step or a document,
-//! by its code, its numbers and its message: `tests/rejections/steps.json` has steps that are stored as rejected,
-//! `calls.json` calls that are refused. Both are asked of one cluster, `cluster.yaml`. What depends on who asks
-//! is elsewhere: in `rules`, and in the tests of the API.
+//! Every way in which rules of pools, templates, validations, platforms and the cluster reject a step or a document, by
+//! its code, its numbers and its message: `tests/rejections/steps.json` has steps that are stored as rejected,
+//! `calls.json` calls that are refused. All run against one cluster, `cluster.yaml`. `rules` and the tests of the API
+//! cover what depends on the caller.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sluice_common::reason::ReasonCode;
 use sluice_tests::{Dev, DevOptions};
 
-/// What takes the template below to what a process can be given, together with [`LARGE_BYTES`].
+/// Padding that takes the template below to the limit of a process, together with [`LARGE_BYTES`].
 const PADDING_BYTES: usize = 30_000;
 const LARGE_BYTES: usize = 1_030_000;
 
@@ -36,7 +36,7 @@ fn dev() -> (tempfile::TempDir, Dev) {
     (folder, dev)
 }
 
-/// A step of `s`, who says whose it is unless the case says otherwise.
+/// Submits a step of the subject `s`, unless the case names another.
 fn submit(dev: &Dev, fields: &Value) -> Value {
     let mut step = json!({ "command": ["true"], "subject": "s", "labels": { "team": "t" } });
     let fields = fields.as_object().unwrap().clone();

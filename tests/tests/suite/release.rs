@@ -1,5 +1,5 @@
-//! From the end of a step to the next grant of its GPU, on a host whose driver takes its time, or never gives the memory
-//! back: seen through a stand-in for NVIDIA's library.
+//! From the end of a step to the next grant of its GPU, on a host whose driver frees memory late, or never: through a
+//! stand-in for NVIDIA's library.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ subject: vip
 priority: 10
 ";
 
-/// A host of so many GPUs, whose file can be changed, with a cluster on it.
+/// A cluster on a host with so many GPUs, whose file can be changed.
 struct GpuHost {
     dev: Dev,
     folder: tempfile::TempDir,
@@ -26,7 +26,7 @@ struct GpuHost {
 }
 
 impl GpuHost {
-    /// The first GPU is used by whatever process writes its number to [`GpuHost::pid_file`], and what it held lingers.
+    /// The process that writes its pid to [`GpuHost::pid_file`] uses the first GPU, and its memory lingers.
     fn with(gpus: usize, linger: &Value, variables: &[(&'static str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut hold = json!({"pid_file": folder.path().join("pid"), "used_mib": 20_000});
@@ -52,7 +52,7 @@ impl GpuHost {
         self.folder.path().join("pid")
     }
 
-    /// What was held is held no more.
+    /// Frees the held memory.
     fn let_go(&mut self) {
         self.file["gpus"][0]["holds"] = json!([]);
         self.rewrite();
@@ -69,7 +69,7 @@ impl GpuHost {
         self.file["gpus"][index]["uuid"].as_str().unwrap()
     }
 
-    /// A step of one GPU that runs until it is stopped; the first of them is seen on the GPU.
+    /// Submits a step of one GPU that runs until it is stopped; the first such step is seen on the GPU.
     fn submit(&self, id: &str, subject: &str) {
         let script = format!(
             "test -e {0} || echo $$ > {0}; exec sleep 1000",
@@ -94,7 +94,7 @@ impl GpuHost {
         self.dev.call("GET", "/v1/nodes", None).1["items"][0].clone()
     }
 
-    /// What is said of its first GPU that is granted to nobody.
+    /// Returns the reason why its first GPU is not granted.
     fn unfit(&self) -> Option<Value> {
         self.node()["unfit_gpus"].get(0).cloned()
     }
@@ -104,7 +104,7 @@ impl GpuHost {
         page["items"].as_array().unwrap().clone()
     }
 
-    /// When the first event of a kind was that is about this attempt, in milliseconds.
+    /// Returns the time of the first event of a kind about this attempt, in milliseconds.
     fn at(&self, kind: &str, attempt: &str) -> u64 {
         let events = self.events();
         let mut events = events.iter();
@@ -153,7 +153,7 @@ fn a_gpu_that_does_not_come_free_is_quarantined_and_its_waiter_goes_elsewhere() 
     );
     assert_eq!(unfit["fault"]["quarantined"]["pids"], json!([4711]));
 
-    // The units are back in the accounts and granted to nobody.
+    // The resources are released in the accounts and granted to no step.
     eventually("its end", || {
         let events = host.events();
         let is_end = |event: &&Value| event["type"] == "released" && event["attempt"] == "first.1";
@@ -253,7 +253,7 @@ fn a_gpu_that_fails_is_quarantined_and_a_host_that_fails_is_drained() {
         host.file["gpus"][0]["xids"] = xids;
         host.rewrite();
     };
-    // What was raised before the agent listened counts as told.
+    // Errors before the agent listened count as reported.
     eventually("the first reading", || {
         let node = host.node();
         node["inventory"]["gpus"][0]["reading"]

@@ -1,5 +1,5 @@
-//! A config that is read anew on SIGHUP, by real daemons: what counts at once, what is named and waits for the next start,
-//! and a mistake, which changes nothing.
+//! Reloads of configs on SIGHUP, by real daemons: what takes effect at once, what is named and waits for the next
+//! start, and a mistake, which changes nothing.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sluice_tests::{Daemon, Dev, DevOptions, binaries, eventually, is_alive, kill};
 use sluice_transport::files::write_private;
 
-/// Waits until a log has a line with all of `parts` after its first `from` bytes, and gives how long it is then.
+/// Waits until a log has a line with all of `parts` after its first `from` bytes; returns its length then.
 fn said(log: &Path, from: usize, parts: &[&str]) -> usize {
     eventually(&format!("a line with {parts:?}"), || {
         let text = fs::read_to_string(log).unwrap();
@@ -106,7 +106,7 @@ fn an_agent_takes_labels_and_limits_at_once_and_goes_on_with_what_it_had_where_t
     dev.step_in("on", &["running"]);
 }
 
-/// Ends with the test, whatever becomes of it.
+/// A coordinator that is killed at the end of the test.
 struct Coordinator {
     child: Child,
     folder: PathBuf,
@@ -121,7 +121,7 @@ impl Drop for Coordinator {
 }
 
 impl Coordinator {
-    /// With the file that is in `folder`.
+    /// Starts it with the file in `folder`.
     fn start(folder: &Path) -> Self {
         let ready = folder.join("ready");
         let mut command = Command::new(binaries().join("sluice-coordinator"));
@@ -147,7 +147,7 @@ impl Coordinator {
         said(&self.folder.join("log"), from, parts)
     }
 
-    /// What the API says to whoever shows this token.
+    /// Returns the API's status for a caller with this token.
     fn status(&self, token: &str) -> u16 {
         let url = format!("http://{}/v1/pools", self.http);
         let agent = ureq::Agent::config_builder()

@@ -1,5 +1,5 @@
-//! `sluice replay` as a program, over the directory of a cluster in which one step gave way to another: what the API said
-//! then, each change with its event, nothing written, and damage named. And what `docs/replay.md` shows.
+//! `sluice replay` as a program, over the directory of a cluster in which one step preempted another: the API's answers
+//! of that time, each change with its event, nothing written, and damage named. And the examples of `docs/replay.md`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use sluice_tests::{Dev, DevOptions, binaries, eventually};
 
 const PAGE: &str = include_str!("../../../docs/replay.md");
 
-/// What stands between a line that begins with `begin` and the end of its block of the page.
+/// Returns the lines between one that begins with `begin` and the end of its block of the page.
 fn shown(begin: &str) -> Vec<&'static str> {
     let lines = PAGE.lines().skip_while(|line| !line.starts_with(begin));
     let lines: Vec<&str> = lines.skip(1).take_while(|line| *line != "```").collect();
@@ -23,9 +23,9 @@ fn shown(begin: &str) -> Vec<&'static str> {
 struct LeftDirectory {
     _folder: tempfile::TempDir,
     data: PathBuf,
-    /// The last event before it was looked at for the last time.
+    /// Last event before the last look.
     seq: u64,
-    /// What the API said then.
+    /// Answers of the API at that time.
     said: ClusterAnswers,
 }
 
@@ -61,7 +61,7 @@ fn said(dev: &Dev) -> ClusterAnswers {
     let policies = policies.collect();
     let steps = ["low", "high", "gone"].map(|id| {
         let (_, mut step) = dev.call("GET", &format!("/v1/steps/{id}"), None);
-        // Where its values came from is told of one step, and not of many.
+        // Origins of values are shown of one step, and not of many.
         step.as_object_mut().unwrap().remove("merged");
         step
     });
@@ -73,7 +73,7 @@ fn said(dev: &Dev) -> ClusterAnswers {
     }
 }
 
-/// When a node was heard, and what its sensors said, are in no record.
+/// Heartbeats and sensor readings are in no record.
 fn deaf(mut nodes: Value) -> Value {
     for node in nodes.as_array_mut().unwrap() {
         node["heard_at"] = Value::Null;
@@ -81,7 +81,7 @@ fn deaf(mut nodes: Value) -> Value {
     nodes
 }
 
-/// The cluster of the page, in which `low` gives way to `high`; it is stopped with SIGTERM.
+/// Runs the cluster of the page, in which `high` preempts `low`, and stops it with SIGTERM.
 fn lived() -> LeftDirectory {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("cluster.yaml");
@@ -157,7 +157,7 @@ fn json_of(data: &Path, args: &[&str]) -> Value {
     serde_json::from_str(&stdout(data, &[args, &["-o", "json"]].concat())).unwrap()
 }
 
-/// Every file of the coordinator's part, with its content.
+/// Reads every file of the coordinator's part.
 fn files(data: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = fs::read_dir(data.join("coordinator")).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
@@ -256,12 +256,12 @@ fn damage_is_named(left: &LeftDirectory) {
     assert_eq!(low.unwrap()["state"], json!("running"));
 }
 
-/// The words of a line without the number and the time before them.
+/// Returns the words of a line without the number and the time before them.
 fn change(line: &str) -> Vec<&str> {
     line.split_whitespace().skip(2).collect()
 }
 
-/// The words of a line with every age, such as `3s`, left out.
+/// Returns the words of a line without ages, such as `3s`.
 fn ageless(line: &str) -> Vec<&str> {
     let is_age = |word: &str| {
         let number = word.strip_suffix(['s', 'm']);
@@ -286,7 +286,7 @@ fn what_the_documentation_shows_is_what_comes_out() {
     }
     let text = stdout(&left.data, &["--at", &to]);
     let page = shown("$ sluice replay ./cluster --at 23");
-    // The first line has what differs from run to run: the cluster's id and the time.
+    // The first line differs from run to run: the cluster's id and the time.
     let told: Vec<Vec<&str>> = text.lines().skip(1).map(ageless).collect();
     let page: Vec<Vec<&str>> = page.into_iter().skip(1).map(ageless).collect();
     assert_eq!(told, page, "{text}");

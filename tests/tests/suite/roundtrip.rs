@@ -1,5 +1,5 @@
-//! What `get` prints can be handed in again: of each kind that is applied, in both formats, nothing changes by it; of a
-//! step another like it comes about.
+//! Output of `get` can be applied again: of each kind, in both formats, that changes nothing; of a step it makes
+//! another like it.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use sluice_tests::{CommandOutput, Dev, DevOptions};
 /// One of each kind, with every field of its document.
 const DOCUMENTS: &str = include_str!("../../../packaging/examples/every-key/terms.yaml");
 
-/// Each kind that is applied, the name of one and how `apply` calls it.
+/// Each applied kind, the name of one, and how `apply` calls it.
 const KINDS: [(&str, &str, &str); 8] = [
     ("template", "base", "template/base"),
     ("validation", "small", "validation/small"),
@@ -130,7 +130,7 @@ fn an_edit_of_what_was_got_is_made_and_one_of_what_is_only_told_is_refused() {
     let ran = applied(&dev, &pool.to_string());
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.stderr.contains("change `declared`"), "{ran:?}");
-    // A document of somebody's own has no such fields.
+    // A user's own document has no such fields.
     let ran = applied(&dev, "kind: pool\nname: full\nqueued: 3\n");
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.stderr.contains("queued"), "{ran:?}");
@@ -158,7 +158,7 @@ fn what_a_pool_leaves_out_is_gone_its_platforms_too() {
     assert_eq!(pool.get("declared_platforms"), None, "{pool}");
 }
 
-/// What of a step is its own and not what became of it.
+/// Returns the request of a step, without its results.
 fn asked(dev: &Dev, id: &str) -> Value {
     let mut step: Value = serde_json::from_str(&got(dev, "step", id, "json")).unwrap();
     let fields = step.as_object_mut().unwrap();
@@ -229,14 +229,14 @@ retries: 0
             assert_eq!(asked(&dev, again), asked(&dev, id), "{format}");
         }
     }
-    // Several at once, as a list has them.
+    // Several at once, as in a list.
     let ran = handed_in(
         &dev,
         &["submit", "-f", "-"],
         &got(&dev, "steps", "", "yaml"),
     );
     assert_eq!((ran.code, ran.stdout.lines().count()), (0, 9), "{ran:?}");
-    // What is not told cannot be handed in.
+    // Hidden values cannot be submitted again.
     let hidden = got(&dev, "step", "rich", "json").replace("\"1\"", "\"***\"");
     let ran = handed_in(&dev, &["submit", "-f", "-"], &hidden);
     assert_eq!(ran.code, 1, "{ran:?}");

@@ -1,4 +1,4 @@
-//! Rules of pools and defaults of the cluster on a running one: what is filled in, refused, waited for and sent where.
+//! Rules of pools and defaults of a running cluster: what is filled in, rejected, waited for and routed.
 
 use std::fs;
 
@@ -32,7 +32,7 @@ fn apply(folder: &tempfile::TempDir, dev: &Dev, text: &str) -> String {
     dev.ok(&["apply", "-f", file.to_str().unwrap()])
 }
 
-/// What a command that fails says to somebody who may submit for `stranger` and no more.
+/// Runs a failing command as a user who may only submit for `stranger`; returns its message.
 fn as_user(folder: &tempfile::TempDir, dev: &Dev, args: &[&str]) -> String {
     let role = ["--role", "submitter", "--subject", "stranger"];
     let token = dev.ok(&[&["api-token", "create", "user"][..], &role].concat());
@@ -45,7 +45,7 @@ fn as_user(folder: &tempfile::TempDir, dev: &Dev, args: &[&str]) -> String {
     String::from_utf8(ran.stderr).unwrap()
 }
 
-/// A step of a subject that nobody has bound to any pool.
+/// Returns the arguments that submit a step of a subject without a policy.
 fn submit<'a>(id: &'a str, more: &[&'a str], command: &[&'a str]) -> Vec<&'a str> {
     let first = ["submit", "--subject", "stranger", "--id", id];
     [&first[..], more, &["--"], command].concat()
@@ -113,7 +113,7 @@ fn maintenance_is_told_to_whoever_submits_and_ends_when_it_is_left_out() {
     assert!(said.contains("max.timeout 1h -> none"), "{said}");
     let told = as_user(&folder, &dev, &submit("c", &[], &["true"]));
     assert!(told.contains("new racks until noon"), "{told}");
-    // Whoever could end it is not kept out.
+    // A caller who could end the maintenance is not kept out.
     dev.ok(&submit("d", &[], &["true"]));
     let pools = dev.ok(&["get", "pools"]);
     assert!(

@@ -1,6 +1,6 @@
-//! Scenarios, live: each is played in a `sluice dev` of its own whose hosts are made and whose steps are processes, and
-//! must come to the end that is written, which is also the one that the scheduler comes to on paper. All of the
-//! published cases are played, and some of our own about what those leave out.
+//! Scenarios, live: each is played in a `sluice dev` of its own with declared hosts and real processes, and must reach
+//! the expected end, which is also the scheduler's end on paper. All published cases are played, and some of our own
+//! about what those leave out.
 //!
 //! `SLUICE_SCENARIOS=FILE` plays the cases of a file of your own instead.
 
@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 
 use sluice_simulator::scenario::{Case, End};
 
-/// Cases that are played at once: each has a coordinator, and two daemons for each of its hosts.
+/// Cases that are played at one time: each has a coordinator, and two daemons for each of its hosts.
 const AT_ONCE: usize = 2;
-/// On paper no time passes but where a case says so. What happens live within this time makes no difference either: work
-/// that a victim loses is counted in whole seconds.
+/// On paper time passes only if a case says so. Live delays up to this make no difference: lost work counts in whole
+/// seconds.
 const INSTANT: Duration = Duration::from_secs(1);
-/// How often a case is played whose events took longer than an instant, because the machine was busy.
+/// How often a case is played whose events took longer than that, because the machine was busy.
 const TRIES: usize = 5;
 
-/// What became of a case.
+/// Result of a case.
 enum CaseOutcome {
     Ok,
     Skipped(String),
@@ -47,7 +47,7 @@ fn files() -> Vec<PathBuf> {
     }
 }
 
-/// All cases, those that must wait for a host's loss first: the others are played meanwhile.
+/// Returns all cases, those that wait for a host's loss first: the others are played meanwhile.
 fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for file in files() {
@@ -83,7 +83,7 @@ fn judge(case: &Case) -> CaseOutcome {
     }
 }
 
-/// In what an end differs from what is written, and from the end on paper.
+/// Returns the differences of an end from the expected one, and from the end on paper.
 fn differences(case: &Case, end: &End) -> Vec<String> {
     let differences = case.differences(end);
     let mut wrong: Vec<String> = differences
@@ -102,7 +102,7 @@ fn differences(case: &Case, end: &End) -> Vec<String> {
     wrong
 }
 
-/// What paper and life must agree on: all but the wording of why a policy is refused.
+/// Removes what may differ between paper and reality: the wording of why a policy is refused.
 fn comparable(end: &End) -> End {
     let mut end = end.clone();
     let refused = &end.policy_refused;
@@ -110,7 +110,7 @@ fn comparable(end: &End) -> End {
     end
 }
 
-/// Each case with its verdict and how long that took.
+/// Returns each case with its result and duration.
 fn judge_all(cases: &[Case]) -> Vec<(&Case, CaseOutcome, Duration)> {
     let waiting = Mutex::new(cases.iter().collect::<VecDeque<_>>());
     let judged = Mutex::new(Vec::new());

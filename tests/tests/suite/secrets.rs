@@ -1,6 +1,6 @@
-//! Secrets of every kind, planted wherever the API, the daemons and the commands take one, also where none belongs; then
-//! everything that is said or kept is searched for them. Where the coordinator's own token and keys stand in a process
-//! that logs at `trace`, `logging.rs` looks.
+//! Secrets of every kind are planted wherever the API, the daemons and the commands take one, also in wrong places;
+//! then everything that is printed or stored is searched for them. `logging.rs` covers the coordinator's own token and
+//! keys in a process that logs at `trace`.
 
 mod issuer;
 mod site;
@@ -13,17 +13,17 @@ use issuer::Issuer;
 use serde_json::{Value, json};
 use site::{ADMIN, SecretsCluster, bearer};
 
-/// What is looked for, and what it is.
+/// Texts that are searched for, and what each is.
 type Secrets = Vec<(String, String)>;
 
-/// The value of a variable, of which nothing else is like.
+/// Makes a unique value of a variable.
 fn value(secrets: &mut Secrets, what: &str) -> String {
     let value = format!("planted-{what}-7Yw3");
     secrets.push((what.to_owned(), value.clone()));
     value
 }
 
-/// Who calls, by his token.
+/// Tokens of callers.
 struct CallerTokens {
     viewer: String,
     submitter: String,
@@ -51,7 +51,7 @@ fn callers(site: &SecretsCluster, secrets: &mut Secrets) -> CallerTokens {
     CallerTokens { viewer, submitter }
 }
 
-/// A host joins, another may not.
+/// One host joins, another is refused.
 fn hosts(site: &mut SecretsCluster, secrets: &mut Secrets) {
     let lines = ["used", "revoked"].map(|what| {
         let made = site.shown_once(&["token", "create", "--pool", "default", "-o", "json"]);
@@ -77,13 +77,13 @@ fn hosts(site: &mut SecretsCluster, secrets: &mut Secrets) {
         let args = ["--node", "late", "--state-dir", &other, "join"];
         assert!(!site.tool("sluice-agent", &args, line).status.success());
     }
-    // Instead of its id.
+    // A secret instead of the id.
     for caller in ["admin", "viewer"] {
         site.sluice(caller, &["token", "revoke", &used]);
     }
 }
 
-/// Steps whose variables are secrets, in every way in which they may be submitted, and every way in which they may end.
+/// Submits steps whose variables are secrets, in every way of submitting, with every kind of end.
 fn steps(site: &mut SecretsCluster, secrets: &mut Secrets, callers: &CallerTokens) {
     let submitter = bearer(&callers.submitter);
     let mut plant = |what: &str| json!({"TOKEN": value(secrets, what)});
@@ -121,7 +121,7 @@ fn steps(site: &mut SecretsCluster, secrets: &mut Secrets, callers: &CallerToken
     site.step_is("unmade", "failed");
     site.step_is("file", "failed");
     site.step_is("flag", "succeeded");
-    // Another body under an id that is there.
+    // Another body under an existing id.
     let mut other = single;
     other["env"] = plant("other-body");
     assert_eq!(
@@ -135,7 +135,7 @@ fn dry_run(path: &str) -> bool {
     path.contains("dry_run")
 }
 
-/// Bodies that nothing comes of, with a secret where a variable is or would be: the answer does not repeat it.
+/// Sends invalid bodies with a secret in or near a variable: the answer must not repeat it.
 fn bad_bodies(site: &mut SecretsCluster, secrets: &mut Secrets, callers: &CallerTokens) {
     let submitter = bearer(&callers.submitter);
     let text = value(secrets, "in-a-bad-body");
@@ -188,7 +188,7 @@ fn bad_bodies(site: &mut SecretsCluster, secrets: &mut Secrets, callers: &Caller
     }
 }
 
-/// Secrets in fields of which nobody would think: whoever wrote one reads it again, and nobody else does.
+/// Writes secrets into unlikely fields: only their writer may read them again.
 fn wrong_places(site: &SecretsCluster, secrets: &mut Secrets, callers: &CallerTokens) {
     let submitter = bearer(&callers.submitter);
     let text = value(secrets, "in a wrong field");
@@ -206,7 +206,7 @@ fn wrong_places(site: &SecretsCluster, secrets: &mut Secrets, callers: &CallerTo
     }
 }
 
-/// Whoever shows what opens nothing, or shows what does in the wrong place.
+/// Shows invalid credentials, and valid ones in wrong places.
 fn headers(
     site: &mut SecretsCluster,
     secrets: &mut Secrets,
@@ -247,7 +247,7 @@ fn headers(
             "",
         );
     }
-    // In the place of a token's name, by who may do that and by who may not.
+    // In place of a token's name, by a caller who may do that and by one who may not.
     for shown in [ADMIN, &callers.viewer, &wrong] {
         for (method, path) in [
             ("GET", "/v1/api-tokens/"),
@@ -261,7 +261,7 @@ fn headers(
     }
 }
 
-/// Everything that can be asked for, by those who may not see secrets; and what anybody may see.
+/// Reads everything that callers without the right to secrets can read, and what is public.
 fn ask(site: &mut SecretsCluster, callers: &CallerTokens) {
     for caller in ["viewer", "submitter"] {
         for step in ["call", "batch", "huge", "unmade", "file", "flag"] {
@@ -313,7 +313,7 @@ fn ask(site: &mut SecretsCluster, callers: &CallerTokens) {
     }
 }
 
-/// What every user of the machine sees of a process, and what its own user sees.
+/// Reads what every user of the machine sees of a process, and what its own user sees.
 fn processes(site: &mut SecretsCluster) {
     for (name, pid) in site.daemons() {
         for file in ["cmdline", "environ"] {
@@ -324,7 +324,7 @@ fn processes(site: &mut SecretsCluster) {
     }
 }
 
-/// Every daemon reads once more what it has kept, after a death that it could not prepare for.
+/// Kills every daemon, so that it reads again what it has stored.
 fn deaths(site: &mut SecretsCluster) {
     for daemon in ["sluice-supervisor", "sluice-agent", "sluice-coordinator"] {
         site.kill(daemon);
@@ -352,7 +352,7 @@ fn deaths(site: &mut SecretsCluster) {
     }
 }
 
-/// What commands tell of what is on the disk.
+/// Runs commands that read the disk.
 fn disk(site: &mut SecretsCluster) {
     let (data, backup) = (site.text("coordinator"), site.text("backup"));
     let said = site.tool(
@@ -379,7 +379,7 @@ fn disk(site: &mut SecretsCluster) {
     assert!(diff.status.success(), "{diff:?}");
 }
 
-/// Files below a folder.
+/// Lists files below a folder.
 fn files(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir)
         .unwrap()
@@ -394,7 +394,7 @@ fn files(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The first line of each private key.
+/// Collects the first line of each private key.
 fn keys(site: &SecretsCluster, secrets: &mut Secrets) {
     let mut found = Vec::new();
     files(&site.path("coordinator"), &mut found);
@@ -414,7 +414,7 @@ fn keys(site: &SecretsCluster, secrets: &mut Secrets) {
     assert!(secrets.len() >= before + 4, "{:?}", &secrets[before..]);
 }
 
-/// Whatever holds a secret on the disk is its user's alone, and somebody holds each value of a step that runs.
+/// Checks that files with a secret are readable by their user alone, and that each value of a running step is in one.
 fn kept(site: &SecretsCluster, secrets: &Secrets) {
     let mut found = Vec::new();
     for dir in ["coordinator", "agent", "supervisor"] {
@@ -447,7 +447,7 @@ fn kept(site: &SecretsCluster, secrets: &Secrets) {
     assert_eq!(warrants.count(), 0);
 }
 
-/// Where a secret is told.
+/// Returns the places that contain a secret.
 fn leaks(told: &[(String, String)], secrets: &Secrets) -> Vec<String> {
     let mut found = Vec::new();
     for (place, text) in told {
@@ -464,7 +464,7 @@ fn leaks(told: &[(String, String)], secrets: &Secrets) -> Vec<String> {
     found
 }
 
-/// What the issuer's users may do, and where the submitter's steps run.
+/// Applies rights of the issuer's users, and a pool for the submitter's steps.
 fn terms(site: &mut SecretsCluster) {
     let file = site.text("terms.yaml");
     let role = "{kind: binding, name: ml, roles: [viewer], members: [{claims: {groups: ml}}]}";

@@ -1,13 +1,13 @@
-//! Both cores in one simulated cluster, with everything that can go wrong going wrong: messages late, links cut, daemons
-//! killed between any two effects, the coordinator's store lost or put back from a while ago, hosts rebooted, admins who drain and delete. Its hosts have GPUs that come free late or
-//! never, fall off the bus, are used by strangers, and whose driver is slow, silent or does not tell processes; steps are
-//! suspended, resumed and started anew by their callers and by preemption, and what moves them from their GPUs refuses,
-//! hangs or dies. Time is simulated, so hours pass in seconds, and one seed gives one history. Checked after every
-//! event: the invariants of both cores, that no step runs twice at once, that no GPU has two users nor is given before it is
-//! free, and that what is called frozen stands still. At the end of each history every step has ended once, and nothing is
-//! held.
+//! Both cores in one simulated cluster with all kinds of faults: late messages, cut links, daemons killed between any
+//! two effects, the coordinator's store lost or restored from a while ago, rebooted hosts, admins who drain and delete.
+//! Its hosts have GPUs that are freed late or never, fall off the bus, are used by strangers, and whose driver is slow,
+//! silent or does not list processes; steps are suspended, resumed and requeued by callers and by preemption, and the
+//! helper that moves their GPU memory refuses, hangs or dies. Time is simulated, so hours pass in seconds, and one seed
+//! gives one history. Checked after every event: the invariants of both cores, that no step runs twice at one time,
+//! that no GPU has two users nor is granted before it is free, and that suspended steps stand still. At the end of each
+//! history every step has ended once, and nothing is held.
 //!
-//! `SLUICE_SIM_SEEDS` sets how many seeds are tried (20 unless set), `SLUICE_SIM_SEED` tries one.
+//! `SLUICE_SIM_SEEDS` sets how many seeds are tried (default 20), `SLUICE_SIM_SEED` tries one.
 
 mod freezer;
 mod gpu;
@@ -25,7 +25,7 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// What happens in twenty lives at least once, by words of a record of it: where nothing of it happens, nothing is shown.
+/// Events that happen at least once in twenty histories, by words of their records: otherwise nothing would be tested.
 const DEEDS: [&str; 28] = [
     r#""type":"recovery_began""#,
     r#""type":"recovery_ended""#,
@@ -91,7 +91,7 @@ fn one_seed_gives_one_history() {
     assert_ne!(history(7), history(8), "the seed matters");
 }
 
-/// Whether a fault that is built into a simulation is seen in a few lives.
+/// Whether a defect that is built into a simulation is found in a few histories.
 fn is_found_out(broken: impl Fn(&mut World) + std::panic::RefUnwindSafe) -> bool {
     (1..=60).any(|seed| {
         std::panic::catch_unwind(|| {

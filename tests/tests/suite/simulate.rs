@@ -1,4 +1,4 @@
-//! `sluice simulate` as a program: the published cases, broken ones, bad files, and what the documentation shows.
+//! `sluice simulate` as a program: the published cases, broken ones, bad files, and the examples of the documentation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A file that `simulate` is given.
+/// Writes a file for `simulate`.
 fn file(folder: &Path, content: &Value) -> String {
     let path = folder.join("cases.json");
     fs::write(&path, content.to_string()).unwrap();
@@ -123,7 +123,7 @@ fn a_bad_file_is_refused_with_case_place_and_field() {
     }
 }
 
-/// What stands between a line that begins with `begin` and the end of the block, in the page on `simulate`.
+/// Returns the lines between one that begins with `begin` and the end of the block, in the page on `simulate`.
 fn shown(page: &str, begin: &str) -> String {
     let lines = page.lines().skip_while(|line| *line != begin).skip(1);
     let lines: Vec<&str> = lines.take_while(|line| *line != "```").collect();
@@ -145,7 +145,7 @@ fn what_the_documentation_shows_is_what_comes_out() {
     );
 }
 
-/// The report that a run prints with `-o json`.
+/// Returns the report that a run prints with `-o json`.
 fn report(args: &[&str]) -> Value {
     let output = simulate(&[args, &["-o", "json"]].concat());
     assert!(output.status.success(), "{}", stderr(&output));
@@ -157,7 +157,7 @@ fn sample(file: &str) -> String {
     folder.join(file).to_str().unwrap().to_owned()
 }
 
-/// How long it took is another each time.
+/// Removes the duration, which differs each time.
 fn without_speed(text: &str) -> Vec<&str> {
     let lines = text.lines();
     lines
@@ -270,7 +270,7 @@ fn a_bad_trace_is_refused_with_file_line_and_column() {
     }
 }
 
-/// The public traces, where this machine has them.
+/// Returns the public traces, if this machine has them.
 fn traces() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
     let named = std::env::var_os("SLUICE_TRACES").map(PathBuf::from);

@@ -1,13 +1,13 @@
-//! Steps that are told to stop, and told once more that it shall be soon.
+//! Steps that are stopped, and stopped again with a shorter grace period.
 
 use serde_json::Value;
 use sluice_tests::{Dev, DevOptions, eventually};
 
-/// It tells again and again until when it has, and does not end.
+/// It prints each deadline that it gets, and does not end.
 const DEAF: &str =
     "trap '' TERM; echo ready; while :; do cat $SLUICE_NOTICE_FILE 2>/dev/null; sleep 0.05; done";
 
-/// What it was told, each once.
+/// Returns the deadlines that it got, each once.
 fn deadlines(dev: &Dev) -> Vec<String> {
     let read = dev.ok(&["logs", "deaf"]);
     let notices = read
@@ -41,7 +41,7 @@ fn a_second_cancel_with_a_shorter_grace_hurries_a_step_that_does_not_hear() {
     let deadlines = eventually("it to be told anew", || {
         Some(deadlines(&dev)).filter(|read| read.len() == 2)
     });
-    // Both are in UTC, so their texts stand in the order of time.
+    // Both are in UTC, so their texts sort by time.
     assert!(deadlines[1] < deadlines[0], "{deadlines:?}");
     let told = dev.ok(&["explain", "deaf"]);
     assert!(told.contains("its grace ends at"), "{told}");

@@ -1,4 +1,4 @@
-//! Steps that run as the host's user of whoever submitted them, from tokens of two users to processes.
+//! Steps that run as the host user of their submitter, from tokens of two users to processes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,8 @@ use serde_json::Value;
 use sluice_tests::{CommandOutput, Daemon, Dev, DevOptions, eventually, needs_root};
 use tempfile::TempDir;
 
-/// A cluster whose one host runs steps as these two users, whom every Debian has, and the folder of that host's config.
+/// Starts a cluster whose one host runs steps as these two users, whom every Debian has; returns the folder of that
+/// host's config too.
 fn dev() -> Option<(Dev, TempDir)> {
     if !needs_root() {
         return None;
@@ -22,7 +23,7 @@ fn dev() -> Option<(Dev, TempDir)> {
     Some((dev, folder))
 }
 
-/// A command line that calls by a token which an admin has made for a user.
+/// A command line with a token that an admin has made for a user.
 struct UserCli<'a> {
     dev: &'a Dev,
     context: String,
@@ -144,10 +145,10 @@ fn whoever_may_not_run_as_himself_runs_as_nobody_and_is_told_why() {
             "{ran:?}"
         );
     }
-    // The host is as good as ever for those who may.
+    // The host works as before for permitted users.
     let daemon = UserCli::of(&dev, "daemon");
     assert_eq!(daemon.ok(&["run", "--", "id", "-un"]), "daemon\n");
-    // Nobody makes himself another by asking for it.
+    // Nobody becomes another user by asking for it.
     let body = r#"{"subject":"default","command":["id"],"submitted_by":"games"}"#;
     let file = dev.folder().join("step.json");
     fs::write(&file, body).unwrap();

@@ -1,5 +1,5 @@
-//! What the supervisor does by itself in a whole cluster: it keeps leases while the agent stands still, and becomes a
-//! newer program without the steps noticing.
+//! The supervisor's own work in a whole cluster: it enforces leases while the agent is stopped, and is upgraded without
+//! the steps noticing.
 
 use std::fs;
 
@@ -18,8 +18,8 @@ fn pid_now(dev: &Dev, step: &str, attempt: u32) -> Option<u32> {
     pids.first().copied()
 }
 
-/// The number and the process of an attempt that runs, of those after `attempt`: on a busy machine a short lease may pass
-/// by itself.
+/// Waits for a running attempt after `attempt`; returns its number and process: on a busy machine a short lease may
+/// expire by itself.
 fn attempt_after(dev: &Dev, step: &str, attempt: u32) -> (u32, u32) {
     let later = attempt + 1..attempt + 20;
     eventually("a later attempt's process", || {
@@ -45,7 +45,7 @@ fn a_step_whose_agent_stands_still_is_stopped_when_its_lease_passes() {
     let (attempt, first) = attempt_after(&dev, "leased", 0);
     let agent = dev.daemon(Daemon::Agent).unwrap();
     kill(agent, Signal::SIGSTOP);
-    // Nobody but the supervisor is there to do it, long before the coordinator gives the host up.
+    // Only the supervisor is there to do it, long before the coordinator declares the host lost.
     eventually("the lease to pass", || (!is_alive(first)).then_some(()));
     let (_, node) = dev.call("GET", "/v1/nodes", None);
     assert_ne!(node["items"][0]["state"], "lost");
@@ -79,7 +79,7 @@ fn a_supervisor_that_upgrades_itself_loses_no_step_no_code_and_no_output() {
         });
         assert_eq!(dev.daemon(Daemon::Supervisor), Some(supervisor));
         assert!(is_alive(pid));
-        // The agent has come back to it.
+        // The agent has reconnected to it.
         dev.ok(&["run", "--", "true"]);
     }
     fs::write(&gate, "").unwrap();
@@ -104,7 +104,7 @@ fn a_supervisor_that_upgrades_itself_loses_no_step_no_code_and_no_output() {
 fn steps_of_dev_run_as_whoever_started_it_with_its_home() {
     for ordinary_user in [false, true] {
         if ordinary_user && !sluice_tests::needs_root() {
-            // Only root can start it as somebody else.
+            // Only root can start it as another user.
             return;
         }
         let dev = Dev::with(DevOptions {
@@ -128,7 +128,7 @@ fn steps_of_dev_run_as_whoever_started_it_with_its_home() {
 const TWO_HOSTS: &str =
     "kind: host\nname: left\nmcpu: 2000\n---\nkind: host\nname: right\nmcpu: 2000\n";
 
-/// A daemon of one host of `dev`, by the directory that it was given.
+/// Returns a daemon of one host of `dev`, by its directory.
 fn daemon_of(dev: &Dev, program: &str, host: &str) -> u32 {
     let dir = format!("/{host}/");
     let is_its = |pid: &u32| {
@@ -177,12 +177,12 @@ fn a_host_whose_supervisor_stands_still_says_so_and_its_steps_wait_or_go_elsewhe
         let next = dev.step_in(id, &["running"]);
         assert_eq!(next["placements"][0]["node"], other, "{next}");
     }
-    // Its process may run, so nobody claims that it is over; but it is said what it waits for.
+    // Its process may run, so it is not reported as ended; the explanation says what it waits for.
     dev.ok(&["cancel", "kept"]);
     let step = dev.step_in("kept", &["stopping"]);
     let why = step["reason"]["message"].as_str().unwrap();
     assert!(why.contains("has no supervisor"), "{why}");
-    // A new agent does not know what the host runs, and does not claim that it is nothing.
+    // A new agent does not know what the host runs, and does not report that it is nothing.
     kill(daemon_of(&dev, "sluice-agent", host), Signal::SIGKILL);
     eventually("an agent that has not heard its supervisor", || {
         let (_, node) = dev.call("GET", &format!("/v1/nodes/{host}"), None);

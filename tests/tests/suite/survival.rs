@@ -1,5 +1,5 @@
-//! A hundred steps run while their agent is killed and replaced again and again and their supervisor becomes a newer one:
-//! none is lost, none starts twice, and what they have written is there to the byte.
+//! A hundred steps run while their agent is killed and replaced again and again and their supervisor is upgraded: none
+//! is lost, none starts twice, and their output is complete to the byte.
 
 use std::fs;
 use std::path::Path;
@@ -12,18 +12,18 @@ use sluice_tests::{Daemon, Dev, DevOptions, eventually, eventually_within, kill}
 use crate::crash::ends;
 
 const STEPS: u32 = 100;
-/// Times that the agent is killed; every third time another copy of its program takes over.
+/// Number of kills of the agent; every third time another copy of its program takes over.
 const KILLS: u32 = 6;
-/// After so many kills each the supervisor is replaced as well.
+/// Number of kills between upgrades of the supervisor.
 const BETWEEN_UPGRADES: u32 = 2;
 
-/// What a step writes, given how often it has counted.
+/// Returns the output of a step that has counted so far.
 fn written(id: &str, counted: u32) -> (String, String) {
     let lines = |word: &str| -> String { (1..=counted).map(|n| format!("{word} {n}\n")).collect() };
     (lines(id) + "last\n", lines("err"))
 }
 
-/// It counts until it may end, notes how far it came, and ends with a code of its own.
+/// Submits a step that counts until it may end, notes its count, and ends with a code of its own.
 fn submit(dev: &Dev, number: u32) -> String {
     let id = format!("s{number}");
     let folder = dev.folder().display();
@@ -48,7 +48,7 @@ fn upgrades_seen(dev: &Dev) -> usize {
     log.matches("upgraded=true").count()
 }
 
-/// Another copy of the supervisor's program takes over; the agent may be away meanwhile.
+/// Upgrades the supervisor to another copy of its program; the agent may be away meanwhile.
 fn upgrade_supervisor(dev: &Dev) {
     let (pid, seen) = (dev.daemon(Daemon::Supervisor), upgrades_seen(dev));
     dev.replace(Daemon::Supervisor);
@@ -63,7 +63,7 @@ fn upgrade_supervisor(dev: &Dev) {
     );
 }
 
-/// The agent that is installed serves, and tells of all of them.
+/// Waits until the installed agent reports all of them.
 fn all_run(dev: &Dev) -> Option<()> {
     let (_, steps) = dev.try_call("GET", "/v1/steps?state=running&limit=1000", None)?;
     let all = steps["items"].as_array()?.len() == STEPS as usize;

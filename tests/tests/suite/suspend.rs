@@ -1,5 +1,5 @@
-//! Suspending and resuming, live: counting processes that stop to the digit and go on, victims that give way frozen and
-//! come back, and daemons that die meanwhile.
+//! Suspending and resuming: counting processes that stop and go on without a gap, victims that are frozen and come
+//! back, and daemons that die meanwhile.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use sluice_tests::{Daemon, Dev, DevOptions};
 
-/// Counts on, a line for each number, as fast as it can.
+/// Counts a line for each number, as fast as it can.
 const COUNT: &str = "n=0; while :; do n=$((n+1)); echo $n; done";
 
 fn counts(dev: &Dev, id: &str) -> u64 {
@@ -30,7 +30,7 @@ fn counts_on(dev: &Dev, id: &str, from: u64) {
     until("it counts on", || counts(dev, id) > from);
 }
 
-/// That nothing of it runs: what counts as fast as it can would have counted.
+/// Checks that nothing of it runs: it would have counted.
 fn stands_still(dev: &Dev, id: &str) -> u64 {
     let first = counts(dev, id);
     thread::sleep(Duration::from_millis(200));
@@ -45,7 +45,7 @@ fn submit_counter(dev: &Dev, id: &str, more: &[&str]) {
     counts_on(dev, id, 0);
 }
 
-/// Whether this machine has a way to freeze processes; where it has none, what is tested is that it says so.
+/// Whether this machine can freeze processes; otherwise the test checks that it says so.
 fn freezes(dev: &Dev) -> bool {
     let (status, nodes) = dev.call("GET", "/v1/nodes", None);
     assert_eq!(status, 200, "{nodes}");
@@ -70,7 +70,7 @@ fn a_step_stops_counting_to_the_digit_and_goes_on_when_it_is_resumed() {
         (&Value::Bool(true), &"held".into())
     );
     let stopped_at = stands_still(&dev, "a");
-    // Once more is no harm.
+    // A repeat is harmless.
     dev.ok(&["suspend", "a"]);
     let text = dev.ok(&["explain", "a"]);
     assert!(text.contains("sluice resume"), "{text}");

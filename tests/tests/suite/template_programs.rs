@@ -1,5 +1,5 @@
-//! Programs that templates run around steps, on a running cluster: after every end of a step, a cancel, a timeout and a
-//! preemption among them, with the outcome as it was, and units that are another's only when they are over.
+//! Programs of templates before and after steps, on a running cluster: after every kind of end, including cancel,
+//! timeout and preemption, with the step's outcome unchanged, and resources released only when they are over.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -127,7 +127,7 @@ fn who_preempts_a_step_waits_for_what_runs_after_it() {
     fs::remove_file(hold).unwrap();
     dev.step_in("waiter", &["succeeded"]);
     assert!(notes(path, "victim").starts_with("staged in /tmp\nclean 1 15\nlast 1\n"));
-    // It runs anew, and is followed anew.
+    // It is requeued, and the program runs again after it.
     dev.step_in("victim", &["running"]);
     dev.ok(&["cancel", "victim"]);
     until("both are over", || {

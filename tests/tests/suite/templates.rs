@@ -1,5 +1,5 @@
 //! Templates on a running cluster: two of them with a real wrapper around a step that prints what it got, what a change
-//! means for what was submitted before, and what is refused when they are applied.
+//! means for submitted steps, and what is rejected when they are applied.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
-//! One file of documents, taken by a running cluster through `apply` and by `simulate` on paper: both let in the same jobs
-//! and turn away the same, for the same reasons.
+//! One file of documents, used by a running cluster through `apply` and by `simulate` on paper: both accept and reject
+//! the same jobs, for the same reasons.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ const HOSTS: &str = "
 {kind: host, name: h2, pool: lab, gpus: 2, gpu_model: L40S}
 ";
 
-/// A document of each kind that there is but hosts and steps.
+/// A document of each kind except hosts and steps.
 const TERMS: &str = "
 kind: pool
 name: lab
@@ -60,7 +60,7 @@ roles: [looker]
 members: [token: ann]
 ";
 
-/// Name, GPUs of each host, hosts, platform and subject of each job, in the order in which they come.
+/// Name, GPUs of each host, hosts, platform and subject of each job, in order.
 const JOBS: [(&str, u64, u64, &str, &str); 6] = [
     ("runs", 2, 1, "", "ls"),
     ("waits", 1, 1, "", "ls"),
@@ -70,7 +70,7 @@ const JOBS: [(&str, u64, u64, &str, &str); 6] = [
     ("stranger", 1, 1, "", "be"),
 ];
 
-/// How many jobs were let in or not, by what became of them.
+/// Numbers of accepted and rejected jobs, by outcome.
 type Counts = BTreeMap<String, u64>;
 
 fn live(terms: &Path, hosts: PathBuf) -> Counts {

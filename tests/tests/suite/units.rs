@@ -1,5 +1,5 @@
-//! The units of `packaging/`: that systemd understands them, that they open no more than they must, and that the daemons
-//! speak its protocol as they promise. How they do under a real init is seen in the guest, `tests/guest/`.
+//! The units of `packaging/`: systemd accepts them, they grant no more than needed, and the daemons follow its
+//! protocol. `tests/guest/` tests them under a real init.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,7 +19,8 @@ use sluice_common::limit::{KEEPER_TIMER_ACCURACY, KEEPER_TIMER_PERIOD};
 use sluice_common::time::Span;
 use sluice_tests::{Daemon, Dev, DevOptions, binaries, kill};
 
-/// What `systemd-analyze security` may count, in tenths: the supervisor cannot be closed without closing its steps in.
+/// Highest score of `systemd-analyze security`, in tenths: the supervisor cannot be sandboxed without sandboxing its
+/// steps.
 const EXPOSURE: &[(&str, u32)] = &[
     ("sluice-agent.service", 24),
     ("sluice-coordinator.service", 24),
@@ -32,7 +33,7 @@ fn packaging() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging")
 }
 
-/// Every unit with its text.
+/// Returns every unit with its text.
 fn units() -> BTreeMap<String, String> {
     let entries = fs::read_dir(packaging().join("systemd")).unwrap();
     let read = |path: PathBuf| {
@@ -42,21 +43,21 @@ fn units() -> BTreeMap<String, String> {
     entries.map(|entry| read(entry.unwrap().path())).collect()
 }
 
-/// The texts of a folder of `packaging/`, one after the other.
+/// Returns the texts of a folder of `packaging/`, one after the other.
 fn all_of(folder: &str) -> String {
     let entries = fs::read_dir(packaging().join(folder)).unwrap();
     let read = |path: PathBuf| fs::read_to_string(path).unwrap();
     entries.map(|entry| read(entry.unwrap().path())).collect()
 }
 
-/// The values of a key in a unit.
+/// Returns the values of a key in a unit.
 fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
     let lines = text.lines();
     let values = lines.filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
     values.collect()
 }
 
-/// What `systemd-analyze` says to stdout and stderr, and whether it is content.
+/// Runs `systemd-analyze`; returns stdout, stderr and whether it succeeded.
 fn analyze(args: &[&str], files: &[PathBuf]) -> (String, String, bool) {
     let output = Command::new("systemd-analyze")
         .args(args)
@@ -71,7 +72,7 @@ fn analyze(args: &[&str], files: &[PathBuf]) -> (String, String, bool) {
     )
 }
 
-/// Where the packages put the programs, there are none on the machine of a test: so the units name those of this build.
+/// On the test machine there are no installed programs, so the units name those of this build.
 #[test]
 fn systemd_understands_every_unit() {
     let folder = tempfile::tempdir().unwrap();
@@ -86,11 +87,11 @@ fn systemd_understands_every_unit() {
         .collect();
     assert_eq!(files.len(), EXPOSURE.len() + 1, "all services and a timer");
     let (stdout, stderr, is_content) = analyze(&["verify", "--man=no"], &files);
-    // A key that it does not know is a word on stderr and no failure.
+    // An unknown key is a message on stderr and no failure.
     assert!(is_content && stderr.is_empty(), "{stdout}{stderr}");
 }
 
-/// What a unit's reload checks first is what its start reads.
+/// A unit's reload must check what its start reads.
 #[test]
 fn a_reload_checks_the_config_that_the_daemon_was_started_with() {
     for name in [
@@ -113,7 +114,7 @@ fn a_reload_checks_the_config_that_the_daemon_was_started_with() {
     }
 }
 
-/// What the coordinator's `lost_after` counts on.
+/// The coordinator's `lost_after` relies on it.
 #[test]
 fn the_keeper_is_run_as_often_as_leases_need_and_nothing_is_left_failed() {
     let units = units();
@@ -183,10 +184,10 @@ fn users_of_units_are_made_and_their_directories_too() {
     assert_eq!(made.len(), 2);
 }
 
-/// Who says what to an init system: a pid and a text.
+/// A notification to the init system: a pid and a text.
 type Notification = (u32, String);
 
-/// Always listens, as an init system does: whoever tells it something waits while its queue is full.
+/// Always listens, as an init system does: a sender waits while its queue is full.
 fn listen(path: &Path) -> Receiver<Notification> {
     let socket = UnixDatagram::bind(path).unwrap();
     setsockopt(&socket, PassCred, &true).unwrap();
@@ -211,7 +212,7 @@ fn next(socket: &UnixDatagram) -> Notification {
     (sender.expect("the kernel says who it was"), text)
 }
 
-/// Listens until each of these has said each word so many times.
+/// Listens until each of these has sent each word so many times.
 fn hear(told: &Receiver<Notification>, from: &[u32], words: &[(&str, usize)]) {
     let mut heard: BTreeMap<Notification, usize> = BTreeMap::new();
     let count = |heard: &BTreeMap<Notification, usize>, pid: u32, word: &str| {
@@ -228,7 +229,7 @@ fn hear(told: &Receiver<Notification>, from: &[u32], words: &[(&str, usize)]) {
     }
 }
 
-/// Listens until this one has said that it reloads, since when, and after that that it is ready again.
+/// Listens until this one has reported that it reloads, with the time, and then that it is ready again.
 fn hear_reload(told: &Receiver<Notification>, pid: u32) {
     loop {
         let (from, text) = told.recv_timeout(Duration::from_secs(60)).unwrap();
@@ -256,7 +257,7 @@ fn daemons_say_when_they_are_ready_that_they_live_that_they_reload_and_that_they
     let remote = [pid(Daemon::Coordinator), pid(Daemon::Agent)];
     let all = [remote[0], remote[1], pid(Daemon::Supervisor)];
     hear(&told, &all, &[("READY=1", 1), ("WATCHDOG=1", 3)]);
-    // What is the daemons' own is not handed down to steps.
+    // The daemons' own variables are not passed to steps.
     let seen = dev.ok(&["run", "--", "env"]);
     assert!(
         seen.contains("SLUICE_STEP_ID=") && !seen.contains("NOTIFY") && !seen.contains("WATCHDOG"),

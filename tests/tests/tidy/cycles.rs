@@ -1,5 +1,5 @@
-//! Which files of a crate need each other: a file that imports from another points at it, and what two files reach from each
-//! other is one cycle, which nobody understands by halves.
+//! Import cycles between the files of a crate: a file that imports from another points at it, and files that reach each
+//! other are one cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +8,13 @@ use syn::{ImplItemFn, Item, ItemMod, ItemUse, UseTree, Visibility};
 
 use super::tree::{Crate, File, crates, is_test_code};
 
-/// How many files may need each other.
+/// Most files in a cycle.
 const AIM: usize = 4;
 
-/// How many do in the longest cycle of each crate that is not there yet. A number only falls.
+/// Longest cycle of each crate that exceeds that. A number only falls.
 const LONGEST: &[(&str, usize)] = &[];
 
-/// The rooms of a crate that has an order of them: each imports only from itself and from those after it.
+/// Layers of a crate: each imports only from itself and from those after it.
 const ROOMS: &[(&str, &[&str])] = &[(
     "sluice-scheduler",
     &[
@@ -27,13 +27,13 @@ const ROOMS: &[(&str, &[&str])] = &[(
     ],
 )];
 
-/// So often is a name looked up in what another module passes on.
+/// How often a re-exported name is looked up further.
 const DEPTH: usize = 8;
 
-/// A module, from the crate's root.
+/// A module path from the crate's root.
 type Module = Vec<String>;
 
-/// What each imported name stands for: a path as the `use` has it.
+/// Imported names, with their paths in the `use`.
 pub(crate) type ImportedNames = BTreeMap<String, Vec<String>>;
 
 /// The files of one crate by their modules.
@@ -45,7 +45,7 @@ impl<'a> Graph<'a> {
         Self(files.map(|it| (it.module.clone(), it)).collect())
     }
 
-    /// The module that has what a path names, as it stands in `from`; `None` if it is of another crate.
+    /// Returns the module that defines what a path names in `from`; `None` if it is of another crate.
     fn resolve(&self, from: &Module, path: &[String], depth: usize) -> Option<Module> {
         let (first, rest) = path.split_first()?;
         let (mut at, mut rest) = match first.as_str() {
@@ -78,7 +78,7 @@ impl<'a> Graph<'a> {
                 (at, rest) = (child, more);
                 continue;
             }
-            // What a module re-exports lies elsewhere.
+            // A re-exported name is defined elsewhere.
             return match self.0[&at].imports.get(name) {
                 Some(import) if depth > 0 => {
                     let whole = [&import[..], more].concat();
@@ -90,14 +90,14 @@ impl<'a> Graph<'a> {
         Some(at)
     }
 
-    /// The modules that a file needs.
+    /// Returns the modules that a file needs.
     fn needs(&self, file: &File) -> BTreeSet<Module> {
         let paths = file.paths.iter();
         let found = paths.filter_map(|path| self.resolve(&file.module, path, DEPTH));
         found.filter(|module| *module != file.module).collect()
     }
 
-    /// The arrows between some files, a line each.
+    /// Returns the arrows between some files, a line each.
     fn arrows(&self, among: &[&str]) -> String {
         let mut lines = String::new();
         for file in self.0.values().filter(|it| among.contains(&&*it.path)) {
@@ -110,7 +110,7 @@ impl<'a> Graph<'a> {
         lines
     }
 
-    /// The files of each cycle, the longest first.
+    /// Returns the files of each cycle, the longest first.
     fn cycles(&self) -> Vec<Vec<&'a str>> {
         let needs: BTreeMap<&Module, BTreeSet<Module>> = self
             .0
@@ -158,7 +158,7 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// What the `use` items of a file import, those included by which it passes something on.
+/// Returns what the `use` items of a file import, re-exports included.
 pub(crate) fn imports(items: &[Item]) -> ImportedNames {
     let mut names = ImportedNames::new();
     for item in items {
@@ -171,14 +171,14 @@ pub(crate) fn imports(items: &[Item]) -> ImportedNames {
     names
 }
 
-/// All paths that a file's code names.
+/// Returns all paths in a file's code.
 pub(crate) fn paths(items: &[Item]) -> Vec<Vec<String>> {
     let mut paths = Paths(Vec::new());
     items.iter().for_each(|item| paths.visit_item(item));
     paths.0
 }
 
-/// Each name that a `use` brings, and its whole path. A glob brings the module itself, under no name.
+/// Returns each name that a `use` brings, with its path. A glob brings the module itself, under no name.
 fn flatten(tree: &UseTree, before: &mut Vec<String>, each: &mut dyn FnMut(&str, &[String])) {
     match tree {
         UseTree::Path(it) => {
@@ -224,7 +224,7 @@ impl<'ast> Visit<'ast> for Paths {
         }
     }
 
-    /// What a file only passes on it does not need.
+    /// A file does not need what it only re-exports.
     fn visit_item_use(&mut self, item: &'ast ItemUse) {
         if matches!(item.vis, Visibility::Inherited) {
             flatten(&item.tree, &mut Vec::new(), &mut |_, path| {

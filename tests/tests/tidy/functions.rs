@@ -1,4 +1,4 @@
-//! How long functions are.
+//! Lengths of functions.
 
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
@@ -6,13 +6,13 @@ use syn::{Block, ImplItemFn, Item, ItemFn, ItemMod, Signature, TraitItemFn};
 
 use super::tree::{crates, is_test_code};
 
-/// Lines that a product function may have.
+/// Most lines of a product function.
 const MOST: usize = 80;
 
-/// One in a hundred may be as long as this, or longer.
+/// 99th percentile of the lines.
 const P99: usize = 50;
 
-/// Longer ones, each with its lines: a list to be made shorter.
+/// Functions that exceed the maximum, with their lines. The list only shrinks.
 const LONGER: &[(&str, usize)] = &[
     ("agent/src/engine.rs on_event", 81),
     ("agent/supervisor/src/table/restore.rs open", 99),
@@ -27,11 +27,11 @@ const LONGER: &[(&str, usize)] = &[
 /// A product function.
 pub(crate) struct Function {
     pub(crate) name: String,
-    /// From its signature to its last bracket.
+    /// Lines from its signature to its last bracket.
     pub(crate) lines: usize,
 }
 
-/// The functions of a file.
+/// Returns the functions of a file.
 pub(crate) fn of(items: &[Item]) -> Vec<Function> {
     let mut finder = Finder(Vec::new());
     items.iter().for_each(|item| finder.visit_item(item));

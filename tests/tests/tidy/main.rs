@@ -1,4 +1,5 @@
-//! What the compiler does not guard: the arrows between crates, what each crate never touches, how files begin.
+//! Rules of the code that the compiler does not check: dependencies between crates, what each crate never uses, how
+//! files begin, and names and comments.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -18,7 +19,7 @@ use serde_json::Value;
 
 use tree::crates;
 
-/// Which crates of the workspace each may depend on, in the product itself. `ARCHITECTURE.md` says why.
+/// Allowed dependencies between crates of the product. `ARCHITECTURE.md` explains them.
 const ARROWS: &[(&str, &[&str])] = &[
     ("sluice-common", &[]),
     ("sluice-codec", &[]),
@@ -79,7 +80,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sluice-nvml-standin", &[]),
 ];
 
-/// Crates that must not reach a clock, a socket or a file: without `std` they cannot.
+/// Crates without access to clock, sockets and files: they have no `std`.
 const NO_STD: &[&str] = &[
     "common",
     "coordinator/core",
@@ -88,7 +89,7 @@ const NO_STD: &[&str] = &[
     "agent/core",
 ];
 
-/// A word, the only place that may say it in code, and why.
+/// A word, the only place in which code may use it, and why.
 const OWNED_WORDS: &[(&str, &str, &str)] = &[
     (
         "bincode::",
@@ -117,7 +118,7 @@ const OWNED_WORDS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Lines that a product file may have besides its tests.
+/// Most lines of a product file without its tests.
 const MOST_LINES: usize = 500;
 
 fn root() -> PathBuf {
@@ -147,7 +148,7 @@ fn metadata() -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Every Rust file of the workspace with its path from the root.
+/// Returns every Rust file of the workspace with its path from the root.
 fn sources() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for top in ["common", "coordinator", "agent", "cli", "tests", "tools"] {
@@ -249,7 +250,7 @@ fn nothing_that_runs_as_root_can_reach_a_network() {
         "socket2",
         "libloading",
         "sluice-helper",
-        // What people write is taken apart by the helper.
+        // The helper parses what people write.
         "toml",
     ] {
         assert!(

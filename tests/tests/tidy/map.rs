@@ -1,4 +1,4 @@
-//! Whether ARCHITECTURE.md tells of the tree as it is.
+//! Checks that ARCHITECTURE.md describes the tree as it is.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use super::root;
 use super::tree::crates;
 
-/// Every file and folder that is the project's own, from the workspace's root.
+/// Lists every file and folder of the project, from the workspace's root.
 fn places() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     collect(&root(), &mut found);
@@ -28,18 +28,18 @@ fn collect(folder: &Path, found: &mut BTreeSet<String>) {
     }
 }
 
-/// What a text says in backquotes.
+/// Returns the texts in backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Whether something in backquotes is a place of the tree: Rust files, and folders with a slash at their end.
+/// Whether a text in backquotes is a place of the tree: Rust files, and folders with a slash at their end.
 fn is_place(word: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./{},".contains(c);
     word.chars().all(is_plain) && (word.ends_with(".rs") || word.ends_with('/'))
 }
 
-/// `a/{b,c}.rs` is `a/b.rs` and `a/c.rs`.
+/// Expands `a/{b,c}.rs` to `a/b.rs` and `a/c.rs`.
 fn expand(word: &str) -> Vec<String> {
     let (Some(open), Some(close)) = (word.find('{'), word.find('}')) else {
         return vec![word.to_owned()];

@@ -1,4 +1,4 @@
-//! Whether a reader finds each page, and what each page points to.
+//! Checks that each page of the documentation is linked, and that its links exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::root;
 
-/// Every page of the documentation.
+/// Lists every page of the documentation.
 fn pages() -> Vec<PathBuf> {
     let folders = ["docs", "docs/dev", "docs/reference"];
     let found = folders.map(|folder| fs::read_dir(root().join(folder)).unwrap());
@@ -17,7 +17,7 @@ fn pages() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The files that a page of Markdown links to, each with the heading that is meant; addresses of the web are none.
+/// Lists the files that a page of Markdown links to; web addresses and anchors are skipped.
 fn links(page: &Path) -> Vec<(PathBuf, Option<String>)> {
     let text = fs::read_to_string(page).unwrap();
     let folder = page.parent().unwrap();

@@ -1,5 +1,5 @@
-//! Whether `docs/root.md` lists what the root process asks of the kernel: each function of `nix`, `libc` and of the parts of
-//! the standard library that act on the host, and each absolute path, by name. What a method of an open file does is not
+//! Checks that `docs/root.md` lists what the root process asks of the kernel: each function of `nix`, `libc` and of the
+//! parts of the standard library that act on the host, and each absolute path, by name. Methods of open files are not
 //! seen here.
 
 use std::collections::BTreeSet;
@@ -12,10 +12,10 @@ use syn::{ImplItemFn, Item, ItemMod, LitCStr, LitStr, Macro};
 use super::root;
 use super::tree::{File, crates, is_test_code};
 
-/// Crates of which the process that runs as root has code that speaks to the kernel.
+/// Crates whose code in the root process calls the kernel.
 const LINKED: [&str; 2] = ["sluice-cgroups", "sluice-supervisor"];
 
-/// Where functions are that act on the host.
+/// Modules with functions that act on the host.
 const ACTING: [&str; 6] = [
     "nix::",
     "libc::",
@@ -25,7 +25,7 @@ const ACTING: [&str; 6] = [
     "std::process::",
 ];
 
-/// What these places have besides: conversions, modules and types of the C library.
+/// Their other items: conversions, modules and types of the C library.
 const HARMLESS: [&str; 28] = [
     "Errno::result",
     "File::from",
@@ -57,20 +57,19 @@ const HARMLESS: [&str; 28] = [
     "timeval",
 ];
 
-/// The section of the page that has the calls, and that which has the paths.
+/// Sections of the page with the calls and the paths.
 const CALLS: &str = "\n## Calls\n";
 const PATHS: &str = "\n## Paths\n";
 
-/// What the code of a file says beside its paths.
+/// Texts in a file's code besides its paths.
 #[derive(Default)]
 pub(crate) struct CodeTexts {
-    /// Texts in quotes.
     texts: Vec<String>,
     /// Names in the arguments of macros.
     in_macros: Vec<String>,
 }
 
-/// What the product code of a file says.
+/// Collects the texts of a file's product code.
 pub(crate) fn said(items: &[Item]) -> CodeTexts {
     let mut said = CodeTexts::default();
     items.iter().for_each(|item| said.visit_item(item));
@@ -122,7 +121,7 @@ impl CodeTexts {
     }
 }
 
-/// A function of one of [`ACTING`], as the page names it: `kill`, `Inotify::init`, `SYS_clone3`.
+/// Returns the page's name for a function of one of [`ACTING`]: `kill`, `Inotify::init`, `SYS_clone3`.
 fn call(file: &File, path: &[String]) -> Option<String> {
     let (first, rest) = path.split_first()?;
     let whole = match file.imports.get(first) {
@@ -150,7 +149,7 @@ fn call(file: &File, path: &[String]) -> Option<String> {
     (!is_value && !HARMLESS.contains(&name.as_str())).then_some(name)
 }
 
-/// A text that is a path of the host: absolute, or below the root that a test may put in place of the host's.
+/// Returns a text that is a path of the host: absolute, or below the root that a test may replace.
 fn place(text: &str) -> Option<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_-.{}:".contains(c);
     if text.len() < 2 || !text.chars().all(is_plain) {
@@ -163,7 +162,7 @@ fn place(text: &str) -> Option<String> {
     }
 }
 
-/// What stands in backquotes in a section of the page.
+/// Returns the texts in backquotes in a section of the page.
 fn listed(page: &str, section: &str) -> BTreeSet<String> {
     let (_, from) = page.split_once(section).expect(section);
     let section = from.split("\n## ").next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The product's files as the compiler sees them: found from each crate's root along its `mod` items, parsed, without what is
-//! compiled for tests alone.
+//! The product's files as the compiler sees them: found from each crate's root along its `mod` items, parsed, without
+//! test code.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,18 +16,17 @@ use super::{cycles, functions, privileged, root};
 
 /// A product file.
 pub(crate) struct File {
-    /// From the workspace's root.
+    /// Path from the workspace's root.
     pub(crate) path: String,
-    /// The module that it is, from the crate's root: empty for the root itself.
+    /// Module path from the crate's root: empty for the root itself.
     pub(crate) module: Vec<String>,
-    /// Its lines without those of tests.
+    /// Lines without those of tests.
     pub(crate) lines: usize,
     pub(crate) functions: Vec<Function>,
-    /// What it imports.
     pub(crate) imports: ImportedNames,
-    /// Every path that its code names.
+    /// Every path in its code.
     pub(crate) paths: Vec<Vec<String>>,
-    /// What else it says that concerns the kernel.
+    /// Other texts that concern the kernel.
     pub(crate) said: CodeTexts,
 }
 
@@ -37,7 +36,7 @@ pub(crate) struct Crate {
     pub(crate) files: Vec<File>,
 }
 
-/// Every crate that is product, in the order of their names.
+/// Returns every crate of the product, sorted by name.
 pub(crate) fn crates() -> &'static [Crate] {
     static ALL: OnceLock<Vec<Crate>> = OnceLock::new();
     ALL.get_or_init(read_all)
@@ -75,7 +74,7 @@ fn walk(source: &Path) -> Vec<File> {
     files
 }
 
-/// Reads the file of a module, and those of the modules in it, which lie in `folder`.
+/// Reads the file of a module, and those of its submodules, which are in `folder`.
 fn read(path: &Path, folder: &Path, module: Vec<String>, files: &mut Vec<File>) {
     let text = fs::read_to_string(root().join(path)).unwrap();
     let parsed = syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -100,7 +99,7 @@ fn read(path: &Path, folder: &Path, module: Vec<String>, files: &mut Vec<File>) 
     }
 }
 
-/// The name, the file and the folder of a module that is a file of its own.
+/// Returns the name, the file and the folder of a module that is a file of its own.
 fn child(item: &Item, folder: &Path) -> Option<(String, PathBuf, PathBuf)> {
     let Item::Mod(module) = item else { return None };
     if module.content.is_some() {
@@ -116,7 +115,7 @@ fn child(item: &Item, folder: &Path) -> Option<(String, PathBuf, PathBuf)> {
     Some((name, path, below))
 }
 
-/// How many lines an item takes, with its attributes and comments.
+/// Returns the lines of an item, with its attributes and comments.
 fn lines_of(item: &Item) -> usize {
     let span = item.span();
     let attributes = attributes(item).iter().map(|it| it.span().start().line);
@@ -129,7 +128,7 @@ fn is_for_tests(item: &Item) -> bool {
     is_test_code(attributes(item))
 }
 
-/// Whether these attributes say that something is compiled for tests alone.
+/// Whether these attributes mean that something is compiled for tests alone.
 pub(crate) fn is_test_code(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let is_cfg = attribute.path().is_ident("cfg");

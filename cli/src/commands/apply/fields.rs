@@ -1,5 +1,4 @@
-//! Terms as fields with their values in words, so that a change can be told field by field. Lists and tables are told as
-//! people write them, not as they are sent.
+//! Documents as fields with printable values, so that changes can be shown field by field in the notation of documents.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +6,12 @@ use crate::client::Fields;
 use crate::render::safe;
 use serde_json::{Map, Value};
 
-/// Every field that says something.
+/// Returns every field that is set.
 pub(super) fn of(terms: Option<&Fields>) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
     for (name, value) in terms.into_iter().flatten() {
         match (name.as_str(), value) {
-            // What a template says are its own fields; of a role or a binding this is all that there is.
+            // The fields of a template are its own; of a role or a binding there is nothing else.
             ("template" | "role" | "binding", Value::Object(said)) => {
                 said.iter().for_each(|(key, it)| put(&mut fields, key, it));
             }
@@ -27,7 +26,7 @@ pub(super) fn of(terms: Option<&Fields>) -> BTreeMap<String, String> {
     fields
 }
 
-/// A field, or each entry of a table; what says nothing is left out.
+/// Adds a field, or each entry of a table; empty ones are left out.
 fn put(fields: &mut BTreeMap<String, String>, name: &str, value: &Value) {
     match value {
         Value::Object(table) => {
@@ -43,7 +42,7 @@ fn put(fields: &mut BTreeMap<String, String>, name: &str, value: &Value) {
     }
 }
 
-/// By what it asserts: one that is put before others leaves them as they are.
+/// Returns an assertion's name by its content, so that inserting one does not change the others.
 fn assertion(value: &Value) -> (String, String) {
     let said = |name: &str| value[name].as_str().map(safe);
     let message = said("message").unwrap_or_default();
@@ -55,7 +54,7 @@ fn assertion(value: &Value) -> (String, String) {
     (name, told)
 }
 
-/// A value within a field: texts without quotes, words of a list with spaces between, tables as `key=value`.
+/// Formats a value within a field: texts without quotes, lists with spaces, tables as `key=value`.
 fn words(value: &Value) -> String {
     let all = |words: Vec<String>, between: &str| words.join(between);
     match value {

@@ -1,27 +1,27 @@
-//! What a check found.
+//! Results of checks.
 
 use serde::Serialize;
 
-/// How a check came out.
+/// Status of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::commands) enum CheckStatus {
-    /// As it should be.
+    /// No problem was found.
     Ok,
-    /// It works, and could work better or may not go on working.
+    /// It works, but could work better or may stop working.
     Warn,
     /// Something does not work.
     Fail,
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(in crate::commands) struct Check {
     pub(super) name: &'static str,
     pub(super) verdict: CheckStatus,
-    /// What was found, on one line.
+    /// Finding, on one line.
     pub(super) found: String,
-    /// What to do, where something can be done.
+    /// The fix, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cure: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The context file, the coordinator that it names, and its clock beside ours.
+//! Checks the context file, the coordinator that it names, and the difference of their clocks.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -10,9 +10,9 @@ use super::check::Check;
 use crate::client::{Client, PingResult};
 use crate::context::{self, Context, ContextError};
 
-/// Above it, times that are shown are misleading.
+/// Difference beyond which shown times mislead.
 const SKEW_WARN_SECS: i64 = 5;
-/// Above it, certificates and tokens fail.
+/// Difference beyond which certificates and tokens fail.
 const SKEW_FAIL_SECS: i64 = 60;
 
 pub(super) fn checks(chosen: Option<&Path>) -> Vec<Check> {
@@ -104,7 +104,7 @@ fn coordinator(pulse: &PingResult) -> Check {
     }
 }
 
-/// It read its clock at some time while the answer took, so about in the middle.
+/// The coordinator read its clock about in the middle of the call.
 fn clock(theirs: Option<Timestamp>, now: Timestamp, took: Duration) -> Check {
     let Some(theirs) = theirs else {
         let cure = "install the release of this program on the coordinator's host, too";

@@ -1,4 +1,5 @@
-//! The disk below a state directory: room, and how long a small durable write takes, which every decision waits for.
+//! Checks the disk of a state directory: free space, and the duration of a small durable write, which delays every
+//! decision.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,17 +11,17 @@ use nix::sys::statvfs::statvfs;
 use super::check::Check;
 use crate::render::amounts::bytes;
 
-/// Below it a day of output may fill the disk.
+/// Free space that a day of output may use up.
 const ROOM_WARN_BYTES: u64 = 2 << 30;
-/// Below it the store cannot grow.
+/// Free space below which the store cannot grow.
 const ROOM_FAIL_BYTES: u64 = 128 << 20;
-/// Above it a submit is slow.
+/// Duration above which submits are slow.
 const WRITE_WARN: Duration = Duration::from_millis(50);
-/// Durable writes that are timed; the median counts.
+/// Number of timed writes; the median counts.
 const WRITES: usize = 15;
 
 pub(super) fn checks(dir: &Path) -> Vec<Check> {
-    // A directory that is made at the first start will be on the disk of what is there now.
+    // The directory may not exist yet; it will be on the disk of its nearest ancestor.
     let there = dir.ancestors().find(|dir| dir.is_dir());
     let there = there.unwrap_or(Path::new("/"));
     let mut checks = vec![room(there)];
@@ -81,7 +82,7 @@ fn judge_writes(dir: &Path, median: Duration) -> Check {
     Check::ok("durability", found)
 }
 
-/// The median time of a small write with its sync, in a file that nobody sees.
+/// Returns the median duration of a small write with sync, in an unnamed file.
 fn timed(dir: &Path) -> io::Result<Duration> {
     let mut file: File = tempfile::tempfile_in(dir)?;
     let mut times = Vec::with_capacity(WRITES);

@@ -1,5 +1,5 @@
-//! What an agent would find here: what can be done to steps and by which means, and whether NVIDIA's library answers.
-//! The agent's own detection is asked, so that the answer is the one that counts.
+//! Checks what an agent would find on this host: limits of steps and how they are enforced, and NVIDIA's library. Runs
+//! the agent's own detection.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::args::DetectArgs;
 use crate::commands::detect::{AGENT, ask};
 use crate::commands::sibling;
 
-/// Where the kernel module shows that it is loaded.
+/// File of the loaded kernel module.
 const DRIVER: &str = "/proc/driver/nvidia/version";
 
 pub(super) fn checks() -> Vec<Check> {

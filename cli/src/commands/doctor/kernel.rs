@@ -1,4 +1,4 @@
-//! Limits of this machine that Sluice runs into: UDP buffers, open files, the ports that its programs take.
+//! Checks limits of this machine that affect Sluice: UDP buffers, open files, used ports.
 
 use std::io::ErrorKind;
 use std::net::{TcpListener, UdpSocket};
@@ -7,11 +7,11 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use super::check::Check;
 
-/// What the link asks for on both ends of a socket.
+/// Buffer size that each socket of a link asks for.
 const UDP_BUFFER_BYTES: u64 = 4 * 1024 * 1024;
-/// What a coordinator of a few hundred hosts and an agent of a few hundred steps hold open with room to spare.
+/// Open files that suffice for a coordinator of a few hundred hosts and an agent of a few hundred steps.
 const OPEN_FILES: u64 = 4096;
-/// Where a coordinator listens unless its config says otherwise.
+/// Default address of a coordinator.
 const HTTP: &str = "127.0.0.1:7070";
 const QUIC: &str = "127.0.0.1:7443";
 
@@ -73,7 +73,7 @@ fn open_files(limits: Option<(u64, u64)>) -> Check {
     }
 }
 
-/// A port that is taken is taken by a coordinator, or a coordinator cannot start.
+/// A used port belongs to a coordinator, or prevents one from starting.
 fn port(name: &'static str, address: &str, bound: std::io::Result<()>) -> Check {
     match bound {
         Ok(()) => Check::ok(name, format!("{address} is free")),

@@ -1,5 +1,5 @@
-//! Whether this host's supervisor answers. The agent's program asks, because it knows the socket and the protocol; the agent
-//! that runs stays connected.
+//! Checks that this host's supervisor answers. The agent's program asks, because it knows the socket and the protocol;
+//! a running agent stays connected.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,12 +10,12 @@ use super::check::Check;
 use crate::commands::detect::AGENT;
 use crate::commands::sibling;
 
-/// Where a host that is to run steps has its agent's config.
+/// Path of the agent's config on a host that runs steps.
 const AGENT_CONFIG: &str = "/etc/sluice/agent.toml";
 
 const NAME: &str = "supervisor";
 
-/// What the agent's program prints.
+/// Output of the agent's program.
 #[derive(Debug, Deserialize)]
 struct SupervisorProbe {
     socket: String,
@@ -23,7 +23,7 @@ struct SupervisorProbe {
     why: Option<String>,
 }
 
-/// None where the agent's program is not there: that is told by its own check.
+/// Returns none if the agent's program is missing, which has a check of its own.
 pub(super) fn check() -> Option<Check> {
     let agent = sibling(AGENT)?;
     Some(match ask(&agent) {

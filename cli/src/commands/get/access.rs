@@ -1,4 +1,4 @@
-//! How roles, bindings and API tokens are read for lists.
+//! Reads of roles, bindings and API tokens for lists.
 
 use sluice_common::api::{ApiTokenView, BindingView, RoleView};
 

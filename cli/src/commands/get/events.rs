@@ -1,4 +1,4 @@
-//! Events: those that are kept, or as they happen.
+//! Lists kept events, or follows new ones.
 
 use jiff::Timestamp;
 
@@ -50,7 +50,7 @@ fn all(
     }
 }
 
-/// Events as they happen, over every lost connection, each once; ends with the process.
+/// Prints events as they happen, over every lost connection, each once; ends with the process.
 fn watch(client: &Client, since: Since, filter: EventFilter<'_>, out: Out) -> Result<u8, Failure> {
     let mut table = Table::new(Event::COLUMNS, out);
     table.make_room();

@@ -1,4 +1,4 @@
-//! Tokens by which hosts join, as `sluice get` reads them. There is no call for one: it is found among all.
+//! Reads of join tokens for lists. There is no call for one token, so it is found among all.
 
 use sluice_common::api::{ErrorView, JoinTokenView};
 use sluice_common::error_code::ErrorCode;

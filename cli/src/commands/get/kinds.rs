@@ -1,4 +1,4 @@
-//! Which things are wanted, and how each kind is read: all of it, or one by name.
+//! How each kind is listed: all of it or one by name, and which filters it has.
 
 use std::collections::BTreeMap;
 
@@ -17,33 +17,33 @@ use crate::render::node::closed;
 use crate::render::platform::PoolPlatform;
 use crate::render::safe;
 
-/// Words for nodes that an admin closed, beside the states that they have by themselves.
+/// States of nodes that an admin closed, besides their own states.
 const CLOSED: [&str; 3] = ["cordoned", "draining", "drained"];
 
-/// A kind of thing that can be listed by name and watched.
+/// A kind that can be listed and watched.
 pub(crate) trait Gettable: Listed + Sized {
-    /// All that the filters take, in the order in which they are shown.
+    /// Returns all that the filters select, in display order.
     fn all(client: &Client, args: &GetArgs) -> Result<Vec<Self>, ApiError>;
 
-    /// The one of this name.
+    /// Returns the one of this name.
     fn one(client: &Client, name: &str) -> Result<Self, ApiError>;
 
-    /// Whether the filters take it.
+    /// Whether the filters select it.
     fn fits(&self, args: &GetArgs) -> bool;
 
-    /// The names that a wrong one may have meant; none of a kind of which there are too many to look through.
+    /// Returns the names that a wrong one may have meant; none for kinds with too many to search.
     fn known(client: &Client) -> Vec<String>;
 
-    /// What changes of it is told by which events: of a step by its own, of the others by all.
+    /// Whether a change has events of the thing itself; otherwise any event may mean a change.
     const OWN_EVENTS: bool;
 }
 
-/// What has labels.
+/// A kind with labels.
 trait HasLabels {
-    /// Those that it has.
+    /// Returns its labels.
     fn labels(&self) -> &BTreeMap<String, String>;
 
-    /// Whether they are like those that are wanted.
+    /// Whether the label filter selects it.
     fn has_labels(&self, args: &GetArgs) -> bool {
         let selector = args.selector.as_ref();
         selector.is_none_or(|selector| facts::selector_matches(selector, self.labels()))
@@ -56,7 +56,7 @@ impl Gettable for StepView {
     }
     const OWN_EVENTS: bool = true;
 
-    /// By the time of the submit, the newest last.
+    /// Sorted by submission, the newest last.
     fn all(client: &Client, args: &GetArgs) -> Result<Vec<Self>, ApiError> {
         let mut steps = client.steps(&StepFilter {
             states: args.state.join(","),
@@ -97,7 +97,7 @@ impl HasLabels for StepView {
     }
 }
 
-/// The last so many.
+/// Returns the last `limit` items.
 pub(super) fn last<T>(mut items: Vec<T>, limit: Option<usize>) -> Vec<T> {
     let surplus = items.len().saturating_sub(limit.unwrap_or(usize::MAX));
     items.drain(..surplus);
@@ -138,7 +138,7 @@ impl HasLabels for NodeView {
         &self.labels
     }
 
-    /// By itself with each kind of its GPUs.
+    /// Matches the node with each kind of its GPUs.
     fn has_labels(&self, args: &GetArgs) -> bool {
         let Some(selector) = &args.selector else {
             return true;
@@ -301,7 +301,7 @@ impl Gettable for ValidationView {
     }
 }
 
-/// The policies of the pools that are wanted.
+/// Returns the policies of the selected pools.
 fn policies(client: &Client, wanted: impl Fn(&str) -> bool) -> Result<Vec<PolicyView>, ApiError> {
     let pools = client.pools()?.into_iter();
     let pools = pools.filter(|pool| wanted(&pool.name));
@@ -310,7 +310,7 @@ fn policies(client: &Client, wanted: impl Fn(&str) -> bool) -> Result<Vec<Policy
     Ok(each.into_iter().flatten().collect())
 }
 
-/// Filters that a kind does not have are refused, so that nobody takes the whole for a part.
+/// Rejects filters that a kind does not have, instead of ignoring them.
 pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
     let filters = [
         (
@@ -422,7 +422,7 @@ fn check_states(args: &GetArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What was meant, or what there is.
+/// Suggests the nearest known word, or lists all.
 pub(super) fn hint<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     if let Some(near) = nearest(word, known.clone()) {
         return format!("did you mean `{}`?", safe(near));
@@ -435,7 +435,7 @@ pub(super) fn hint<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone)
     }
 }
 
-/// What a name that there is not may have meant; empty where nothing is near.
+/// Suggests a similar name; empty if there is none.
 pub(super) fn meant<T: Gettable>(client: &Client, name: &str) -> String {
     let known = T::known(client);
     let near = nearest(name, known.iter().map(String::as_str));
@@ -444,7 +444,7 @@ pub(super) fn meant<T: Gettable>(client: &Client, name: &str) -> String {
     })
 }
 
-/// A filter that took nothing may name something that does not exist.
+/// Explains an empty result if a filter names something that does not exist.
 pub(super) fn check_found(client: &Client, args: &GetArgs) -> Result<(), Failure> {
     if let Some(pool) = &args.pool {
         let pools = client.pools()?;

@@ -1,8 +1,8 @@
-//! Steps, nodes and pools as they change: the list as it is, then each row whenever it becomes another.
+//! `sluice get --watch`: the list as it is, then each row whenever it changes.
 //!
-//! A thread follows the events and only says that something happened, and to which step. What is shown is always read
-//! anew, so nothing that an event does not tell is missed. The stream is opened before the list is read, and after a
-//! lost connection everything is read again.
+//! A thread follows the events and only reports that something happened, and to which step. What is shown is always
+//! read again, so nothing that an event lacks is missed. The stream is opened before the list is read, and after a lost
+//! connection everything is read again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -23,20 +23,20 @@ use crate::render::listed;
 use crate::render::table::Table;
 use crate::show;
 
-/// Between two reads of everything: what a busy cluster costs a watcher at most.
+/// Least time between two reads of everything: bounds the load of a watcher on a busy cluster.
 const REST: Duration = Duration::from_millis(200);
-/// Steps that are read one by one; of more all are listed.
+/// Steps that are read one by one; if more changed, all are listed.
 const MAX_SINGLE: usize = 20;
-/// Things also change without an event, such as the age of the last sign of a node.
+/// Interval of reads without an event: some values change by themselves, such as the age of a node's last heartbeat.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// What the follower of events says.
+/// A message of the thread that follows events.
 enum WatchEvent {
-    /// The stream is open: what happens from now on will be told.
+    /// The stream is open: everything from now on will be reported.
     Open,
     /// Something happened, to this step if to one.
     Event(Option<String>),
-    /// It cannot be followed any more.
+    /// Events can no longer be followed.
     Over(ApiError),
 }
 
@@ -71,7 +71,7 @@ pub(super) fn run<T: Gettable>(client: &Client, args: &GetArgs, out: Out) -> Res
     }
 }
 
-/// Says what happens, over every lost connection.
+/// Follows events over every lost connection.
 fn follow(client: &Client, send: &Sender<WatchEvent>, out: Out) {
     let mut backoff = Backoff::for_calls();
     loop {
@@ -84,7 +84,7 @@ fn follow(client: &Client, send: &Sender<WatchEvent>, out: Out) {
             return;
         }
         for event in events.map_while(Result::ok) {
-            // A stream that was ended by an error is opened anew, and everything is read again.
+            // A stream that ended with an error is opened again, and everything is read again.
             let Ok(value) = serde_json::from_str(&event.data) else {
                 break;
             };
@@ -105,13 +105,13 @@ fn follow(client: &Client, send: &Sender<WatchEvent>, out: Out) {
 #[derive(Default)]
 struct StaleRows {
     all: bool,
-    /// Nothing was said for long.
+    /// The interval has passed without an event.
     late: bool,
     steps: BTreeSet<String>,
 }
 
 impl StaleRows {
-    /// Waits until something must, and takes along what else was said by then.
+    /// Waits for a message, and takes all that are waiting.
     fn wait(&mut self, news: &Receiver<WatchEvent>) -> Result<(), Failure> {
         match news.recv_timeout(LOOK) {
             Ok(first) => self.add(first)?,
@@ -139,13 +139,13 @@ struct Watch<'a> {
     args: &'a GetArgs,
     out: Out,
     table: Option<Table>,
-    /// What was printed last of each thing, ages left out.
+    /// Last printed cells of each thing, without ages.
     shown: BTreeMap<String, Vec<String>>,
 }
 
 impl Watch<'_> {
     fn refresh<T: Gettable>(&mut self, touched: &StaleRows) -> Result<(), Failure> {
-        // Of steps every change is told.
+        // Every change of a step has an event.
         if touched.late && T::OWN_EVENTS {
             return Ok(());
         }
@@ -169,7 +169,7 @@ impl Watch<'_> {
         self.print(items)
     }
 
-    /// One thing, if it is still known and is wanted or was until now.
+    /// Reads one thing, if it exists and is selected or was until now.
     fn read<T: Gettable>(&self, name: &str) -> Result<Option<T>, Failure> {
         if !self.args.names.is_empty() && !self.args.names.iter().any(|other| other == name) {
             return Ok(None);
@@ -185,7 +185,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Those that were shown and that the filters take no longer, so that their last row says why.
+    /// Returns the shown things that the filters no longer select, so that their last row says why.
     fn left<T: Gettable>(&self, items: &[T]) -> Result<Vec<T>, Failure> {
         let here: BTreeSet<String> = items.iter().map(T::name).collect();
         let gone = self.shown.keys().filter(|name| !here.contains(*name));
@@ -193,7 +193,7 @@ impl Watch<'_> {
         read.filter_map(Result::transpose).collect()
     }
 
-    /// Prints those that are not as they were shown.
+    /// Prints the rows that changed.
     fn print<T: Gettable>(&mut self, mut items: Vec<T>) -> Result<(), Failure> {
         items.retain(|item| self.shown.get(&item.name()) != Some(&mark(item)));
         for item in &items {
@@ -220,7 +220,7 @@ impl Watch<'_> {
     }
 }
 
-/// What a thing says of itself, ages left out: before all time every age is the same.
+/// Returns the cells without ages: at a time before all others every age is the same.
 fn mark<T: Gettable>(item: &T) -> Vec<String> {
     let cells = item.cells(Timestamp::MIN);
     cells.iter().map(|cell| cell.text().to_owned()).collect()

@@ -1,5 +1,5 @@
-//! One attempt being followed by `run`: both of its streams, each on a thread of its own that writes to its own
-//! descriptor, and whether they still move.
+//! Follows one attempt for `run`: copies both streams, each on a thread of its own, and notices whether they still
+//! move.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::follow::{FollowEnd, FollowError, FollowEvent, OutputSource, Tail, follow, gap_note};
 use crate::out::{Out, Sink};
 
-/// The first attempt after `followed` whose process ran: its output is what comes next.
+/// Returns the first attempt after `followed` whose process ran.
 pub(super) fn next_to_follow(step: &StepView, followed: u32) -> Option<u32> {
     let ran = step
         .attempts
@@ -30,11 +30,11 @@ pub(super) fn next_to_follow(step: &StepView, followed: u32) -> Option<u32> {
         .min()
 }
 
-/// What the threads of one attempt share with the loop.
+/// State shared by the threads of one attempt and the loop.
 #[derive(Debug)]
 struct Activity {
     begun: Instant,
-    /// When bytes last came, in milliseconds since `begun`.
+    /// Time of the last bytes, in milliseconds since `begun`.
     moved_millis: AtomicU64,
     stop: AtomicBool,
 }
@@ -45,19 +45,19 @@ impl Activity {
     }
 }
 
-/// An attempt whose output is passed on.
+/// An attempt whose output is copied.
 #[derive(Debug)]
 pub(super) struct FollowedAttempt {
     number: u32,
     open: u8,
     activity: Arc<Activity>,
-    /// When it was first seen to be over.
+    /// Time when it was first seen to be over.
     over: OnceLock<Instant>,
 }
 
 impl FollowedAttempt {
-    /// Starts to pass on both streams, from their last `tail` lines on or from the beginning; each tells `send` when it
-    /// has ended.
+    /// Starts to copy both streams, from their last `tail` lines on or from the beginning; each reports its end to
+    /// `send`.
     pub(super) fn start(
         client: &Client,
         step: &str,
@@ -94,18 +94,18 @@ impl FollowedAttempt {
         })
     }
 
-    /// The number of the attempt whose output this is.
+    /// Number of the attempt.
     pub(super) fn number(&self) -> u32 {
         self.number
     }
 
-    /// One stream has ended; whether both have now.
+    /// Counts the end of one stream; returns whether both have ended.
     pub(super) fn stream_ended(&mut self) -> bool {
         self.open = self.open.saturating_sub(1);
         self.open == 0
     }
 
-    /// Whether no byte has come for `patience`, counted from the first call at the earliest: the first call says that
+    /// Whether no byte has come for `patience`, counted from the first call at the earliest. The first call means that
     /// the attempt is over.
     pub(super) fn stood_still_since_over(&self, patience: Duration) -> bool {
         let over = self.over.get_or_init(Instant::now).elapsed();
@@ -113,7 +113,7 @@ impl FollowedAttempt {
         over.min(self.activity.begun.elapsed().saturating_sub(moved)) >= patience
     }
 
-    /// Not a byte more.
+    /// Stops copying at once.
     pub(super) fn stop(&self) {
         self.activity.stop.store(true, Ordering::Relaxed);
     }
@@ -150,11 +150,11 @@ fn pass_on(
         None => Ok(0),
     };
     let end = begun.and_then(|offset| follow(source, offset, &mut sink, &mut listen));
-    // Nobody listens once the loop has ended.
+    // The loop may have ended.
     let _ = send.send(RunEvent::StreamEnded(source.attempt, end));
 }
 
-/// Writes the last lines of what there is now; answers where they end.
+/// Writes the last lines of the present output; returns the offset of their end.
 fn last_lines(
     source: &OutputSource,
     lines: usize,

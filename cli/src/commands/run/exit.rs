@@ -1,4 +1,4 @@
-//! What `run` makes of a step's end: its exit code, and the sentence where the code alone does not tell.
+//! The exit of `run` after a step's end: its exit code, and a message if the code alone does not tell what happened.
 
 use sluice_common::api::StepView;
 use sluice_common::reason::ReasonCode;
@@ -10,17 +10,17 @@ use crate::signals;
 /// How `run` ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RunExit {
-    /// As the step's program ended.
+    /// With the exit code of the step's program.
     Own(u8),
-    /// The step was cancelled; with this code.
+    /// With this code, because the step was cancelled.
     Cancelled(u8),
-    /// The step did not end by itself: rejected, lost, never started.
+    /// With the code for steps that did not end by themselves: rejected, lost, never started.
     Sluice,
 }
 
-/// How `run` ends for a step that has ended, where `interrupted` is the signal that made us cancel it.
+/// Returns how `run` ends for a step that has ended; `interrupted` is the signal that made this command cancel it.
 ///
-/// Success is never made up: a program that ended with 0 because it was stopped did not do its work.
+/// A program that ended with 0 because it was stopped did not do its work, so that is no success.
 pub(super) fn of(step: &StepView, interrupted: Option<i32>) -> RunExit {
     let own = program_code(step);
     match step.state {
@@ -47,10 +47,10 @@ pub(super) fn of(step: &StepView, interrupted: Option<i32>) -> RunExit {
     }
 }
 
-/// The exit code of the program as a shell would give it.
+/// Returns the exit code of the program as a shell would give it.
 fn program_code(step: &StepView) -> Option<u8> {
     let exit = step.exit.as_ref()?;
-    // A kill for want of memory or disk is that signal, told by its reason.
+    // A kill for lack of memory or disk is that signal; the reason tells it.
     let code = step.reason.code;
     let killed = matches!(code, ReasonCode::OutOfMemory | ReasonCode::StorageExceeded)
         .then_some(nix::libc::SIGKILL);
@@ -63,8 +63,8 @@ fn byte(code: i32) -> u8 {
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
-/// Whether the exit code is the whole story: the program chose it, and Sluice did nothing to it. 143 may be a timeout,
-/// a signal of somebody's or a code that the program gave itself.
+/// Whether the exit code tells everything: the program chose it, and Sluice did not interfere. 143 may be a timeout,
+/// another user's signal, or the program's own code.
 pub(super) fn tells_all(step: &StepView) -> bool {
     matches!(
         step.reason.code,
@@ -72,7 +72,7 @@ pub(super) fn tells_all(step: &StepView) -> bool {
     )
 }
 
-/// What happened, with how the program ended.
+/// Returns what happened, and how the program ended.
 pub(super) fn sentence(step: &StepView) -> String {
     let (id, message) = (safe(&step.id), safe(&step.reason.message));
     let seen = step

@@ -1,9 +1,9 @@
-//! Standard input of `run`: a step reads none, so data that waits there for it would be lost without a word.
+//! Detects input on standard input of `run`, which a step cannot read and which would be lost silently.
 //!
-//! Data counts as lost if nobody has read it when the command looks: before the submit, while the step waits and once it
-//! is over. Nothing is consumed by looking, so whoever shares the descriptor (a script's `while read`, a program that
-//! started this one) still finds all of it. A terminal, `/dev/null`, an empty file, an ended pipe, and one that is open
-//! and silent hold no data.
+//! Input counts as lost if nobody has read it when the command looks: before the submit, while the step waits and once
+//! it is over. Looking consumes nothing, so others who share the descriptor (a script's `while read`, the parent
+//! program) still find all of it. A terminal, `/dev/null`, an empty file, an ended pipe, and one that is open and
+//! silent hold no data.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, AsRawFd};
@@ -19,12 +19,12 @@ pub(super) const REFUSAL: &str = "standard input holds data that the step would 
      if it needs none, add `</dev/null` (in a `while read` loop too); \
      else have the command read a file that its host has: `sluice run -- sh -c 'PROGRAM <FILE'`";
 
-/// Whether data waits on our standard input.
+/// Whether standard input holds data.
 pub(super) fn holds_data() -> bool {
     waits_on(&io::stdin())
 }
 
-/// Whether data waits on this descriptor. One that cannot be read holds none.
+/// Whether a descriptor holds data. One that cannot be read holds none.
 fn waits_on(input: &impl AsFd) -> bool {
     let input = input.as_fd();
     if input.is_terminal() {
@@ -38,7 +38,7 @@ fn waits_on(input: &impl AsFd) -> bool {
     if !readable {
         return false;
     }
-    // Files, `/dev/null` and sockets call themselves readable at their end too.
+    // Files, `/dev/null` and sockets report themselves readable at their end too.
     let mut byte = [0];
     let seen = match lseek(input, 0, Whence::SeekCur) {
         Ok(at) => pread(input, &mut byte, at),
@@ -47,7 +47,7 @@ fn waits_on(input: &impl AsFd) -> bool {
     };
     match seen {
         Ok(bytes) => bytes > 0,
-        // A pipe, which is readable only if it holds data.
+        // A pipe is readable only if it holds data.
         Err(error) => error == Errno::ENOTSOCK,
     }
 }

@@ -1,4 +1,4 @@
-//! The loop that `run` and `attach` go through: what is known of the step, what is followed of it and what is said.
+//! The loop of `run` and `attach`: tracks the step, follows its attempts and reports progress.
 
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
@@ -18,24 +18,24 @@ use crate::out::Out;
 use crate::render::safe;
 use crate::signals;
 
-/// How long one call waits for a step to start or to end. Short, because a step that has to wait again is not an end
-/// and is only seen when the call returns.
+/// How long one call waits for a step to start or to end. Short, because a requeue is not an end and is only seen when
+/// the call returns.
 const POLL: Duration = Duration::from_secs(2);
-/// Between looks at a step whose output is complete and whose end is not recorded yet.
+/// Interval of looks at a step whose output is complete and whose end is not recorded yet.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long the output of an attempt that is over may stand still before it is given up: a coordinator that was just
-/// restarted must find its nodes again, and a node that was cut off must come back.
+/// How long the output of an ended attempt may stand still before it is given up: a restarted coordinator must find its
+/// nodes again, and a disconnected node must come back.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(30);
-/// The same where the next attempt waits to be seen.
+/// The same limit if the next attempt waits to be followed.
 const REQUEUED_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a step may wait before that is said where nobody watches.
+/// How long a step may wait before that is logged if nobody watches.
 const QUIET: Duration = Duration::from_secs(2);
-/// With the grace that the step has.
+/// Cancels with the step's own grace period.
 const CANCEL: StepAction = StepAction::Cancel { grace: None };
-/// How long a cancel may take when nobody is left to tell of it.
+/// How long a cancel may take when this process is about to end.
 const PARTING: RetryLimit = RetryLimit::For(Duration::from_secs(5));
 
-/// A step that is looked at until it has ended or we leave.
+/// Follows a step until it has ended or this command leaves.
 pub(super) struct RunLoop<'a> {
     client: &'a Client,
     out: Out,
@@ -43,23 +43,23 @@ pub(super) struct RunLoop<'a> {
     step: StepView,
     send: Sender<RunEvent>,
     events: Receiver<RunEvent>,
-    /// The attempt whose output is passed on.
+    /// The attempt whose output is copied.
     current: Option<FollowedAttempt>,
-    /// The last attempt that was followed, or passed over because it never ran.
+    /// The last attempt that was followed, or skipped because it never ran.
     followed: u32,
-    /// What was said last about waiting.
+    /// Last message about waiting.
     said: String,
-    /// Since when it has waited without a break.
+    /// Start of the present wait.
     waiting_since: Option<Instant>,
-    /// The last lines alone are shown of this attempt: it ran before we came.
+    /// Attempt of which only the last lines are shown, because it ran before this command.
     cut: Option<(u32, usize)>,
-    /// The last attempt of which was said that it is over and another follows.
+    /// Last attempt that was reported as over and followed by another.
     announced: u32,
-    /// The signal that made us cancel.
+    /// Signal that made this command cancel the step.
     interrupted: Option<i32>,
-    /// Whether input for the step made us cancel it.
+    /// Whether input for the step made this command cancel it.
     refused: bool,
-    /// The exit code of leaving before the end.
+    /// Exit code, if this command leaves before the end.
     left: Option<u8>,
 }
 
@@ -72,7 +72,7 @@ impl<'a> RunLoop<'a> {
         send: Sender<RunEvent>,
         events: Receiver<RunEvent>,
     ) -> Self {
-        // What was over before we came is not shown again.
+        // Attempts that were over before are not shown again.
         let over = match ownership {
             Ownership::Own => 0,
             Ownership::Guest { .. } if step.state == StepState::Queued => step.attempt,
@@ -117,10 +117,10 @@ impl<'a> RunLoop<'a> {
         }
     }
 
-    /// The next event; `None` when it is time to look at the step again.
+    /// Returns the next event; `None` when it is time to look at the step again.
     fn next_event(&self) -> Option<RunEvent> {
         let pause = match &self.current {
-            // Looking costs nothing here: only the patience with its output is checked.
+            // No call is made: only the time limit of the output is checked.
             Some(_) if self.attempt_is_over() => LOOK,
             None if self.followed > 0 && self.followed == self.step.attempt && !self.waits() => {
                 LOOK
@@ -131,8 +131,8 @@ impl<'a> RunLoop<'a> {
         self.events.recv_timeout(pause).ok()
     }
 
-    /// Asks for the step where its attempt has nothing more to say and nobody will tell. The watcher is patient with a
-    /// coordinator that is away; here it does not matter.
+    /// Reads the step if its attempt has no more output and no event will come. A coordinator that is away does not
+    /// matter here; the watcher retries.
     fn look(&mut self) -> Result<(), Failure> {
         if self.current.is_some() || self.step.state.is_terminal() {
             return Ok(());
@@ -147,7 +147,7 @@ impl<'a> RunLoop<'a> {
 
     fn on_event(&mut self, event: RunEvent) -> Result<(), Failure> {
         match event {
-            // A view that was under way while a newer one came says nothing new.
+            // An older view carries no news.
             RunEvent::View(step)
                 if self.step.state.is_terminal() || step.attempt < self.step.attempt => {}
             RunEvent::View(step) => self.on_view(*step),
@@ -165,7 +165,7 @@ impl<'a> RunLoop<'a> {
         Ok(())
     }
 
-    /// A guest wants to hear what becomes of the step; whoever runs it sees that it runs.
+    /// A user who attached wants to hear of state changes; the one who runs the step sees its output.
     fn on_view(&mut self, step: StepView) {
         if self.ownership != Ownership::Own
             && step.state != self.step.state
@@ -187,7 +187,7 @@ impl<'a> RunLoop<'a> {
         }
     }
 
-    /// Starts to follow what can be followed, gives up what nobody will complete, and says why it waits.
+    /// Follows the next attempt, gives up output that never completes, and reports why the step waits.
     fn advance(&mut self) -> Result<(), Failure> {
         self.give_up_stalled();
         if self.current.is_some() {
@@ -220,12 +220,12 @@ impl<'a> RunLoop<'a> {
         Ok(())
     }
 
-    /// Whether it waits for units, for the first time or again.
+    /// Whether it waits for resources, for the first time or again.
     fn waits(&self) -> bool {
         self.step.state == StepState::Queued
     }
 
-    /// Cancels our own step if input has come for it before its first attempt.
+    /// Cancels the own step if input has come for it before its first attempt.
     fn refuse_input(&mut self) {
         let begins = self.ownership == Ownership::Own && self.step.attempt == 0;
         if begins && self.interrupted.is_none() && !self.refused && input::holds_data() {
@@ -239,7 +239,7 @@ impl<'a> RunLoop<'a> {
         self.step.state.is_terminal() || self.waits() || later
     }
 
-    /// That it must run again belongs into every log; that it waits is for those who watch.
+    /// Logs a requeue always, and waiting only for those who watch.
     fn say_waiting(&mut self) {
         let (id, message) = (safe(&self.step.id), safe(&self.step.reason.message));
         if self.step.attempt > self.announced {
@@ -249,7 +249,7 @@ impl<'a> RunLoop<'a> {
                 "{id}: attempt {number} is over and the step waits to run again: {message}"
             ));
         } else if message != self.said {
-            // In a log, a step that starts at once needs no words.
+            // Logs nothing about a step that starts at once.
             let since = *self.waiting_since.get_or_insert_with(Instant::now);
             if !self.out.is_watched() && since.elapsed() < QUIET {
                 return;
@@ -312,8 +312,7 @@ impl<'a> RunLoop<'a> {
         Ok(())
     }
 
-    /// Whoever read our output has gone. A program that ran here would die of that, so the step is cancelled where it
-    /// is ours.
+    /// Ends this process like a program whose reader has gone, and cancels the own step.
     fn on_closed_pipe(&self) -> ! {
         if self.ownership != Ownership::Own {
             signals::end_like_a_closed_pipe();
@@ -327,7 +326,7 @@ impl<'a> RunLoop<'a> {
         signals::end_like_a_closed_pipe()
     }
 
-    /// The first signal cancels the step; a second one leaves at once. A guest leaves at the first.
+    /// Cancels the own step at the first signal; leaves at the second. An attached command leaves at the first.
     pub(super) fn on_signal(&mut self, signal: i32) {
         let id = safe(&self.step.id);
         if self.ownership != Ownership::Own {
@@ -366,7 +365,7 @@ impl<'a> RunLoop<'a> {
             && attempt::next_to_follow(&self.step, self.followed).is_none()
     }
 
-    /// Success is never made up: neither is that of a step whose input was lost.
+    /// Returns the exit code; never success for a step whose input was lost.
     fn end(self) -> u8 {
         let code = self.end_of_step();
         let own = self.ownership == Ownership::Own && self.interrupted.is_none();
@@ -381,11 +380,11 @@ impl<'a> RunLoop<'a> {
         code
     }
 
-    /// Says how the step has ended: the exit code for that.
+    /// Reports how the step has ended; returns the exit code.
     fn end_of_step(&self) -> u8 {
         match exit::of(&self.step, self.interrupted) {
             RunExit::Own(0) => 0,
-            // A program that ended by itself has its code; whoever watches is told nonetheless.
+            // A program that ended by itself has its code; watchers are told nonetheless.
             RunExit::Own(code) if exit::tells_all(&self.step) => {
                 self.out.progress(&exit::sentence(&self.step));
                 code
@@ -402,7 +401,7 @@ impl<'a> RunLoop<'a> {
         }
     }
 
-    /// Watches the step until it has ended. Ends with the process.
+    /// Watches the step until it has ended, on a thread that ends with the process.
     pub(super) fn spawn_watcher(&self) {
         if self.step.state.is_terminal() {
             return;

@@ -1,11 +1,10 @@
-//! How well a host keeps the processes of its steps apart, in a word, from what its supervisor says of each capability.
-//! The whole of that is in the column of capabilities; what a capability is for is said with the inventory.
+//! Summarises in one word how well a host isolates steps, by the capabilities that its supervisor reports.
 
 use std::collections::BTreeMap;
 
 use sluice_common::inventory::{Capability, Mechanism};
 
-/// The word: by which control groups, or that there are none. `cgroup2+1` where version 1 has what version 2 lacks.
+/// Returns the word: which control groups, or none. `cgroup2+1` if version 1 has what version 2 lacks.
 pub(crate) fn word(capabilities: &BTreeMap<Capability, Mechanism>) -> &'static str {
     let has = |mechanism| capabilities.values().any(|how| *how == mechanism);
     match (has(Mechanism::Cgroup2), has(Mechanism::Cgroup1)) {
@@ -18,7 +17,7 @@ pub(crate) fn word(capabilities: &BTreeMap<Capability, Mechanism>) -> &'static s
     }
 }
 
-/// A sentence for each amount that nothing keeps steps to. None where nothing is known of it.
+/// Returns a sentence for each amount that the host does not enforce; none if that is unknown.
 pub(crate) fn not_limited(capabilities: &BTreeMap<Capability, Mechanism>) -> Vec<String> {
     let limits = [
         (Capability::Memory, "memory"),

@@ -1,5 +1,4 @@
-//! The last line below a list of nodes: what all of them have and how much of it is granted. It is for people alone; in
-//! JSON, YAML and names there is none.
+//! The totals line below a list of nodes: capacity and use of all of them, only in text formats.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +9,13 @@ use sluice_common::state::NodeState;
 use super::super::amounts;
 use super::super::table::Cell;
 
-/// A cell for each of the first columns, by title; of one node there is nothing to add up.
+/// Returns a cell for each of the first columns, by title; none for a single node.
 pub(super) fn of(nodes: &[NodeView]) -> Option<Vec<(&'static str, Cell)>> {
     if nodes.len() < 2 {
         return None;
     }
     let ready = nodes.iter().filter(|node| node.state == NodeState::Ready);
-    // A gang holds units of several nodes and is one step.
+    // A gang holds resources of several nodes and is one step.
     let steps: BTreeSet<&String> = nodes.iter().flat_map(|node| &node.steps).collect();
     let (gpus, all_gpus) = both(nodes, GPU);
     let (mcpu, all_mcpu) = both(nodes, MCPU);
@@ -41,7 +40,7 @@ pub(super) fn of(nodes: &[NodeView]) -> Option<Vec<(&'static str, Cell)>> {
     )
 }
 
-/// What is granted of a key and what there is of it, on all nodes together.
+/// Returns the used and the total amount of a key, over all nodes.
 fn both(nodes: &[NodeView], key: &str) -> (u64, u64) {
     nodes.iter().fold((0, 0), |(used, all), node| {
         (

@@ -1,4 +1,4 @@
-//! Reads scenario files. What is wrong is told with file, case, place and field, all of it at once.
+//! Reads scenario files. Errors are reported with file, case, position and field, all of them at once.
 
 use std::fs;
 use std::io;
@@ -12,13 +12,13 @@ use sluice_simulator::scenario::{Case, Event, Expected, NodePut, PolicyPut, Pool
 use crate::documents::mistake;
 use crate::failure::Failure;
 
-/// Mistakes that are told at once: more are not read by anybody.
+/// Most reported errors.
 const MOST_MISTAKES: usize = 20;
 
-/// What is wrong in a file, one line each.
+/// Errors of a file, one line each.
 type Mistakes = Vec<String>;
 
-/// The cases of files, in order: all, or those with one of the ids in `only`.
+/// Reads the cases of files, in order: all, or those with one of the ids in `only`.
 pub(super) fn files(paths: &[PathBuf], only: &[String]) -> Result<Vec<Case>, Failure> {
     let mut read = ParsedCases::default();
     for path in paths {
@@ -30,7 +30,7 @@ pub(super) fn files(paths: &[PathBuf], only: &[String]) -> Result<Vec<Case>, Fai
     read.finish(only)
 }
 
-/// The cases of a text that would stand in a file of this name.
+/// Parses the cases of a text as if it were a file of this name.
 #[cfg(test)]
 pub(crate) fn of_text(name: &str, text: &str) -> Result<Vec<Case>, Failure> {
     let mut read = ParsedCases::default();
@@ -38,12 +38,12 @@ pub(crate) fn of_text(name: &str, text: &str) -> Result<Vec<Case>, Failure> {
     read.finish(&[])
 }
 
-/// What was read so far.
+/// Cases read so far.
 #[derive(Default)]
 struct ParsedCases {
     cases: Vec<Case>,
     mistakes: Mistakes,
-    /// Of all cases, those that nobody asked for included.
+    /// Ids of all cases, unselected ones included.
     ids: Vec<String>,
 }
 
@@ -99,7 +99,7 @@ fn no_case(id: &str, ids: &[String]) -> Failure {
     ))
 }
 
-/// The cases of a file: a list of them, or one alone.
+/// Parses a file's cases: a list of them, or one alone.
 fn values(name: &str, text: &str) -> Result<Vec<Value>, Failure> {
     let value = serde_json::from_str(text)
         .map_err(|e| Failure::Usage(format!("{name}: it is no JSON: {e}")))?;
@@ -122,7 +122,7 @@ fn text(path: &Path) -> io::Result<String> {
     fs::read_to_string(path)
 }
 
-/// Each part is read by itself first, so that what is wrong has a place.
+/// Parses each part by itself first, so that an error has a position.
 fn case(value: Value) -> Result<Case, Mistakes> {
     let mut mistakes = Mistakes::new();
     mistakes.extend(items::<PoolPut>(&value, "pools", "pool"));
@@ -143,7 +143,7 @@ fn case(value: Value) -> Result<Case, Mistakes> {
     }
 }
 
-/// What is wrong in each item of a list.
+/// Returns the errors of each item of a list.
 fn items<T: DeserializeOwned>(case: &Value, list: &str, word: &str) -> Mistakes {
     let items = case[list].as_array().into_iter().flatten();
     let wrong = (1..).zip(items).filter_map(|(nth, item)| {
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// What is told of a case whose one event, or another part, is `part`.
+    /// Returns the error of a case whose one event, or another part, is `part`.
     fn told_of(part: &str, value: Value) -> String {
         let mut whole = json!({"id": "c", "pools": [{"name": "p", "capacity": {"gpu": 1}}], "policies": [], "events": []});
         whole[part] = value;

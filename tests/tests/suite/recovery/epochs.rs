@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The highest counter of an epoch.
+/// Highest counter of an epoch.
 const MAX_EPOCH: u64 = 1 << 40;
 
 impl RecoveryCluster {
@@ -84,7 +84,7 @@ fn a_host_that_makes_up_an_epoch_is_refused_alone_and_let_in_when_it_has_forgott
     site.claim(900);
     site.start_agent();
     site.agent_says("claims to have obeyed epoch 900 without a proof");
-    // The others go on, and a step finds its place.
+    // The others go on, and a step is placed.
     site.node_is("one", "unreachable");
     site.submit("next", "next.go");
     let placed = site.step_is("next", "running");
@@ -92,7 +92,7 @@ fn a_host_that_makes_up_an_epoch_is_refused_alone_and_let_in_when_it_has_forgott
     let events = site.sluice(&["get", "events", "-o", "json"]);
     assert_eq!(events.matches("node_refused").count(), 1, "{events}");
     assert!(!events.contains("recovery_began"), "{events}");
-    // A host with a number that cannot be, as an earlier release has believed it, mends itself.
+    // A host with an impossible number, which an earlier release believed, repairs itself.
     site.stop_agent();
     site.claim((1 << 53) + 1);
     site.start_agent();
@@ -123,7 +123,7 @@ fn a_store_whose_epoch_was_driven_up_is_repaired_and_so_are_its_hosts() {
         (site.obeyed() == MAX_EPOCH).then_some(())
     });
     site.stop_coordinator();
-    // No start is left, and all who look say so.
+    // No start is left, and every check says so.
     for args in [&["check"][..], &[]] {
         let refused = site.try_admin(args);
         let error = String::from_utf8_lossy(&refused.stderr).into_owned();

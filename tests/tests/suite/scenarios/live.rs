@@ -1,5 +1,5 @@
-//! Plays a scenario in a running `sluice dev`: its hosts are made ones, its terms go over HTTP, and whatever runs is a
-//! process that ends when the player says so. The scheduler on paper plays the same cases in `coordinator-core`.
+//! Plays a scenario in a running `sluice dev`: its hosts are declared, its documents go over HTTP, and running steps
+//! are processes that end on command. The scheduler on paper plays the same cases in `coordinator-core`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,13 +13,13 @@ use sluice_simulator::scenario::{
 };
 use sluice_tests::{Dev, DevOptions, children_of, eventually, eventually_within, kill};
 
-/// Longest that simulated time is waited for.
+/// Longest simulated time that is waited for.
 const MAX_ADVANCE_SECS: u64 = 5;
-/// Most GPUs of a made host.
+/// Most GPUs of a declared host.
 const MAX_GPUS: u64 = 256;
-/// Longer than all that a case does at once takes on a busy machine; only a case that hangs reaches it.
+/// Longer than everything that a case does at once takes on a busy machine; only a case that hangs reaches it.
 const SETTLE_LIMIT: Duration = Duration::from_secs(60);
-/// Terms under which a host is lost as soon as it can be, for cases that lose one.
+/// Timeouts under which a host is lost as soon as possible, for cases that lose one.
 const SHORT_TERMS: [(&str, &str); 5] = [
     ("SLUICE_LEASE", "2s"),
     ("SLUICE_STOP_LIMIT", "1s"),
@@ -28,7 +28,7 @@ const SHORT_TERMS: [(&str, &str); 5] = [
     ("SLUICE_LOST_AFTER", "23s"),
 ];
 
-/// Why a case cannot be played with made hosts in real time, if it cannot.
+/// Returns why a case cannot be played with declared hosts in real time, if it cannot.
 pub(super) fn obstacle(case: &Case) -> Option<String> {
     let hosts = hosts(case);
     if hosts.is_empty() {
@@ -52,7 +52,7 @@ pub(super) fn obstacle(case: &Case) -> Option<String> {
     })
 }
 
-/// The hosts of a case: those that it names, or one for each pool that holds all that the pool declares.
+/// Returns the hosts of a case: the named ones, or one for each pool with all that the pool declares.
 fn hosts(case: &Case) -> Vec<NodePut> {
     let one_each = || {
         let declared = case.pools.iter().filter_map(|pool| match &pool.capacity {
@@ -77,13 +77,13 @@ fn hosts(case: &Case) -> Vec<NodePut> {
     case.nodes.clone().unwrap_or_else(one_each)
 }
 
-/// Whether a host is lost in it, for which everybody must wait for as long as a lease may last.
+/// Whether a host is lost in it, which takes as long as a lease may last.
 pub(super) fn loses_a_host(case: &Case) -> bool {
     let mut events = case.events.iter();
     events.any(|event| matches!(event, Event::NodeLost { .. }))
 }
 
-/// Plays a case to its end, and tells how long its events took apart from time that was to pass.
+/// Plays a case to its end; returns the duration of its events without the time that was to pass.
 pub(super) fn play(case: &Case) -> (End, Duration) {
     let mut live = LiveCase::start(case);
     for pool in &case.pools {
@@ -102,7 +102,7 @@ pub(super) fn play(case: &Case) -> (End, Duration) {
     (live.end(), took)
 }
 
-/// How much time is to pass in a case.
+/// Returns how much time is to pass in a case.
 fn advanced(case: &Case) -> Duration {
     let spans = case.events.iter().filter_map(|event| match event {
         Event::Advance { seconds } => Some(Duration::from_secs(*seconds)),
@@ -156,7 +156,7 @@ impl LiveCase {
         self.dev.call("POST", path, Some(&body.to_string()))
     }
 
-    /// `dev` lets its command line into pools that nobody else is bound to; the scenario knows nothing of it.
+    /// Removes the default policies that `dev` makes for its command line, which the scenario does not have.
     fn unbind_the_command_line(&self, case: &Case) {
         let pools: BTreeSet<String> = hosts(case).iter().map(|h| h.pool.to_string()).collect();
         for pool in pools {
@@ -166,7 +166,7 @@ impl LiveCase {
         }
     }
 
-    /// Whether a document was taken; the error where it was not.
+    /// Applies a document; returns the error if it was refused.
     fn apply(&self, document: &Value) -> Result<(), Value> {
         let (status, body) = self.post("/v1/apply?force=true", &json!({ "put": [document] }));
         match status {
@@ -225,7 +225,7 @@ impl LiveCase {
         }
     }
 
-    /// The file whose appearance ends a request.
+    /// Returns the file whose appearance ends a request.
     fn go(&self, request: &str) -> PathBuf {
         self.folder.path().join(format!("{request}.go"))
     }
@@ -254,7 +254,7 @@ impl LiveCase {
         }
     }
 
-    /// Stops a host's agent, and waits until the host is given up.
+    /// Stops a host's agent, and waits until the host is lost.
     fn lose(&mut self, node: &str) {
         let config = format!("/hosts/{node}/");
         let agents = children_of(self.dev.pid()).into_iter();
@@ -286,8 +286,8 @@ impl LiveCase {
         });
     }
 
-    /// Waits until everything has become of the last event that will: nothing is on its way to or from a host, and
-    /// nothing has happened since that was seen.
+    /// Waits until the last event has had all its effects: nothing is on its way to or from a host, and nothing has
+    /// happened since that was seen.
     fn settle(&mut self, what: &str) {
         eventually_within(SETTLE_LIMIT, what, || {
             let before = self.last_event();
@@ -303,7 +303,7 @@ impl LiveCase {
         page["items"].as_array().unwrap().clone()
     }
 
-    /// Whether a step waits, runs or is over, and its units are where that says.
+    /// Whether a step waits, runs or is over, with its resources accordingly.
     fn stands(&self, step: &Value) -> bool {
         let state = step["state"].as_str().unwrap();
         if !["queued", "running", "suspended", "rejected"].contains(&state)
@@ -320,7 +320,7 @@ impl LiveCase {
         })
     }
 
-    /// The number of the last event that there is.
+    /// Returns the number of the last event.
     fn last_event(&mut self) -> u64 {
         loop {
             let page = self.get(&format!("/v1/events?since={}", self.read));
@@ -377,7 +377,7 @@ impl Drop for LiveCase {
     }
 }
 
-/// A host as `dev` takes it.
+/// Returns a host as a document for `dev`.
 fn document(host: &NodePut) -> String {
     let mut document = json!({
         "kind": "host", "name": host.name, "pool": host.pool, "gpus": host.gpus, "labels": host.labels,
@@ -396,7 +396,7 @@ fn document(host: &NodePut) -> String {
     document.to_string()
 }
 
-/// What a request asks for, in the fields of the API.
+/// Returns the resources of a request, in the fields of the API.
 fn resources(submit: &SubmitEvent) -> Value {
     let mut settings = json!({ "preemptible": submit.preemptible });
     let mut custom = BTreeMap::new();

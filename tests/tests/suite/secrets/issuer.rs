@@ -1,4 +1,4 @@
-//! An issuer of OpenID Connect whose key is made in the test.
+//! An OpenID Connect issuer with a generated key.
 
 use std::time::SystemTime;
 
@@ -14,13 +14,13 @@ impl Issuer {
         Self(Ed25519KeyPair::from_pkcs8(pair.as_ref()).unwrap())
     }
 
-    /// What it publishes.
+    /// Returns its published keys.
     pub(super) fn jwks(&self) -> String {
         let x = base64url(self.0.public_key().as_ref());
         json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "one", "x": x}]}).to_string()
     }
 
-    /// A token that is good for `seconds` from now, or was until then.
+    /// Returns a token that is valid for `seconds` from now, or was until then.
     pub(super) fn token(&self, user: &str, seconds: i64) -> String {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = i64::try_from(since.unwrap().as_secs()).unwrap();

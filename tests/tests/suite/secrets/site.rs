@@ -1,5 +1,5 @@
-//! A cluster of its own daemons on loopback, logging at `debug`, with an API token, an issuer and one host that has joined
-//! by a token; callers of its API; and where all that it says is kept. What is looked for in that is the test's.
+//! A cluster of real daemons on loopback, logging at `debug`, with an API token, an issuer and one joined host; callers
+//! of its API; and a record of everything that it prints. The test searches that record.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,18 +15,18 @@ use sluice_tests::{as_starter, binaries, eventually, kill};
 /// The coordinator's own token.
 pub(super) const ADMIN: &str = "planted-admin-token-5Kq8";
 
-/// Daemons of one test, all of which end with it, and everything that was said.
+/// Daemons of one test, all of which end with it, and everything that was printed.
 pub(super) struct SecretsCluster {
     folder: tempfile::TempDir,
     daemons: Vec<(&'static str, Child)>,
     pub(super) http: String,
     quic: String,
-    /// Where something was said, and what.
+    /// What was printed, and where.
     pub(super) told: Vec<(String, String)>,
 }
 
 impl SecretsCluster {
-    /// A coordinator that knows an issuer by its keys; no host yet.
+    /// Makes a coordinator that knows an issuer by its keys, without a host.
     pub(super) fn new(jwks: &str) -> Self {
         let any = "127.0.0.1:0".to_owned();
         let mut site = Self {
@@ -67,7 +67,7 @@ impl SecretsCluster {
         command
     }
 
-    /// The coordinator, from the second time on at the addresses of the first.
+    /// Starts the coordinator, after the first time at the same addresses.
     pub(super) fn coordinator(&mut self) {
         let config = format!(
             "http = {:?}\nquic = {:?}\ndata_dir = {:?}\napi_token_file = {:?}\n\
@@ -100,7 +100,7 @@ impl SecretsCluster {
         self.daemon("sluice-supervisor", &args);
     }
 
-    /// An agent that joins by the line in `agent/join-token`, where that is there.
+    /// Starts an agent that joins by the line in `agent/join-token`, if that exists.
     pub(super) fn agent(&mut self) {
         let config = format!(
             "node = \"host\"\nstate_dir = {:?}\njoin_token_file = {:?}\nsupervisor_socket = {:?}\n",
@@ -123,7 +123,7 @@ impl SecretsCluster {
         &mut self.daemons.last_mut().unwrap().1
     }
 
-    /// `kill -9`.
+    /// Kills it with SIGKILL.
     pub(super) fn kill(&mut self, program: &str) {
         let at = self.daemons.iter().position(|(name, _)| *name == program);
         let (_, mut child) = self.daemons.remove(at.unwrap());
@@ -147,7 +147,7 @@ impl SecretsCluster {
         self.daemons.clear();
     }
 
-    /// Runs a program to its end, with `input` on its standard input. What it says is kept.
+    /// Runs a program to its end, with `input` on its standard input. Its output is recorded.
     pub(super) fn tool(&mut self, program: &str, args: &[&str], input: &str) -> Output {
         let output = self.unkept(program, args, input);
         for stream in [&output.stdout, &output.stderr] {
@@ -158,7 +158,7 @@ impl SecretsCluster {
         output
     }
 
-    /// The same, of what is shown a secret and nobody else.
+    /// Runs a program whose output may contain a secret, which is not recorded.
     pub(super) fn unkept(&self, program: &str, args: &[&str], input: &str) -> Output {
         let mut command = self.command(program);
         command.args(args).stdin(Stdio::piped());
@@ -167,12 +167,12 @@ impl SecretsCluster {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // One who refuses early does not read it.
+        // An early refusal does not read it.
         let _unread = child.stdin.take().unwrap().write_all(input.as_bytes());
         child.wait_with_output().unwrap()
     }
 
-    /// Has a caller's command line find the cluster.
+    /// Writes the context of a caller.
     pub(super) fn caller(&self, name: &str, token: &str) {
         let context = format!(
             r#"{{"http":{:?},"token":{token:?},"subject":"team"}}"#,
@@ -181,14 +181,14 @@ impl SecretsCluster {
         fs::write(self.path(&format!("{name}.json")), context).unwrap();
     }
 
-    /// A command of a caller, kept as his.
+    /// Runs a command of a caller, recorded as his.
     pub(super) fn sluice(&mut self, caller: &str, args: &[&str]) -> String {
         let context = self.text(&format!("{caller}.json"));
         let output = self.tool("sluice", &[&["--context", &context], args].concat(), "");
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What an admin is shown this once.
+    /// Returns output that an admin is shown once.
     pub(super) fn shown_once(&self, args: &[&str]) -> String {
         let context = self.text("admin.json");
         let output = self.unkept("sluice", &[&["--context", &context], args].concat(), "");
@@ -197,7 +197,7 @@ impl SecretsCluster {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// A call with this header of `Authorization`: the status and what was said, which is kept.
+    /// Makes a call with this `Authorization` header; returns the status and the answer, which is recorded.
     pub(super) fn call(
         &mut self,
         shown: &str,
@@ -211,7 +211,7 @@ impl SecretsCluster {
         answer
     }
 
-    /// The same, of what nobody but its caller hears.
+    /// Makes a call whose answer only its caller sees.
     pub(super) fn unheard(
         &self,
         shown: &str,
@@ -234,7 +234,7 @@ impl SecretsCluster {
         (status, response.body_mut().read_to_string().unwrap())
     }
 
-    /// The head and the events of a stream that is followed, from the first to one that holds `last`.
+    /// Records the head and the events of a stream, from the first to one that contains `last`.
     pub(super) fn followed(&mut self, token: &str, last: &str) {
         let mut stream = TcpStream::connect(&self.http).unwrap();
         let request = format!(
@@ -277,7 +277,7 @@ impl SecretsCluster {
         });
     }
 
-    /// What the daemons have written by now.
+    /// Returns the daemons' logs so far.
     pub(super) fn logs(&self) -> Vec<(String, String)> {
         let names = ["sluice-coordinator", "sluice-agent", "sluice-supervisor"];
         let logs = names.map(|name| (name.to_owned(), self.path(&format!("{name}.log"))));
@@ -295,7 +295,7 @@ impl Drop for SecretsCluster {
     }
 }
 
-/// The header that shows a token.
+/// Returns the header that shows a token.
 pub(super) fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }

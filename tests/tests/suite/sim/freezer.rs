@@ -1,6 +1,6 @@
-//! What a simulated host's supervisor does to freeze an attempt and to bring it back: the control group that takes its
-//! time, and the helper that moves what is on GPUs, refuses, hangs or dies. Written from what the real one promises, so
-//! that `agent-core` meets all that it may meet there.
+//! How a simulated host's supervisor freezes and thaws an attempt: the control group takes its time, and the helper
+//! that moves GPU memory refuses, hangs or dies. Written from the real one's contract, so that `agent-core` meets
+//! everything that it may meet there.
 
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::{
@@ -11,7 +11,7 @@ use sluice_common::time::Span;
 use super::host::{HostAction, SimAttempt, SimHost};
 use super::seeded_random::SeededRandom;
 
-/// What the control group does.
+/// State of the control group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CgroupState {
     Running,
@@ -19,7 +19,7 @@ pub(crate) enum CgroupState {
     Frozen,
 }
 
-/// How far the helper has come.
+/// Progress of the helper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum MoveStage {
     Home,
@@ -29,7 +29,7 @@ enum MoveStage {
     Returning,
 }
 
-/// How a helper ends.
+/// Outcome of a helper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HelperOutcome {
     Done,
@@ -38,14 +38,14 @@ pub(crate) enum HelperOutcome {
     Late,
 }
 
-/// What is to be done when the helper has ended.
+/// Action after the helper has ended.
 #[derive(Clone, Debug)]
 enum NextMove {
     Suspend(MoveRequest),
     Thaw,
 }
 
-/// What the agent wants moved.
+/// Move requested by the agent.
 #[derive(Clone, Debug)]
 pub(crate) struct MoveRequest {
     pub(crate) users: Vec<u32>,
@@ -53,7 +53,7 @@ pub(crate) struct MoveRequest {
     pub(crate) limit: Span,
 }
 
-/// One attempt's freezer.
+/// The freezer of one attempt.
 pub(crate) struct Freezer {
     pub(crate) group: CgroupState,
     stage: MoveStage,
@@ -62,7 +62,7 @@ pub(crate) struct Freezer {
     next: Option<NextMove>,
     pub(crate) shown: FreezerState,
     pub(crate) time: FrozenTime,
-    /// Counted up, so that the end of an earlier errand is dropped.
+    /// Counted up, so that the end of an earlier task is ignored.
     errand: u64,
 }
 
@@ -82,7 +82,7 @@ impl Default for Freezer {
 }
 
 impl Freezer {
-    /// Which processes hold nothing on GPUs.
+    /// Returns the processes that hold nothing on GPUs.
     pub(crate) fn moved(&self) -> &[u32] {
         match (&self.stage, &self.away) {
             (MoveStage::Away, Some(moved)) => &moved.pids,
@@ -134,7 +134,7 @@ impl Freezer {
         self.enter(boot, MoveStage::Home);
     }
 
-    /// Nothing of the attempt is left.
+    /// Called when nothing of the attempt is left.
     pub(crate) fn on_empty(&mut self) {
         let errand = self.errand + 1;
         let time = self.time;
@@ -152,7 +152,6 @@ impl SimHost {
         (proc.runs() && !proc.is_killed).then_some(proc)
     }
 
-    /// As `ToSupervisor::Freeze`.
     pub(crate) fn freeze(
         &mut self,
         now: u64,
@@ -175,7 +174,7 @@ impl SimHost {
         }
         if freezer.group == CgroupState::Running {
             freezer.errand += 1;
-            // What waits in the kernel for something that cannot be interrupted takes its time.
+            // A process in an uninterruptible wait takes its time.
             let after = match random.below(30) {
                 0 => Some(random.below(60_000)),
                 1..=9 => Some(random.below(100)),
@@ -189,7 +188,7 @@ impl SimHost {
         wishes
     }
 
-    /// The group has come to rest; whether that changed anything.
+    /// Called when the group has come to rest; returns whether that changed anything.
     pub(crate) fn comes_to_rest(&mut self, now: u64, id: &AttemptId, errand: u64) -> bool {
         let boot = self.boot(now);
         let Some(proc) = self.procs.get_mut(id) else {
@@ -204,7 +203,6 @@ impl SimHost {
         is_due
     }
 
-    /// As `ToSupervisor::Suspend`.
     pub(crate) fn suspend(
         &mut self,
         now: u64,
@@ -255,7 +253,7 @@ impl SimHost {
         self.send(id, random)
     }
 
-    /// A helper goes out.
+    /// Starts a helper.
     fn send(&mut self, id: &AttemptId, random: &mut SeededRandom) -> Vec<HostAction> {
         let Some(proc) = self.procs.get_mut(id) else {
             return Vec::new();
@@ -289,7 +287,7 @@ impl SimHost {
         vec![HostAction::Tell(id.clone())]
     }
 
-    /// Nobody knows how far the helper has come: another one finds out.
+    /// Starts another helper, because the progress of the first is unknown.
     fn undo(
         &mut self,
         now: u64,
@@ -313,7 +311,7 @@ impl SimHost {
         self.refuse(now, id, FreezeRefusal::NotRestored(why.to_owned()))
     }
 
-    /// A helper has ended.
+    /// Called when a helper has ended.
     pub(crate) fn helper_ends(
         &mut self,
         now: u64,
@@ -398,7 +396,6 @@ impl SimHost {
         }
     }
 
-    /// As `ToSupervisor::Thaw`.
     pub(crate) fn thaw(
         &mut self,
         now: u64,
@@ -434,7 +431,7 @@ impl SimHost {
         proc.freezer.group = CgroupState::Running;
         proc.freezer.show(boot, FreezerState::Thawed);
         let mut wishes = vec![HostAction::Tell(id.clone())];
-        // What was due while it stood still.
+        // What came due while it stood still.
         wishes.extend(
             proc.due
                 .take()
@@ -458,8 +455,8 @@ impl SimHost {
         self.send(id, random)
     }
 
-    /// A new supervisor takes over: helpers have died with the earlier one. What is frozen is kept so, and what was left
-    /// on its way is brought back.
+    /// A new supervisor takes over: helpers have died with the earlier one. Frozen attempts stay so, and unfinished
+    /// moves are undone.
     pub(crate) fn take_up_moves(&mut self, now: u64, random: &mut SeededRandom) -> Vec<HostAction> {
         let boot = self.boot(now);
         let mut back = Vec::new();

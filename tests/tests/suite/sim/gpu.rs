@@ -1,5 +1,5 @@
-//! The GPUs of a simulated host as they truly are: what processes of steps hold on them, what steps have left there, who
-//! else uses them, and whether they answer at all. A look shows as much of that as a driver would.
+//! The true state of a simulated host's GPUs: memory of steps' processes, leftovers of steps, other users, and whether
+//! the GPU answers. A look shows what a driver would.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use sluice_common::id::AttemptId;
 use super::host::SimHost;
 use super::seeded_random::SeededRandom;
 
-/// Memory of each GPU, in bytes.
+/// Memory of each GPU in bytes.
 pub(crate) const MEMORY: u64 = 40 << 30;
-/// Held on each when nothing runs there.
+/// Memory held on an idle GPU.
 const IDLE: u64 = 10 << 20;
 
-/// What a step has left on a GPU when nothing else was left of it.
+/// Memory that an ended step has left on a GPU.
 struct LeftMemory {
-    /// When the driver has cleared it away; never, where none is said.
+    /// Time at which the driver frees it; never if `None`.
     until: Option<u64>,
     bytes: u64,
-    /// The process that the driver shows for it.
+    /// Process that the driver lists for it.
     pid: Option<u32>,
 }
 
-/// One GPU.
+/// One simulated GPU.
 pub(crate) struct SimGpu {
     pub(crate) uuid: String,
     rest: Option<LeftMemory>,
@@ -41,13 +41,13 @@ impl SimGpu {
         }
     }
 
-    /// Whether a step has left something there.
+    /// Whether a step has left memory there.
     pub(crate) fn is_littered(&self, now: u64) -> bool {
         let rest = self.rest.as_ref();
         rest.is_some_and(|rest| rest.until.is_none_or(|until| now < until))
     }
 
-    /// A step that used it is gone. What a faulty host keeps for ever, another has cleared away in time.
+    /// Called when a step that used it is gone. A faulty host may keep the memory for ever.
     pub(crate) fn leave(&mut self, now: u64, is_faulty: bool, random: &mut SeededRandom) {
         let until = match random.below(20) {
             0 if is_faulty => None,
@@ -60,7 +60,7 @@ impl SimGpu {
         self.rest = Some(LeftMemory { until, bytes, pid });
     }
 
-    /// Somebody who is no step begins to use it, or ends.
+    /// A process that is no step begins to use it, or ends.
     pub(crate) fn visit(&mut self, pid: u32) {
         self.stranger = match self.stranger {
             Some(_) => None,
@@ -68,14 +68,14 @@ impl SimGpu {
         };
     }
 
-    /// As after a boot: nothing is on it.
+    /// Frees everything, as after a boot.
     pub(crate) fn clear(&mut self) {
         self.rest = None;
         self.stranger = None;
         self.is_lost = false;
     }
 
-    /// It falls off the bus, and what was on it is no more; or it is back, empty.
+    /// Takes it off the bus with everything on it, or brings it back empty.
     pub(crate) fn lose_or_find(&mut self) {
         let is_lost = !self.is_lost;
         self.clear();
@@ -84,14 +84,14 @@ impl SimGpu {
 }
 
 impl SimHost {
-    /// Attempts whose memory is on a GPU, or whose processes could put some there at any moment.
+    /// Lists attempts whose memory is on a GPU, or whose processes could allocate some at any moment.
     pub(crate) fn users<'a>(&'a self, uuid: &'a str) -> impl Iterator<Item = &'a AttemptId> {
         let procs = self.procs.iter();
         let users = procs.filter(move |(_, proc)| proc.may_use(uuid));
         users.map(|(attempt, _)| attempt)
     }
 
-    /// What the driver shows. One that cannot tell processes shows memory alone.
+    /// Returns what the driver shows. One that cannot list processes shows memory alone.
     pub(crate) fn look(&self, now: u64, random: &mut SeededRandom) -> BTreeMap<String, GpuObservation> {
         let gpus = self.gpus.iter();
         gpus.map(|gpu| {

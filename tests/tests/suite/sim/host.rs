@@ -20,12 +20,12 @@ use super::gpu::{MEMORY, SimGpu};
 use super::seeded_random::SeededRandom;
 use super::world::Stream;
 
-/// Longest time that moving may take.
+/// Longest time of a move.
 const SUSPEND_LIMIT: Span = Span::from_secs(60);
-/// Memory of each host, in bytes.
+/// Memory of each host in bytes.
 const HOST_MEMORY: u64 = 96 << 30;
 
-/// Wall clock when the simulation begins; it must not matter.
+/// Wall clock at the start of the simulation; it must not matter.
 const WALL: u64 = 1_700_000_000_000;
 
 /// One attempt on the host, as its supervisor sees it.
@@ -34,18 +34,18 @@ pub(crate) struct SimAttempt {
     pub(crate) memo: LaunchRecord,
     pub(crate) lease_until: Option<BootMillis>,
     pub(crate) lease_grace: u64,
-    /// It ends only by SIGKILL.
+    /// Whether only SIGKILL ends it.
     pub(crate) deaf: bool,
-    /// Its end will not be seen: no supervisor was there.
+    /// Whether its exit will be unknown, because no supervisor was there.
     pub(crate) orphaned: bool,
     pub(crate) freezer: Freezer,
-    /// Somebody has killed it.
+    /// Whether it was killed.
     pub(crate) is_killed: bool,
-    /// How it ends as soon as it is thawed.
+    /// Exit that happens as soon as it is thawed.
     pub(crate) due: Option<Exit>,
-    /// Those of its processes that use its GPUs.
+    /// Its processes that use its GPUs.
     pub(crate) gpu_pids: Vec<u32>,
-    /// What each of them holds on each GPU, in bytes.
+    /// Bytes that each of them holds on each GPU.
     gpu_bytes: u64,
     /// Whether the driver lists processes whose memory was moved.
     is_listed_while_away: bool,
@@ -60,7 +60,7 @@ impl SimAttempt {
         !matches!(self.phase, HostPhase::Gone(_))
     }
 
-    /// Whether it was given a GPU and something of it is left.
+    /// Whether it was granted a GPU and something of it is left.
     pub(crate) fn has(&self, uuid: &str) -> bool {
         self.is_there() && self.memo.gpus.iter().any(|gpu| gpu == uuid)
     }
@@ -71,12 +71,12 @@ impl SimAttempt {
         pids.filter(|pid| !moved.contains(pid))
     }
 
-    /// Bytes that it holds on each of its GPUs.
+    /// Returns the bytes that it holds on each of its GPUs.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.gpu_bytes * self.holding().count() as u64
     }
 
-    /// Its processes that the driver lists.
+    /// Returns its processes that the driver lists.
     pub(crate) fn listed(&self) -> Vec<u32> {
         match self.is_listed_while_away {
             true => self.gpu_pids.clone(),
@@ -84,67 +84,67 @@ impl SimAttempt {
         }
     }
 
-    /// Whether it holds memory of a GPU, or runs and may take some.
+    /// Whether it holds memory of a GPU, or runs and may allocate some.
     pub(crate) fn may_use(&self, uuid: &str) -> bool {
         let is_still = self.freezer.group == CgroupState::Frozen;
         self.has(uuid) && (!is_still || self.held_bytes() > 0)
     }
 }
 
-/// What the world is to do for a host's supervisor.
+/// An action that the world carries out for a host's supervisor.
 pub(crate) enum HostAction {
-    /// The view of this attempt goes to the agent.
+    /// Send the view of this attempt to the agent.
     Tell(AttemptId),
-    /// This attempt ends by itself some time.
+    /// Let this attempt end by itself some time.
     Start(AttemptId),
-    /// This attempt ends now, so.
+    /// End this attempt now, with this exit.
     End(AttemptId, Exit),
-    /// Look at this attempt's lease then.
+    /// Check this attempt's lease then.
     Lease(AttemptId, BootMillis),
-    /// The group of this attempt comes to rest after so long.
+    /// Bring the group of this attempt to rest after so long.
     Freezes(AttemptId, u64, u64),
-    /// The helper of this errand ends so after so long.
+    /// End the helper of this task with this outcome after so long.
     Helper(AttemptId, u64, HelperOutcome, u64),
 }
 
-/// How its agent stands with looking at the GPUs.
+/// State of the agent's look at the GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GpuScan {
     None,
-    /// One is under way, or about to be.
+    /// A look is under way, or about to be.
     Begun,
-    /// And another is to follow.
+    /// Another look is to follow.
     Wanted,
 }
 
-/// A host.
+/// A simulated host.
 pub(crate) struct SimHost {
     pub(crate) name: NodeName,
     pub(crate) core: Option<Core>,
-    /// Counted up at each start of the agent, so that what was meant for an earlier one is dropped.
+    /// Counted up at each start of the agent, so that messages for an earlier one are ignored.
     pub(crate) life: u64,
-    /// Durable.
+    /// Highest epoch obeyed; durable.
     pub(crate) epoch: Option<SealedEpoch>,
     pub(crate) link: Option<u64>,
-    /// The newest order that has arrived by the link, and the newest of its own words that was answered.
+    /// The newest order that has arrived by the link; below, the last answer of the supervisor.
     pub(crate) arrived: u64,
     pub(crate) answered: BootMillis,
     pub(crate) cut_until: u64,
-    /// Until when what is sent on some streams of its link is held back, though the link stands.
+    /// Time until which some streams of its link are held back, though the link stands.
     pub(crate) held: BTreeMap<Stream, u64>,
     pub(crate) procs: BTreeMap<AttemptId, SimAttempt>,
     pub(crate) gpus: Vec<SimGpu>,
-    /// Durable for as long as the host is not booted anew.
+    /// Durable until the next boot.
     pub(crate) kept_gpus: StoredGpus,
     pub(crate) warrants: BTreeMap<AttemptId, SealedWarrant>,
     pub(crate) looks: GpuScan,
     /// Whether its supervisor answers.
     pub(crate) is_supervised: bool,
-    /// Whether some of what goes wrong there never ends.
+    /// Whether some of its faults never end.
     pub(crate) is_faulty: bool,
     pub(crate) freezes: bool,
     pub(crate) driver_tells_processes: bool,
-    /// It does not show what steps have left; a world in which one does that must be found out.
+    /// Whether the driver hides leftovers of steps; a world with such a driver must be found out.
     pub(crate) driver_lies: bool,
     pids: u32,
     boots: u64,
@@ -157,7 +157,7 @@ impl SimHost {
         // Each boot clock has its own zero.
         let booted_at = 1000 * number as u64;
         let (procs, epoch) = (BTreeMap::new(), None);
-        // One host has no freezer, and the driver of another does not tell processes.
+        // One host has no freezer, and the driver of another does not list processes.
         let gpus = if number < 2 { 2 } else { 1 };
         let gpus = (0..gpus).map(|gpu| SimGpu::new(format!("GPU-{number}-{gpu}")));
         Self {
@@ -208,7 +208,7 @@ impl SimHost {
         }
     }
 
-    /// What a look shows that begins now.
+    /// Returns what a look that begins now shows.
     pub(crate) fn glance(&self, now: u64, random: &mut SeededRandom) -> GpuScan {
         let memory = match random.one_in(10) {
             true => 1 << 30,
@@ -233,7 +233,7 @@ impl SimHost {
         BootMillis((now + 100_000).saturating_sub(self.booted_at))
     }
 
-    /// The simulated time at which this host's boot clock says `at`.
+    /// Returns the simulated time at which this host's boot clock shows `at`.
     pub(crate) fn when(&self, at: BootMillis) -> u64 {
         (at.0 + self.booted_at).saturating_sub(100_000)
     }
@@ -281,7 +281,7 @@ impl SimHost {
         self.life += 1;
     }
 
-    /// Everything that runs dies, and the spool remembers it under the earlier boot.
+    /// Kills everything that runs; the spool remembers it under the earlier boot.
     pub(crate) fn reboot(&mut self, now: u64) {
         self.kill_agent();
         self.boots += 1;
@@ -324,7 +324,7 @@ impl SimHost {
             .collect()
     }
 
-    /// The supervisor obeys.
+    /// Carries out an order to the supervisor.
     pub(crate) fn obey(
         &mut self,
         now: u64,
@@ -338,7 +338,7 @@ impl SimHost {
                 let boot = self.boot(now);
                 let mut wishes = Vec::new();
                 for (attempt, proc) in &mut self.procs {
-                    // One that has passed stays passed.
+                    // A passed lease stays passed.
                     if proc
                         .lease_until
                         .is_some_and(|lease| lease > boot && lease < until)
@@ -403,7 +403,7 @@ impl SimHost {
         vec![HostAction::End(attempt, exit)]
     }
 
-    /// Most steps of GPUs use them by one process, some by several or by none.
+    /// Most steps with GPUs use them by one process, some by several or by none.
     fn gpu_pids(&mut self, spec: &SpawnSpec, random: &mut SeededRandom) -> Vec<u32> {
         let count = match (spec.launch_record.gpus.is_empty(), random.below(10)) {
             (true, _) | (false, 0) => 0,
@@ -464,7 +464,7 @@ impl SimHost {
         .collect()
     }
 
-    /// The main process ends; whether that changed anything.
+    /// Ends the main process; returns whether that changed anything.
     pub(crate) fn end(&mut self, now: u64, attempt: &AttemptId, exit: Exit) -> bool {
         let Some(proc) = self.procs.get_mut(attempt) else {
             return false;
@@ -487,7 +487,7 @@ impl SimHost {
         true
     }
 
-    /// The rest of the group is gone too; whether that changed anything.
+    /// Ends the rest of the group; returns whether that changed anything.
     pub(crate) fn gone(
         &mut self,
         now: u64,
@@ -511,7 +511,7 @@ impl SimHost {
     }
 }
 
-/// Simulated time as the wall clock of everybody.
+/// Converts simulated time to wall-clock time.
 pub(crate) fn wall(now: u64) -> Time {
     Time::from_unix_millis(WALL + now)
 }

@@ -1,6 +1,6 @@
-//! One source of chance for a whole simulated cluster: the same seed gives the same numbers.
+//! The one source of random numbers of a simulated cluster: the same seed gives the same numbers.
 
-/// xorshift64*.
+/// Pseudo-random numbers by xorshift64*.
 pub(crate) struct SeededRandom(u64);
 
 impl SeededRandom {

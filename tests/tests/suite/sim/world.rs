@@ -1,4 +1,4 @@
-//! The simulated cluster: one queue of events in time, one source of chance, a network that is late and breaks.
+//! The simulated cluster: one queue of events in time, one source of random numbers, a slow and unreliable network.
 
 mod faults;
 mod invariants;
@@ -34,15 +34,15 @@ use super::seeded_random::SeededRandom;
 
 const HOSTS: usize = 4;
 const STEPS: u64 = 60;
-/// Steps come in bursts of so many, so that they stand in each other's way.
+/// Steps per burst, so that they compete.
 const BURST: u64 = 12;
-/// Between two looks at GPUs that nobody asked for.
+/// Interval of unrequested looks at GPUs.
 const GLANCE: u64 = 10_000;
-/// How long faults go on, in simulated milliseconds.
+/// Duration of the faults, in simulated milliseconds.
 const FAULTY: u64 = 30 * 60 * 1000;
-/// How long the healed cluster may take to finish.
+/// Time that the healed cluster may take to finish.
 const HEALED: u64 = 2 * 60 * 60 * 1000;
-/// What the transport needs to notice a dead peer.
+/// Time that the transport needs to notice a dead peer.
 const IDLE: u64 = 20_000;
 
 const SETTINGS: Settings = Settings {
@@ -167,11 +167,11 @@ enum ToHost {
     Ack { sent: u64 },
 }
 
-/// One connection. What is sent on one stream arrives in order, or never.
+/// One connection. Messages on one stream arrive in order, or never.
 struct Connection {
     host: usize,
     up: bool,
-    /// When the last message of each stream arrives.
+    /// Arrival of the last message of each stream.
     latest: BTreeMap<Stream, u64>,
 }
 
@@ -179,7 +179,7 @@ struct Connection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stream {
     to_host: bool,
-    /// The stream of heartbeats, and not that of orders and statuses.
+    /// Whether it is the stream of heartbeats, or that of orders and statuses.
     beats: bool,
 }
 
@@ -206,23 +206,23 @@ pub(crate) struct World {
     core: Option<Core>,
     coordinator_life: u64,
     log: Vec<String>,
-    /// What the log gives, record by record.
+    /// State after the log's records.
     durable: State,
-    /// Whether the coordinator, and which hosts, did anything since the last look at what must hold.
+    /// Whether the coordinator, and which hosts, did anything since the last check of the invariants.
     stirred: (bool, [bool; HOSTS]),
     hosts: Vec<SimHost>,
     wires: BTreeMap<u64, Connection>,
     accepted: BTreeSet<StepId>,
-    /// Steps between two states, all of whose hosts can act, and since when.
+    /// Steps in a transitional state, all of whose hosts can act, and its start.
     on_the_way: BTreeMap<StepId, (StepState, u64)>,
     faulty: bool,
-    /// Attempts whose end nobody could see.
+    /// Attempts whose exit is unknown.
     orphaned: BTreeSet<AttemptId>,
-    /// Supervisors keep leases; a world in which they do not must be found out.
+    /// Whether supervisors enforce leases; a world in which they do not must be found out.
     leases_kept: bool,
-    /// Why the next coordinator begins with a recovery, where it does.
+    /// Why the next coordinator begins with a recovery, if it does.
     restored: Option<RecoveryWhy>,
-    /// How long the log was after each commit.
+    /// Length of the log after each commit.
     commits: Vec<usize>,
 }
 
@@ -247,7 +247,7 @@ fn terms() -> [Change; 2] {
     [policy("low", 0, 0), policy("vip", 10, 2)]
 }
 
-/// By its number and not by chance: a repeat must be the same step.
+/// Depends on its number and not on chance, because a repeat must be the same step.
 fn spec(number: u64) -> StepSpec {
     let request = StepRequest {
         command: vec!["work".to_owned()],
@@ -275,7 +275,7 @@ fn spec(number: u64) -> StepSpec {
     };
     spec.suspend_timeout = (number.is_multiple_of(3)).then_some(Span::from_secs(120));
     spec.preemptible = !(gpus == 1 && number % 12 == 3);
-    // Hosts come and go, and one that is forgotten could have held it.
+    // Hosts come and go, and a forgotten one could have held it.
     spec.allow_pending = true;
     spec
 }
@@ -340,7 +340,7 @@ impl World {
         self.run_until(FAULTY, |_| false);
     }
 
-    /// No more faults; every step must come to its end.
+    /// Stops all faults; every step must then end.
     pub(crate) fn heal_and_finish(&mut self) {
         self.faulty = false;
         for host in 0..HOSTS {
@@ -459,7 +459,7 @@ impl World {
         }
     }
 
-    // Chance and time.
+    // Random numbers and time.
 
     fn below(&mut self, bound: u64) -> u64 {
         self.random.below(bound)
@@ -482,7 +482,7 @@ impl World {
         )));
     }
 
-    // The coordinator.
+    // Methods of the coordinator.
 
     fn start_coordinator(&mut self) {
         if self.core.is_some() {
@@ -511,7 +511,7 @@ impl World {
         });
     }
 
-    /// Takes every link with it; the hosts notice when nothing answers.
+    /// Kills it with all its links; the hosts notice when nothing answers.
     fn kill_coordinator(&mut self) {
         self.core = None;
         if self.faulty && self.one_in(6) {
@@ -532,7 +532,7 @@ impl World {
         self.effects();
     }
 
-    /// The order of effects, with a death at either side of the commit.
+    /// Carries out effects in order, with a possible death on either side of the commit.
     fn effects(&mut self) {
         let outputs: Vec<Output> = self
             .core
@@ -644,7 +644,7 @@ impl World {
         }
     }
 
-    // The network.
+    // Methods of the network.
 
     fn dial(&mut self, host: usize, life: u64) {
         if self.hosts[host].life != life || self.hosts[host].link.is_some() {
@@ -667,7 +667,7 @@ impl World {
         self.feed(host, HostInput::Dialled { link: LinkId(link) });
     }
 
-    /// When what is sent now arrives: late, never before what was sent earlier, and not while the host is cut off.
+    /// Returns the arrival of a message sent now: late, never before an earlier one, and not while the host is cut off.
     fn arrival(&mut self, link: u64, stream: Stream) -> Option<u64> {
         let late = if self.one_in(20) {
             self.below(3000)
@@ -698,7 +698,7 @@ impl World {
         }
     }
 
-    /// Neither end knows at once; what is under way is lost.
+    /// Breaks a link: neither end knows at once, and messages in flight are lost.
     fn break_wire(&mut self, link: u64) {
         let Some(wire) = self.wires.get_mut(&link) else {
             return;
@@ -710,7 +710,7 @@ impl World {
         }
     }
 
-    /// Whoever deletes a node that comes back gives it a new certificate.
+    /// A deleted node that comes back has a new certificate.
     fn claim(&self, node: &NodeName) -> NodeClaim {
         let core = self.core.as_ref();
         let generation = core.map(|core| core.state().admission().generation(node));
@@ -732,7 +732,7 @@ impl World {
                     session,
                     hello,
                     claim,
-                    // Hosts of the simulation tell the truth.
+                    // Hosts of the simulation are honest.
                     epoch_is_proven: true,
                 });
             }
@@ -826,7 +826,7 @@ impl World {
         }
     }
 
-    // Hosts.
+    // Methods of the hosts.
 
     fn start_agent(&mut self, host: usize) {
         if self.hosts[host].core.is_some() {
@@ -911,7 +911,7 @@ impl World {
         }
     }
 
-    /// The supervisor, to an agent that has just connected to it.
+    /// Sends the supervisor's views to an agent that has just connected to it.
     fn supervisor_answers(&mut self, host: usize) {
         let (boot_id, attempts) = (self.hosts[host].boot_id(), self.hosts[host].views());
         self.feed(host, HostInput::SupervisorUp { boot_id, attempts });
@@ -922,7 +922,7 @@ impl World {
         self.feed(host, HostInput::SupervisorDown { why });
     }
 
-    /// One look follows another: one that is under way is followed by one that answers all who asked meanwhile.
+    /// Requests a look: one that is under way is followed by one that serves all requests of the meantime.
     fn want_look(&mut self, host: usize) {
         match self.hosts[host].looks {
             GpuScan::None => {
@@ -941,7 +941,7 @@ impl World {
         }
     }
 
-    /// A driver takes its time: what it shows was so when the look began, or is so when it ends.
+    /// A driver takes its time: it shows the state at the beginning or at the end of the look.
     fn look_begins(&mut self, host: usize, life: u64) {
         if life != self.hosts[host].life {
             return;
@@ -969,7 +969,7 @@ impl World {
         if asked == GpuScan::Wanted {
             self.want_look(host);
         }
-        // One in so many fails as a whole.
+        // One in thirty fails completely.
         if self.one_in(30) {
             return;
         }
@@ -1063,7 +1063,7 @@ impl World {
     }
 
     fn tell_view(&mut self, host: usize, attempt: AttemptId) {
-        // One socket: views arrive in order, and each shows the attempt as it is by then.
+        // One socket: views arrive in order, and each shows the attempt as it is then.
         let life = self.hosts[host].life;
         self.after(
             1,

@@ -1,4 +1,4 @@
-//! What goes wrong in the simulated cluster, and what its people do meanwhile.
+//! Faults of the simulated cluster, and the actions of its users and admins meanwhile.
 
 use coordinator_core::{Input, NodeChange, RecoveryWhy, ReplyId, Stamped, State, Steer};
 use sluice_common::id::{AttemptId, StepId};
@@ -37,8 +37,7 @@ impl World {
         }
     }
 
-    /// The coordinator's disk is lost, or replaced by what it held a while ago. Whoever had submitted what is not known any
-    /// more asks for it again.
+    /// Loses the coordinator's disk, or replaces it by an older state. Users submit again what is no longer known.
     pub(super) fn put_back_an_older_store(&mut self) {
         let there = self.commits.len() as u64;
         let longest = if self.one_in(4) { there } else { 40 };
@@ -63,7 +62,7 @@ impl World {
         }
     }
 
-    /// Something happens to a GPU that no step has done.
+    /// Causes a fault of a GPU.
     fn trouble(&mut self, host: usize) {
         let gpus = self.hosts[host].gpus.len() as u64;
         let gpu = self.below(gpus) as usize;
@@ -83,7 +82,7 @@ impl World {
         }
     }
 
-    /// Callers do with their steps what they may.
+    /// Callers act on their steps.
     fn use_it(&mut self) {
         let step = step_id(self.below(STEPS));
         let steer = match self.below(6) {
@@ -107,7 +106,7 @@ impl World {
         self.decide(Input::Steer { reply, step, steer });
     }
 
-    /// Whatever was wrong with a host is no more.
+    /// Repairs a host.
     pub(super) fn mend(&mut self, host: usize) {
         self.after(0, uncordon(host));
         self.hosts[host].is_faulty = false;
@@ -121,7 +120,7 @@ impl World {
         }
     }
 
-    /// An admin takes the host out of service, or has it forgotten.
+    /// An admin takes the host out of service, or deletes it.
     fn interfere(&mut self, host: usize) {
         let reason = None;
         let change = match self.below(4) {
@@ -139,8 +138,8 @@ impl World {
         self.after(0, Event::Admin { host, change });
     }
 
-    /// An admin who asks until there is a coordinator; and for what shall be mended until it is, for a GPU that failed is
-    /// not opened while nobody can look at it.
+    /// An admin who asks until there is a coordinator; and for a repair until it is done, because a failed GPU cannot
+    /// be uncordoned while nobody can look at it.
     pub(super) fn administer(&mut self, host: usize, change: NodeChange) {
         if self.core.is_some() {
             self.decide(Input::ChangeNode {
@@ -163,7 +162,7 @@ impl World {
         node.is_some_and(|node| !node.is_fit(gpu))
     }
 
-    /// The host's supervisor dies and comes back: exits of what runs by then cannot be seen any more.
+    /// Kills and restarts the host's supervisor: exits of running attempts become unknown.
     fn orphan(&mut self, host: usize) {
         if !self.hosts[host].is_supervised {
             return;
@@ -181,7 +180,7 @@ impl World {
         self.upgrade(host);
     }
 
-    /// It becomes a newer one. What ends meanwhile is seen by that.
+    /// Replaces it by a newer one, which sees the exits of the meantime.
     fn upgrade(&mut self, host: usize) {
         if std::mem::replace(&mut self.hosts[host].is_supervised, false) {
             self.supervisor_is_away(host);
@@ -202,7 +201,7 @@ impl World {
         }
     }
 
-    /// Short cuts only delay; long ones outlast the transport's patience.
+    /// Short cuts only delay; long ones outlast the transport's timeout.
     fn cut(&mut self, host: usize, longest: u64) {
         let lasts = self.below(longest);
         self.hosts[host].cut_until = self.now + lasts;
@@ -211,8 +210,8 @@ impl World {
         }
     }
 
-    /// So many packets are lost that some streams stand still for minutes, and too few for the link to break: what was sent
-    /// arrives in the end, each stream at its own time.
+    /// Loses so many packets that some streams stall for minutes, and too few to break the link: messages arrive in the
+    /// end, each stream at its own time.
     fn hold_streams(&mut self, host: usize) {
         let until = self.now + self.below(200_000);
         for stream in Stream::ALL {

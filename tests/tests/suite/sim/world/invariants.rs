@@ -1,4 +1,4 @@
-//! What must hold after every event of a simulated cluster, and of its history as a whole.
+//! Invariants after every event of a simulated cluster, and of its history as a whole.
 
 use coordinator_core::record;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,8 +12,8 @@ use sluice_common::supervision::Exit;
 use super::super::freezer::CgroupState;
 use super::{STEPS, World};
 
-/// How long a step may be between two states while each of its hosts is heard and has its supervisor, in milliseconds: the
-/// longest grace and the longest move of memory here, and what is lost and said again meanwhile.
+/// How long a step may be in a transitional state while each of its hosts is heard and has its supervisor, in
+/// milliseconds: the longest grace and the longest move of memory here, and repeats of lost messages.
 const LONGEST_WAY: u64 = 180_000;
 
 impl World {
@@ -87,7 +87,7 @@ impl World {
         }
     }
 
-    /// What is frozen with its memory moved is no user; whatever runs, or holds memory there, is.
+    /// An attempt that is frozen with its memory moved is no user; one that runs, or holds memory there, is.
     fn gpus_have_one_user(&self) {
         for host in &self.hosts {
             for gpu in &host.gpus {
@@ -97,9 +97,9 @@ impl World {
         }
     }
 
-    /// Its units are another's, so nothing of it may run, for whatever reason, until it was granted them again.
+    /// A suspended step must not run before it was granted resources again, because its own are another's.
     fn what_is_called_frozen_stands_still(&self) {
-        // In a recovery nobody is given what it had: its host has not told yet how it stands now.
+        // In a recovery nothing is granted: the host has not reported yet.
         let core = self.core.as_ref();
         let Some(core) = core.filter(|core| core.state().recovery().is_none()) else {
             return;
@@ -118,8 +118,8 @@ impl World {
         }
     }
 
-    /// What was frozen and has not come back ended by somebody's word, or with its host, and never as if it had run. That it
-    /// came back may be among what a coordinator lost that was brought back from an earlier time.
+    /// A suspended step that did not come back was ended by an order, or with its host, and never with a normal exit. A
+    /// restored coordinator may have lost that it came back.
     fn the_frozen_came_back_or_were_ended(&self) {
         let mut frozen: BTreeSet<AttemptId> = BTreeSet::new();
         let mut uncertain = BTreeSet::new();
@@ -146,7 +146,7 @@ impl World {
         assert!(frozen.is_empty(), "{frozen:?} are frozen for ever ({self})");
     }
 
-    /// The history as a whole.
+    /// Checks the history as a whole.
     pub(crate) fn judge(&self) {
         let core = self.core.as_ref().expect("it is healed");
         for id in &self.accepted {
@@ -203,7 +203,7 @@ impl World {
     }
 }
 
-/// Whether somebody must act for a step in this state to go on, and by when.
+/// Whether a step in this state waits for an action, and its deadline.
 fn is_on_its_way(state: StepState) -> bool {
     match state {
         StepState::Allocated
