@@ -2,6 +2,11 @@
 //! Python with packages, simulated GPU hosts, waiting for predicates, and output of benchmarks. Nothing of the product
 //! depends on this crate.
 
+#![allow(
+    missing_docs,
+    reason = "a crate of tests: a field whose name says what it is has no comment"
+)]
+
 mod dev;
 mod figures;
 mod gpus;
