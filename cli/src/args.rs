@@ -210,10 +210,10 @@ pub(crate) struct DevArgs {
     /// Keep the state in this folder (made if absent) instead of a temporary one.
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// Where the HTTP API listens; port 0 picks a free one.
+    /// Address of the HTTP API; port 0 picks a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub(crate) http: std::net::SocketAddr,
-    /// Where agents dial in; port 0 picks a free one.
+    /// Address for agents; port 0 picks a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub(crate) quic: std::net::SocketAddr,
     /// Start with the hosts, pools, policies and steps of this YAML file; `-` is stdin. Where hosts are declared, this
@@ -359,11 +359,11 @@ mod tests {
     #[test]
     fn kinds_are_taken_in_singular_and_plural() {
         for (word, kind) in [
-            ("step", Kind::Steps),
-            ("steps", Kind::Steps),
-            ("node", Kind::Nodes),
-            ("pools", Kind::Pools),
-            ("event", Kind::Events),
+            ("step", GetKind::Steps),
+            ("steps", GetKind::Steps),
+            ("node", GetKind::Nodes),
+            ("pools", GetKind::Pools),
+            ("event", GetKind::Events),
         ] {
             let Command::Get(args) = parse(&["get", word]).unwrap().command else {
                 panic!("`get` was typed");

@@ -38,7 +38,7 @@ use ureq::{Agent, Body};
 use crate::context::{Context, ContextError};
 
 pub(crate) use error::ApiError;
-pub(crate) use error::wordless;
+pub(crate) use error::foreign_error;
 pub(crate) use event_stream::{EventFilter, EventStream, Since};
 pub(crate) use exec::{ExecConnection, ExecSocket};
 #[cfg(test)]
@@ -264,7 +264,7 @@ impl Client {
     }
 
     /// Calls `GET /readyz`, and returns any answer.
-    pub(crate) fn pulse(&self) -> Result<PingResult, ApiError> {
+    pub(crate) fn ping(&self) -> Result<PingResult, ApiError> {
         let begun = Instant::now();
         let request = self.agent.get(self.url("/readyz", &Query::new()));
         let response = self.authorized(request).call();
@@ -406,8 +406,10 @@ impl Client {
         let body = self.read_all(response)?;
         Err(ApiError::Refused {
             status: status.as_u16(),
-            error: serde_json::from_slice(&body)
-                .map_or_else(|_| wordless(status, &body), |body: ErrorBody| body.error),
+            error: serde_json::from_slice(&body).map_or_else(
+                |_| foreign_error(status, &body),
+                |body: ErrorBody| body.error,
+            ),
         })
     }
 
@@ -495,7 +497,7 @@ mod tests {
     fn only_passing_failures_are_tried_again_and_only_so_often() {
         let refused = |status| ApiError::Refused {
             status,
-            error: wordless(StatusCode::from_u16(status).unwrap(), b""),
+            error: foreign_error(StatusCode::from_u16(status).unwrap(), b""),
         };
         let client = client(None);
         let mut calls = 0;

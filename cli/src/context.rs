@@ -103,7 +103,7 @@ pub(crate) enum ContextError {
     DevEnded {
         /// Path of the file that it left.
         path: PathBuf,
-        /// Its process id.
+        /// Process id of the ended `dev`.
         pid: u32,
     },
 }

@@ -1,6 +1,6 @@
 //! `sluice dev`: runs a whole cluster on this machine until it is stopped.
 //!
-//! It reads what to start (`plan`: this machine as a host, or simulated ones by `declared_host`), makes folder and
+//! The command reads what to start (`plan`: this machine as a host, or simulated ones by `declared_host`), makes folder and
 //! credentials (`layout`), starts the daemons (`host` for those of each host) and restarts them when they die
 //! (`daemons`), writes the context file (`announce`), and stops them in order.
 
@@ -36,13 +36,13 @@ pub(crate) use declared_host::{DeclaredHost, HostDocument};
 
 /// Subject of the command line's steps.
 const SUBJECT: &str = "dev";
-/// How long the daemons may take to be ready. Each starts in well under a second on an idle machine.
+/// Time that the daemons may take to be ready. Each starts in well under a second on an idle machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Characters of the API token: 160 bits.
 const TOKEN_CHARS: usize = 32;
 
 pub(crate) fn run(args: &DevArgs, out: Out) -> Result<u8, Failure> {
-    let programs = Programs::beside_us().map_err(refused)?;
+    let programs = Programs::find().map_err(refused)?;
     let layout = Layout::open(args.data.as_deref()).map_err(refused)?;
     if nix::unistd::geteuid().is_root() {
         out.warning("started as root, so steps run as root too");
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &DevArgs, out: Out) -> Result<u8, Failure> {
     layout.close().map_err(refused)?;
     match outcome {
         Err(DevEnd::Failed(message)) => Err(Failure::Failed(message)),
-        Err(DevEnd::Told(_)) | Ok(()) if daemons.was_raised() => Ok(0),
+        Err(DevEnd::Told(_)) | Ok(()) if daemons.were_ready() => Ok(0),
         Err(DevEnd::Told(signal)) => Ok(crate::signals::exit_code(signal)),
         Ok(()) => Ok(0),
     }

@@ -68,7 +68,7 @@ pub(crate) enum Document {
 pub(crate) enum NotApplied {
     Host(Box<HostDocument>),
     Step,
-    /// It is read-only and left as it is.
+    /// A read-only object, left as it is.
     Told(String),
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn values<T: DeserializeOwned>(text: &str, file: &str) -> Result<Vec<
 }
 
 /// Reads the steps in the output of `get`, to be submitted again; `None` if the text is something else.
-pub(crate) fn told_steps(text: &str, file: &str) -> Option<Result<Vec<StepRequest>, Failure>> {
+pub(crate) fn listed_steps(text: &str, file: &str) -> Option<Result<Vec<StepRequest>, Failure>> {
     let values: Vec<Value> = values(text, file).ok()?;
     let steps = values
         .into_iter()

@@ -52,7 +52,7 @@ pub(crate) fn gap_note(bytes: u64) -> String {
     )
 }
 
-/// How following ended.
+/// End of following an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FollowEnd {
     /// The output is complete up to this offset.
@@ -97,7 +97,7 @@ pub(crate) fn follow(
     }
 }
 
-/// How one opened stream ended.
+/// End of one opened stream.
 enum StreamEnd {
     Over(FollowEnd),
     Broken(ApiError),

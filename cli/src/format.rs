@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-/// How results are printed.
+/// Output format of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// Aligned columns, for people; fitted to a terminal.

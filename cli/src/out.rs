@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::render::safe;
 pub(crate) use sanitized_writer::SanitizedWriter;
 
-/// How this process prints.
+/// Output settings of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Out {
     format: Format,
@@ -31,7 +31,7 @@ pub(crate) struct Out {
 /// Meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// As it should be.
+    /// Good, or normal.
     Good,
     /// On its way or waiting.
     Pending,

@@ -7,7 +7,7 @@ use sluice_common::request::{FieldError, ResourceSettings, StepRequest};
 
 use crate::args::StepFlags;
 use crate::context::ContextFile;
-use crate::documents::{told_steps, values};
+use crate::documents::{listed_steps, values};
 use crate::env_file;
 use crate::failure::Failure;
 
@@ -166,7 +166,7 @@ pub(crate) fn from_yaml(
     file: &str,
     defaults: &Defaults,
 ) -> Result<Vec<StepRequest>, Failure> {
-    let documents: Vec<StepRequest> = match told_steps(text, file) {
+    let documents: Vec<StepRequest> = match listed_steps(text, file) {
         Some(told) => told?,
         None => values(text, file)?,
     };

@@ -155,7 +155,7 @@ struct Trailer {
     sha256: String,
 }
 
-/// Where a store is taken from.
+/// Source of a backup: a running or a stopped store.
 #[derive(Debug)]
 pub(crate) enum BackupSource<'a> {
     /// A coordinator that runs: ourselves.

@@ -121,7 +121,7 @@ fn take_over(listener: &Listener, issuance: &CertificateIssuer) -> Result<(), St
         .renew(&identity)
         .map_err(|error| error_chain(&error))?;
     issuance.change(trust);
-    tracing::info!(authority = %identity.authority(), "certificates read anew");
+    tracing::info!(authority = %identity.authority(), "certificates reloaded");
     Ok(())
 }
 
@@ -143,6 +143,9 @@ async fn write_register(
     seen.retain(|node, _| known.contains(node));
     match write_seen(&issuance.terms().files, &seen) {
         Ok(()) => *written = seen,
-        Err(error) => tracing::debug!("cannot write down what nodes show: {}", error_chain(&error)),
+        Err(error) => tracing::debug!(
+            "cannot write under which authorities nodes connected: {}",
+            error_chain(&error)
+        ),
     }
 }

@@ -107,7 +107,7 @@ pub struct Overrides {
         value_name = "DIR"
     )]
     pub data_dir: Option<PathBuf>,
-    /// How long steps run on without an acknowledged heartbeat, such as 5m.
+    /// Time for which steps run on without an acknowledged heartbeat, such as 5m.
     #[arg(
         long,
         env = "SLUICE_LEASE",
@@ -115,7 +115,7 @@ pub struct Overrides {
         value_name = "TIME"
     )]
     pub lease: Option<String>,
-    /// How long a host may take to stop a step whose lease has passed, such as 30s.
+    /// Time that a host may take to stop a step whose lease has passed, such as 30s.
     #[arg(
         long,
         env = "SLUICE_STOP_LIMIT",

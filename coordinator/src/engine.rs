@@ -59,7 +59,7 @@ const MAX_BATCH: usize = 1024;
 /// Records of one commit, give or take those of one message. Bounds the time and memory of a commit.
 const MAX_COMMIT_RECORDS: usize = 16 * 1024;
 
-/// How long an audit entry waits for the change that it announces, so that both are one commit.
+/// Time that an audit entry waits for the change that it announces, so that both are one commit.
 const NOTE_DELAY: Duration = Duration::from_millis(20);
 
 /// Time spent on queries in one round; the last one begun is finished.
@@ -68,7 +68,7 @@ const QUERY_TIME: Duration = Duration::from_millis(20);
 /// A commit that takes longer is logged, because every caller and node waits for it.
 const SLOW_COMMIT: Duration = Duration::from_millis(500);
 
-/// How much history is kept.
+/// Bounds of the kept history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// Number of records kept for followers of events.
@@ -234,7 +234,7 @@ impl Engine {
         if jumped > Span::ZERO {
             self.core.handle(now, Input::ClockJumped(jumped));
         }
-        self.absorb();
+        self.collect_outputs();
         self.flush()?;
         self.shared.publish(Book::of(self.core.state()));
         Ok(())
@@ -303,7 +303,7 @@ impl Engine {
             } => self.on_hello(hello, claim, sender, session),
             Message::Session(input) => {
                 if let Input::NodeGone { session, node } = &*input {
-                    self.let_go(*session);
+                    self.drop_session(*session);
                     if self.welcomed.get(node) == Some(session) {
                         self.welcomed.remove(node);
                     }
@@ -325,13 +325,13 @@ impl Engine {
         }
     }
 
-    fn draw(&mut self) -> u64 {
+    fn next_id(&mut self) -> u64 {
         self.drawn += 1;
         self.drawn
     }
 
     fn expect_reply(&mut self, reply: ReplyFn) -> ReplyId {
-        let id = ReplyId(self.draw());
+        let id = ReplyId(self.next_id());
         self.replies.insert(id, reply);
         id
     }
@@ -340,15 +340,15 @@ impl Engine {
         let began = Instant::now();
         self.core.handle(self.clock.now(), input);
         self.shared.meter().decided(began.elapsed());
-        self.absorb();
+        self.collect_outputs();
     }
 
-    fn absorb(&mut self) {
+    fn collect_outputs(&mut self) {
         for output in self.core.outputs() {
             match output {
                 Output::Record(record) => self.effects.records.push(record),
                 Output::Greet { session, greeting } => {
-                    let greeting = ToSession::HelloReply(self.proven(session, greeting));
+                    let greeting = ToSession::HelloReply(self.with_epoch_proof(session, greeting));
                     self.effects.sends.push((session, greeting));
                 }
                 Output::ToNode {
@@ -356,7 +356,7 @@ impl Engine {
                     node,
                     command,
                 } => {
-                    let command = ToSession::Command(self.sealed(&node, command));
+                    let command = ToSession::Command(self.with_warrant(&node, command));
                     self.effects.sends.push((session, command));
                 }
                 Output::LetGo { session, why } => {
@@ -369,7 +369,7 @@ impl Engine {
     }
 
     /// Adds the proof of the epoch to a welcome. The host keeps it and shows it in later hellos.
-    fn proven(&self, session: SessionId, mut greeting: HelloReply) -> HelloReply {
+    fn with_epoch_proof(&self, session: SessionId, mut greeting: HelloReply) -> HelloReply {
         if let (HelloReply::Welcome(welcome), Some((node, _))) =
             (&mut greeting, self.sessions.get(&session))
         {
@@ -380,7 +380,7 @@ impl Engine {
     }
 
     /// Adds the sealed warrant of an attempt to its assignment.
-    fn sealed(&self, node: &NodeName, mut command: Command) -> Command {
+    fn with_warrant(&self, node: &NodeName, mut command: Command) -> Command {
         if let ToNode::Assign(it) = &mut command.order {
             let warrant = self.core.state().warrant(&it.attempt);
             self.store.seal().seal_order(node, it, warrant.as_ref());
@@ -457,7 +457,7 @@ impl Engine {
         }
         self.committed.send_replace(last.seq);
         self.shared.touch(records);
-        self.record_logger.tell(self.core.state(), records);
+        self.record_logger.log(self.core.state(), records);
         Ok(())
     }
 

@@ -47,7 +47,7 @@ enum Command {
         #[command(subcommand)]
         action: CaAction,
     },
-    /// Issue the certificate of a user of the API: writes ca.pem, user.pem and user.key. What it may do, bindings say.
+    /// Issue the certificate of a user of the API: writes ca.pem, user.pem and user.key. Bindings give it rights.
     IssueUser {
         /// The user's name, as in bindings.
         name: String,
@@ -56,13 +56,13 @@ enum Command {
         /// Directory for the three files.
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
-        /// How long it is good for. It is not renewed by itself.
+        /// Lifetime of the certificate. It is not renewed automatically.
         #[arg(long, value_name = "TIME", default_value = "87600h")]
         ttl: Span,
     },
     #[command(flatten)]
     Maintenance(maintenance::MaintenanceCommand),
-    /// Tell the past of a data directory as JSON, for `sluice replay`.
+    /// Print the history of a data directory as JSON, for `sluice replay`.
     #[command(hide = true)]
     Replay(ReplayArgs),
 }
@@ -74,7 +74,7 @@ struct InitArgs {
     /// Certificate of an outside authority, in place of one of the cluster's own.
     #[arg(long, value_name = "FILE")]
     ca_cert: Option<PathBuf>,
-    /// Its key, with which the coordinator issues certificates.
+    /// Key of that authority, with which the coordinator issues certificates.
     #[arg(long, value_name = "FILE", requires = "ca_cert", conflicts_with_all = ["cert", "key"])]
     ca_key: Option<PathBuf>,
     /// The coordinator's certificate, where the outside authority's key is not given: for servers, and naming the host
@@ -95,13 +95,13 @@ struct IssueArgs {
     /// Directory for the three files.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// The only pool that it opens; any without it.
+    /// The only pool that the certificate allows; any if absent.
     #[arg(long)]
     pool: Option<PoolName>,
-    /// How often the node's access was given anew: the number that a refusal names, where it was revoked.
+    /// Generation of the node's access: the number that a refusal names after a revocation.
     #[arg(long, value_name = "N", default_value_t = 0)]
     generation: u64,
-    /// How long it is good for. It is not renewed by itself.
+    /// Lifetime of the certificate. It is not renewed automatically.
     #[arg(long, value_name = "TIME", default_value = "87600h")]
     ttl: Span,
 }
@@ -113,19 +113,19 @@ enum CaAction {
         #[command(flatten)]
         data: DataArgs,
     },
-    /// Show the authorities that are trusted, and which nodes came last under each.
+    /// Show the trusted authorities, and which nodes connected last under each.
     List {
         #[command(flatten)]
         data: DataArgs,
     },
-    /// Trust an older authority no longer.
+    /// Stop trusting an older authority.
     Retire {
-        /// The beginning of its fingerprint; the one that does not issue without it.
+        /// Beginning of its fingerprint; without it the one that does not issue.
         #[arg(value_name = "FINGERPRINT")]
         authority: Option<String>,
         #[command(flatten)]
         data: DataArgs,
-        /// Also where nodes came last under it, which must join anew then.
+        /// Even if nodes connected last under it, which must then join again.
         #[arg(long)]
         force: bool,
     },
@@ -136,13 +136,13 @@ struct ReplayArgs {
     /// The data directory; no coordinator may run in it.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// The record whose state is told; the last where it is left out.
+    /// Show the state at this record; the last if absent.
     #[arg(long, value_name = "SEQ")]
     at: Option<u64>,
-    /// What changed from one record to another instead.
+    /// Show the changes from one record to another instead.
     #[arg(long, num_args = 2, value_names = ["FROM", "TO"], conflicts_with = "at")]
     diff: Vec<u64>,
-    /// This step alone.
+    /// Show only this step.
     #[arg(long, value_name = "STEP")]
     step: Option<StepId>,
 }
@@ -166,7 +166,7 @@ struct RunArgs {
     config: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
-    /// How the log on stderr is written: text, json or auto, which is the journal's form under systemd and else text.
+    /// Format of the log on stderr: text, json or auto, which is the journal's form under systemd and else text.
     #[arg(
         long,
         env = sluice_log::FORMAT_VARIABLE,

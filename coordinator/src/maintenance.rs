@@ -18,7 +18,7 @@ pub(crate) enum MaintenanceCommand {
     /// Set the epoch of a data directory in which no coordinator runs, after a backup into it: where the coordinator refuses to
     /// start with the one that is there, or where store and warrants.key were lost and hosts have obeyed a later one.
     RepairEpoch(RepairArgs),
-    /// Look at every record of a data directory or a backup, and say what it holds.
+    /// Check every record of a data directory or a backup, and print a summary.
     Check(CheckArgs),
 }
 

@@ -47,9 +47,9 @@ impl ConfigSource {
         parts: &ReloadTargets,
     ) {
         while hangup.recv().await.is_some() {
-            notify::tell_reloading();
+            notify::notify_reloading();
             let done = self.renew(&mut config, parts).await;
-            notify::tell_ready();
+            notify::notify_ready();
             if let Err(EngineGone) = done {
                 return;
             }

@@ -137,7 +137,7 @@ pub fn changes(
     let seen = past.each(from, to, |record| {
         let mut things = summary::touched(&state, &record.record);
         things.retain(|thing| step.is_none_or(|step| thing.is_step(step)));
-        let before: Vec<_> = things.iter().map(|thing| thing.stands(&state)).collect();
+        let before: Vec<_> = things.iter().map(|thing| thing.summary(&state)).collect();
         state.apply(record)?;
         changes.extend(differences(record, &state, things, before));
         Ok(())
@@ -160,7 +160,7 @@ fn differences(
 ) -> Vec<ChangeView> {
     let pairs = things.into_iter().zip(before);
     let changed = pairs.filter_map(|(thing, before)| {
-        let after = thing.stands(state);
+        let after = thing.summary(state);
         (before != after).then(|| ChangeView {
             seq: record.seq,
             at: timestamp(record.at),

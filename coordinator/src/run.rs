@@ -31,10 +31,10 @@ use crate::reload::{ConfigSource, ReloadTargets};
 use crate::session::{self, Nodes};
 use crate::store::StoreError;
 
-/// How long callers may take to read their answers when the coordinator stops.
+/// Time that callers may take to read their answers when the coordinator stops.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(3);
 
-/// How long to wait for agents to notice the end of their links.
+/// Time to wait for agents to notice the end of their links.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// Why the coordinator did not start, or failed.
@@ -116,16 +116,16 @@ pub async fn run(
     ready(running.http_addr, running.listener.local_addr());
     tracing::info!(http = %running.http_addr, quic = %running.listener.local_addr(), "taking work");
     tracing::info!(key = %running.engine.seal().lease_key(), "leases are signed with this key");
-    notify::tell_ready();
+    notify::notify_ready();
     let outcome = tokio::select! {
         ended = running.thread.ended() => ended.map_err(RunError::from),
         why = told.wait() => {
             tracing::info!("stopping: {why}");
-            notify::tell_stopping();
+            notify::notify_stopping();
             return running.stop().await;
         }
         () = reload.listen(hangup, config, &running.parts) => running.thread.ended().await.map_err(RunError::from),
-        never = notify::tell_alive(running.engine.clone()) => match never {},
+        never = notify::notify_alive(running.engine.clone()) => match never {},
     };
     running.listener.close();
     outcome

@@ -50,7 +50,7 @@ use refusals::RefusalLog;
 /// Deadline from the handshake to the hello. An agent has its hello ready when it dials.
 const OPENING_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long a refusal may take to arrive before the link is closed.
+/// Time that a refusal may take to arrive before the link is closed.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
 
 /// Orders that may wait for a slow agent. After a hello the core may send an order for every attempt that the host
@@ -75,7 +75,7 @@ enum SessionEnd {
     TooEarly,
     #[error("the agent ended a stream that lasts as long as the link")]
     StreamEnded,
-    #[error("the agent said what it may not")]
+    #[error("the agent sent an invalid message")]
     InvalidMessage(#[from] check::InvalidMessage),
     #[error("the node was not let in: {0}")]
     Refused(String),
@@ -226,7 +226,7 @@ async fn talk(connection: &Connection, node: &NodeName, context: &SessionContext
     };
     let end = link.run(streams, receiver).await;
     nodes.remove(node, session);
-    match (end, engine.gone(session, node.clone()).await) {
+    match (end, engine.disconnected(session, node.clone()).await) {
         // The engine drops all sessions when it ends; this link was not replaced by another.
         (SessionEnd::LetGo, Err(gone)) => gone.into(),
         (end, _) => end,
@@ -250,7 +250,7 @@ async fn open(connection: &Connection) -> Result<(Streams, Hello), SessionEnd> {
         }
     };
     let mut streams = Streams { control, heartbeat };
-    let hello = said(&mut streams.control.1).await?;
+    let hello = next_message(&mut streams.control.1).await?;
     Ok((streams, hello))
 }
 
@@ -258,12 +258,14 @@ async fn accept(
     connection: &Connection,
 ) -> Result<(StreamKind, (FrameWriter, FrameReader)), SessionEnd> {
     let (writer, mut reader) = connection.accept().await?;
-    let kind = said(&mut reader).await?;
+    let kind = next_message(&mut reader).await?;
     Ok((kind, (writer, reader)))
 }
 
 /// Reads the next message of a stream that must not end.
-async fn said<T: serde::de::DeserializeOwned>(reader: &mut FrameReader) -> Result<T, SessionEnd> {
+async fn next_message<T: serde::de::DeserializeOwned>(
+    reader: &mut FrameReader,
+) -> Result<T, SessionEnd> {
     reader.next().await?.ok_or(SessionEnd::StreamEnded)
 }
 
@@ -272,13 +274,13 @@ async fn refuse(control: &mut FrameWriter, message: String) -> SessionEnd {
         message: message.clone(),
     };
     if control.send(&greeting).await.is_ok() {
-        see_off(control).await;
+        await_delivery(control).await;
     }
     SessionEnd::Refused(message)
 }
 
 /// Waits for the last message to arrive, because closing a link discards data in flight.
-async fn see_off(control: &mut FrameWriter) {
+async fn await_delivery(control: &mut FrameWriter) {
     control.finish();
     let _ = timeout(FAREWELL_LIMIT, control.delivered()).await;
 }
@@ -355,13 +357,15 @@ impl Link {
 
     async fn listen(&self, mut control: FrameReader) -> Result<(), SessionEnd> {
         loop {
-            let message: FromNode = said(&mut control).await?;
+            let message: FromNode = next_message(&mut control).await?;
             let message = check::from_node(message)?;
             if let FromNode::Readings(readings) = message {
                 self.nodes.keep(&self.node, self.session, readings);
                 continue;
             }
-            let heard = self.engine.heard(self.session, self.node.clone(), message);
+            let heard = self
+                .engine
+                .message(self.session, self.node.clone(), message);
             heard.await?;
         }
     }
@@ -374,7 +378,7 @@ impl Link {
         mut heartbeats: FrameReader,
     ) -> Result<(), SessionEnd> {
         loop {
-            let beat: Heartbeat = said(&mut heartbeats).await?;
+            let beat: Heartbeat = next_message(&mut heartbeats).await?;
             let heard = self.engine.heartbeat(self.session, self.node.clone(), beat);
             heard.await?;
             let seal = beat.challenge.and_then(|challenge| self.lease(challenge));

@@ -194,7 +194,7 @@ impl Store {
     /// next start.
     ///
     /// # Errors
-    /// As for [`Store::append`].
+    /// The same as for [`Store::append`].
     pub fn append_offline(
         &mut self,
         record: &Stamped,

@@ -61,7 +61,7 @@ pub fn as_starter() -> &'static str {
     }
 }
 
-/// How long daemons and steps may take to end once their `dev` is gone, before they are killed.
+/// Time that daemons and steps may take to end once their `dev` is gone, before they are killed.
 const TO_STOP_BY_ITSELF: Duration = Duration::from_secs(5);
 
 /// A running `sluice dev`. Dropping it ends it and checks nothing.

@@ -31,7 +31,7 @@ pub(crate) struct DescribeArgs {
     /// Kind of the thing.
     #[arg(value_enum, value_name = "KIND")]
     pub(crate) kind: DescribeKind,
-    /// Its id or name.
+    /// Id or name of the thing.
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 }

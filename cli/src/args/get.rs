@@ -10,7 +10,7 @@ use crate::client::Since;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct GetArgs {
-    /// What to list.
+    /// Kind of the things to list.
     #[arg(value_enum, value_name = "KIND")]
     pub(crate) kind: GetKind,
     #[arg(value_name = "NAME")]

@@ -13,7 +13,7 @@ pub(crate) enum GetKind {
     /// The groups of hosts.
     #[value(aliases = ["pool", "po"])]
     Pools,
-    /// Who may use a pool, and how.
+    /// Rights of subjects to use a pool.
     #[value(aliases = ["policy", "pl"])]
     Policies,
     /// The kinds of hardware in a pool.
@@ -39,7 +39,7 @@ pub(crate) enum GetKind {
     /// Tokens for hosts that join.
     #[value(aliases = ["token"])]
     Tokens,
-    /// What happened, oldest first.
+    /// Events, oldest first.
     #[value(aliases = ["event", "ev"])]
     Events,
 }

@@ -15,7 +15,7 @@ pub(crate) struct StepFlags {
     /// Cores on each host, such as 4 or 0.5.
     #[arg(long, value_name = "X", value_parser = cores, allow_hyphen_values = true, help_heading = "Resources")]
     pub(crate) cpus: Option<f64>,
-    /// How its cores are shared: at most that many (limit, the default), a share in proportion and more while others
+    /// Sharing of its cores: at most that many (limit, the default), a share in proportion and more while others
     /// are idle (weight), or whole cores of its own (pinned).
     #[arg(long, value_name = "MODE", value_parser = words::<CpuMode, _>(CpuMode::ALL.map(CpuMode::as_str)), help_heading = "Resources")]
     pub(crate) cpu_mode: Option<CpuMode>,
@@ -49,16 +49,16 @@ pub(crate) struct StepFlags {
     /// Most retries after a failure of its own.
     #[arg(long, value_name = "N", help_heading = "Life")]
     pub(crate) retries: Option<u32>,
-    /// How long it may run, such as 2h.
+    /// Longest run time, such as 2h.
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]
     pub(crate) timeout: Option<Span>,
-    /// How long it may be queued before it fails, such as 10m; 0s is to start at once or not at all.
+    /// Longest time in the queue before it fails, such as 10m; 0s is to start at once or not at all.
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]
     pub(crate) queue_timeout: Option<Span>,
     /// Grace period between the stop signal and the kill, such as 30s.
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]
     pub(crate) grace: Option<Span>,
-    /// What happens when it is preempted: it is stopped and queued again (requeue, the default), frozen and resumed
+    /// Action when it is preempted: it is stopped and queued again (requeue, the default), frozen and resumed
     /// later (suspend), or stopped for good (fail).
     #[arg(long, value_name = "ACTION", value_parser = words::<OnPreempt, _>(["requeue", "suspend", "fail"]), help_heading = "Placement")]
     pub(crate) on_preempt: Option<OnPreempt>,
@@ -69,7 +69,7 @@ pub(crate) struct StepFlags {
     /// The kind of work, which sets defaults for preemption and retries.
     #[arg(long, value_name = "WORK", value_parser = words::<WorkKind, _>(WorkKind::ALL.map(WorkKind::as_str)), help_heading = "Step")]
     pub(crate) work: Option<WorkKind>,
-    /// How long it may be suspended before it is stopped and requeued, such as 2h; 1h if absent.
+    /// Longest suspension before it is stopped and requeued, such as 2h; 1h if absent.
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Placement")]
     pub(crate) suspend_timeout: Option<Span>,
     /// A file of variables, NAME=value a line, or - for standard input; may be repeated. Unlike --env, whose values every

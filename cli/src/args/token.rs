@@ -31,10 +31,10 @@ pub(crate) struct TokenCreateArgs {
     /// The pool of hosts that join with it; without it the one that each host's config names, or else `default`.
     #[arg(long, value_name = "POOL")]
     pub(crate) pool: Option<String>,
-    /// How long it admits hosts.
+    /// Lifetime of the token.
     #[arg(long, value_name = "DURATION", value_parser = step::span, default_value = "1h")]
     pub(crate) ttl: Span,
-    /// How many hosts it admits.
+    /// Number of hosts that it admits.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) uses: u32,
     /// The only node that it admits. It may be an existing one, whose present host is then shut out.

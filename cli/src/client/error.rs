@@ -13,7 +13,7 @@ pub(crate) enum ApiError {
     Unreachable {
         /// Address of the coordinator.
         http: String,
-        /// What went wrong.
+        /// Description of the failure.
         message: String,
     },
     /// The coordinator answered with an error.
@@ -71,7 +71,7 @@ impl ApiError {
 }
 
 /// Makes an error of an answer that is not in the API's format: a proxy's, or that of an unknown path.
-pub(crate) fn wordless(status: StatusCode, body: &[u8]) -> ErrorView {
+pub(crate) fn foreign_error(status: StatusCode, body: &[u8]) -> ErrorView {
     let text = String::from_utf8_lossy(body);
     let first: String = text
         .lines()
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn an_error_in_no_words_of_ours_is_shown_harmlessly() {
-        let error = wordless(StatusCode::BAD_GATEWAY, b"bad \x1b[2J gateway\nmore");
+        let error = foreign_error(StatusCode::BAD_GATEWAY, b"bad \x1b[2J gateway\nmore");
         assert!(error.message.contains("502"), "{}", error.message);
         assert!(!error.message.contains('\u{1b}'));
     }

@@ -10,7 +10,7 @@ use sluice_common::api::ErrorBody;
 use sluice_common::exec::{ExecRequest, UPGRADE};
 use ureq::http::StatusCode;
 
-use super::error::wordless;
+use super::error::foreign_error;
 use super::{ANSWER_LIMIT, ApiError, CONNECT_LIMIT, Client, ContextTls, segment, tunnel};
 
 /// Most bytes before an answer's body.
@@ -105,8 +105,10 @@ impl Client {
         read.map_err(lost)?;
         Err(ApiError::Refused {
             status: status.as_u16(),
-            error: serde_json::from_slice(&body)
-                .map_or_else(|_| wordless(status, &body), |body: ErrorBody| body.error),
+            error: serde_json::from_slice(&body).map_or_else(
+                |_| foreign_error(status, &body),
+                |body: ErrorBody| body.error,
+            ),
         })
     }
 

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-/// How long to retry a call that fails transiently.
+/// Time to retry a call that fails transiently.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RetryLimit {
     /// For this long, as users wait at a prompt.
     For(Duration),
-    /// As long as the cluster can come back.
+    /// Until the cluster is gone for good.
     Endless,
 }
 

@@ -24,7 +24,7 @@ pub(crate) enum StepAction {
 
 impl Client {
     /// Calls `POST /v1/steps/{id}:suspend`, `:resume`, `:requeue` or `:cancel`.
-    pub(crate) fn steer(&self, id: &str, verb: StepAction) -> Result<StepView, ApiError> {
+    pub(crate) fn act_on_step(&self, id: &str, verb: StepAction) -> Result<StepView, ApiError> {
         let verb = match verb {
             StepAction::Suspend => "suspend".to_owned(),
             StepAction::Resume => "resume".to_owned(),

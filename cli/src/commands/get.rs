@@ -95,7 +95,7 @@ fn find<T: Gettable>(client: &Client, args: &GetArgs, out: Out) -> Result<GetRes
 
 /// Returns the error for an unknown name, with a similar one.
 pub(crate) fn explained<T: Gettable>(client: &Client, name: &str, error: &ApiError) -> String {
-    format!("{error}{}", kinds::meant::<T>(client, name))
+    format!("{error}{}", kinds::similar_name::<T>(client, name))
 }
 
 fn show_found<T: Listed>(found: &GetResult<T>, args: &GetArgs, out: Out) -> Result<u8, Failure> {

@@ -18,9 +18,9 @@ use crate::follow::{FollowEnd, FollowError, FollowEvent, OutputSource, Tail, fol
 use crate::out::{Out, Sink};
 use crate::render::safe;
 
-/// How long one call waits for a step to start.
+/// Time that one call waits for a step to start.
 const POLL: Duration = Duration::from_secs(30);
-/// How long an unreachable host is waited for without `--follow`.
+/// Time that an unreachable host is waited for without `--follow`.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 pub(crate) fn run(client: &Client, args: &LogsArgs, out: Out) -> Result<u8, Failure> {

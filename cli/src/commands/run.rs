@@ -69,7 +69,7 @@ pub(crate) fn run(client: &Client, args: RunArgs, out: Out) -> Result<u8, Failur
     })
     .map_err(|e| Failure::Failed(format!("cannot listen for signals: {e}")))?;
     let mut early = None;
-    let Some(step) = hand_in(client, request, &send, &events, &mut early, out)? else {
+    let Some(step) = submit(client, request, &send, &events, &mut early, out)? else {
         return Ok(signals::exit_code(early.unwrap_or(SIGINT)));
     };
     submit::tell_warnings(&step, out);
@@ -114,7 +114,7 @@ pub(crate) fn attach(client: &Client, args: &AttachArgs, out: Out) -> Result<u8,
 }
 
 /// Submits, and listens for signals meanwhile: the first is kept in `early`, a second one leaves (`None`).
-fn hand_in(
+fn submit(
     client: &Client,
     request: StepRequest,
     send: &Sender<RunEvent>,
@@ -144,7 +144,7 @@ fn hand_in(
     }
 }
 
-/// Whose the step is.
+/// Relation of this command to the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ownership {
     /// This command's: it is cancelled when the command is told to end.

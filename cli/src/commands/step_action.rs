@@ -17,7 +17,7 @@ pub(crate) fn run(
     let mut views = Vec::new();
     let mut failed = false;
     for id in steps {
-        let steer = || client.steer(id, verb);
+        let steer = || client.act_on_step(id, verb);
         match client.keep_trying(RetryLimit::CHANGE, outage_note(out), steer) {
             Ok(view) => views.push(view),
             Err(error) => {

@@ -20,9 +20,9 @@ use crate::show;
 
 /// Most steps watched at one time; more are watched in turn.
 const MAX_WATCHERS: usize = 32;
-/// How long one call waits if each step has a watcher of its own.
+/// Time that one call waits if each step has a watcher of its own.
 const LONG_POLL: Duration = Duration::from_secs(30);
-/// How long one call waits if watchers go from step to step.
+/// Time that one call waits if watchers go from step to step.
 const SHORT_POLL: Duration = Duration::from_secs(1);
 
 type WaitResult = (String, Result<StepView, ApiError>);

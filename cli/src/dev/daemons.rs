@@ -16,17 +16,17 @@ use crate::failure::Failure;
 use crate::out::Out;
 use crate::signals;
 
-/// How long the coordinator may take to listen: it reads its whole log first.
+/// Time that the coordinator may take to listen: it reads its whole log first.
 const LISTEN_LIMIT: Duration = Duration::from_secs(60);
 /// Interval of looks at daemons that are becoming ready.
 const LOOK: Duration = Duration::from_millis(20);
 /// Age after which a daemon's death does not count as a failed start: the pause begins anew.
 const SOUND_AGE: Duration = Duration::from_secs(10);
-/// How long children of a killed `dev` may still hold files and ports.
+/// Time that children of a killed `dev` may still hold files and ports.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(10);
-/// How long coordinator and agent may take to stop.
+/// Time that coordinator and agent may take to stop.
 const DAEMON_STOP_LIMIT: Duration = Duration::from_secs(5);
-/// How long the supervisor may take to stop all steps before it is told to hurry.
+/// Time that the supervisor may take to stop all steps before it is told to hurry.
 const STEPS_STOP_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(super) enum DaemonKind {
 pub(super) enum DevEnd {
     /// A signal asked for it.
     Told(i32),
-    /// It failed, with this message.
+    /// A failure, with this message.
     Failed(String),
 }
 
@@ -167,7 +167,7 @@ impl Daemons {
     }
 
     /// Whether all of them were ready; a signal then is the normal end.
-    pub(super) fn was_raised(&self) -> bool {
+    pub(super) fn were_ready(&self) -> bool {
         self.raised
     }
 

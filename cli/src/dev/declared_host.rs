@@ -101,7 +101,7 @@ impl HostDocument {
     }
 
     /// Checks a host for a simulation, which does not need its device nodes.
-    pub(crate) fn on_paper(self) -> Result<DeclaredHost, String> {
+    pub(crate) fn check_for_simulation(self) -> Result<DeclaredHost, String> {
         let made = Self {
             gpu_devices: Vec::new(),
             ..self

@@ -73,7 +73,7 @@ pub(super) struct Programs {
 
 impl Programs {
     /// Finds the programs beside this one, links resolved.
-    pub(super) fn beside_us() -> Result<Self, LayoutError> {
+    pub(super) fn find() -> Result<Self, LayoutError> {
         let us = std::env::current_exe().map_err(failed("find", Path::new("our own program")))?;
         Self::in_dir(us.parent().unwrap_or(Path::new("/")))
     }

@@ -1,4 +1,4 @@
-//! What `sluice dev` starts: this machine as the one host, or the hosts, pools, policies and steps of files.
+//! Contents of the cluster that `sluice dev` starts: this machine as the one host, or the hosts, pools, policies and steps of files.
 //!
 //! If a file declares hosts, the machine itself does not join: the pools are then exactly what is declared. A pool
 //! without policies is given to the command line's own subject.

@@ -35,12 +35,12 @@ pub(super) fn read(kind: &str, mut fields: JsonFields) -> Result<FromView, Strin
         Some(_) | None => None,
     };
     let told = status.as_ref().and_then(Value::as_object);
-    if let Some(why) = unwritten(kind, told.unwrap_or(&fields)) {
+    if let Some(why) = read_only_reason(kind, told.unwrap_or(&fields)) {
         return Ok(FromView::Nothing(why));
     }
     let told = match kind {
         "pool" => {
-            told_capacity(&fields)?;
+            reject_capacity_edit(&fields)?;
             of::<PoolView>(&fields)
         }
         "policy" => of::<PolicyView>(&fields),
@@ -79,7 +79,7 @@ fn of<T: Listed + DeserializeOwned>(fields: &JsonFields) -> Option<JsonFields> {
 }
 
 /// Explains why a thing that exists without a document cannot be applied.
-fn unwritten(kind: &str, told: &JsonFields) -> Option<String> {
+fn read_only_reason(kind: &str, told: &JsonFields) -> Option<String> {
     let is = |name: &str, value: bool| told.get(name) == Some(&Value::Bool(value));
     let why = match kind {
         "platform" if is("declared", false) => "the pool's hosts make it, and no document does",
@@ -92,7 +92,7 @@ fn unwritten(kind: &str, told: &JsonFields) -> Option<String> {
 }
 
 /// Rejects an edited `capacity` of an answer, which is the detected one; a document's capacity is `declared` there.
-fn told_capacity(fields: &JsonFields) -> Result<(), String> {
+fn reject_capacity_edit(fields: &JsonFields) -> Result<(), String> {
     let Some(view) = whole::<PoolView>(fields) else {
         return Ok(());
     };

@@ -24,7 +24,7 @@ pub(crate) fn mistake<T: DeserializeOwned>(value: &Value) -> Option<String> {
         .replace("expected i64", "expected a whole number");
     let field = value
         .as_object()
-        .and_then(|fields| culprit::<T>(fields, &error));
+        .and_then(|fields| field_at_fault::<T>(fields, &error));
     Some(match field {
         // serde's message repeats the value, which may be a secret.
         Some(field) if field == "env" => {
@@ -37,7 +37,7 @@ pub(crate) fn mistake<T: DeserializeOwned>(value: &Value) -> Option<String> {
 
 /// Returns the field without which the error differs. An event without its `op` is invalid anyway, so that is tried
 /// last.
-fn culprit<T: DeserializeOwned>(fields: &Map<String, Value>, error: &str) -> Option<String> {
+fn field_at_fault<T: DeserializeOwned>(fields: &Map<String, Value>, error: &str) -> Option<String> {
     let names_its_field = error.starts_with("missing field") || error.starts_with("unknown field");
     if names_its_field {
         return None;

@@ -91,7 +91,7 @@ fn kinds() -> Vec<Kind> {
             terms,
             "Who has which roles: `sluice apply -f`. See [access](../access.md).",
         ),
-        kind::<HostRequest>(
+        kind::<HostDocument>(
             "host",
             "host.yaml",
             "A host that is declared for a trial: `sluice dev --file`, `sluice simulate --hosts`. Steps on it are real processes. A key that is left out is not bounded.",

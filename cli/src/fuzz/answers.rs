@@ -123,7 +123,7 @@ fn shown<T: DeserializeOwned>(json: &[u8], show: impl Fn(&T) -> String) {
 /// Checks the rendering of errors, which may contain anybody's text.
 fn of_error(body: &[u8]) {
     let said = serde_json::from_slice(body).map_or_else(
-        |_| client::wordless(StatusCode::BAD_GATEWAY, body).message,
+        |_| client::foreign_error(StatusCode::BAD_GATEWAY, body).message,
         |body: ErrorBody| body.error.message,
     );
     is_harmless(&crate::out::harmless(&said));

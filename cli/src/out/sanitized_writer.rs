@@ -22,13 +22,13 @@ pub(crate) struct SanitizedWriter {
     is_painted: bool,
 }
 
-/// What some bytes begin with.
+/// Beginning of some bytes.
 enum Sequence {
-    /// So many bytes that pass.
+    /// Number of bytes that pass.
     Plain(usize),
     /// A control character, to be escaped.
     Steering(char),
-    /// So many bytes that are not text.
+    /// Number of bytes that are not text.
     Foreign(usize),
     /// More bytes are needed.
     Unfinished,

@@ -1,4 +1,4 @@
-//! What each kind provides so that it can be listed, watched and named.
+//! The trait that each kind implements so that it can be listed, watched and named.
 
 use jiff::Timestamp;
 use serde::Serialize;

@@ -27,7 +27,7 @@ impl SimulatedHost {
     /// Reads a host of a document.
     pub(super) fn of(request: HostDocument) -> Result<Self, String> {
         Ok(Self {
-            made: request.on_paper()?,
+            made: request.check_for_simulation()?,
             says_pool: true,
             says_model: true,
         })
@@ -43,7 +43,7 @@ impl SimulatedHost {
             ..written
         };
         Ok(Self {
-            made: request.on_paper()?,
+            made: request.check_for_simulation()?,
             says_pool,
             says_model,
         })

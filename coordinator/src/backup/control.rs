@@ -24,7 +24,7 @@ const SOCKET: &str = "control.sock";
 /// Longest request in bytes.
 const MAX_REQUEST_BYTES: u64 = 64;
 
-/// How long a client may take to send its request, and to read a part of the answer.
+/// Time that a client may take to send its request, and to read a part of the answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const WITH_KEYS: &str = "backup";

@@ -22,7 +22,7 @@ pub enum ConfigError {
         path: PathBuf,
         /// Line number, starting at 1.
         line: usize,
-        /// What is wrong, and how to fix it.
+        /// The mistake, and how to fix it.
         message: String,
     },
     /// The filter of log lines is invalid.
@@ -32,7 +32,7 @@ pub enum ConfigError {
     #[error("{key}: {message}")]
     Value {
         key: &'static str,
-        /// What is wrong, and how to fix it.
+        /// The mistake, and how to fix it.
         message: String,
     },
 }

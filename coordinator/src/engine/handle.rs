@@ -262,7 +262,7 @@ impl EngineHandle {
     ///
     /// # Errors
     /// If the engine has ended.
-    pub async fn heard(
+    pub async fn message(
         &self,
         session: SessionId,
         node: NodeName,
@@ -322,7 +322,7 @@ impl EngineHandle {
     ///
     /// # Errors
     /// If the engine has ended.
-    pub async fn gone(&self, session: SessionId, node: NodeName) -> Result<(), EngineGone> {
+    pub async fn disconnected(&self, session: SessionId, node: NodeName) -> Result<(), EngineGone> {
         let input = Input::NodeGone { session, node };
         self.tell(Message::Session(Box::new(input))).await
     }
@@ -338,7 +338,7 @@ impl EngineHandle {
     }
 
     /// Watches a step for changes.
-    pub fn interest(&self, step: StepId) -> StepWatcher {
+    pub fn watch_step(&self, step: StepId) -> StepWatcher {
         self.interests.watch(step)
     }
 

@@ -32,7 +32,7 @@ pub enum QueryError {
     Gone(#[from] EngineGone),
     /// The caller has too many queries waiting.
     #[error(
-        "{most} questions of yours wait to be answered, which are the most: ask again when some are, and fewer at once"
+        "{most} of your queries wait already, which is the limit: retry when some are answered, with fewer at one time"
     )]
     TooMany {
         /// Maximum number of waiting queries.

@@ -43,15 +43,15 @@ impl RecordLogger {
     }
 
     /// Logs one line for each event in `records`; `state` is the state after all of them.
-    pub(super) fn tell(&mut self, state: &State, records: &[Stamped]) {
+    pub(super) fn log(&mut self, state: &State, records: &[Stamped]) {
         if enabled!(Level::WARN) {
             for stamped in records {
-                self.tell_one(state, &stamped.record);
+                self.log_record(state, &stamped.record);
             }
         }
     }
 
-    fn tell_one(&mut self, state: &State, record: &Record) {
+    fn log_record(&mut self, state: &State, record: &Record) {
         match record {
             Record::CoordinatorStarted { epoch, .. } => {
                 info!(epoch = epoch.counter, "coordinator started");
@@ -219,7 +219,7 @@ impl RecordLogger {
             Record::NodeRefused { .. } => {}
             Record::NodeRevoked { node, .. } => info!(%node, "access of the node ended"),
             Record::Held { step } => info!(%step, "step held"),
-            Record::Unheld { step } => info!(%step, "step let go"),
+            Record::Unheld { step } => info!(%step, "step released"),
             Record::GpusReported { node, states } => gpus_reported(node, states),
             Record::GpusCordoned(GpusCordoned { node, gpus, reason }) => {
                 info!(%node, gpus = gpus.join(","), why = %reason, "GPU cordoned");
@@ -266,10 +266,10 @@ impl RecordLogger {
 
 fn gpus_reported(node: &NodeName, states: &GpuStates) {
     if states.faults.is_empty() {
-        info!(%node, "every GPU of the node is fit to be granted");
+        info!(%node, "every GPU of the node can be granted");
     }
     for (gpu, fault) in &states.faults {
-        warn!(%node, %gpu, "GPU is granted to nobody: {fault}");
+        warn!(%node, %gpu, "GPU is not granted: {fault}");
     }
 }
 
@@ -315,7 +315,7 @@ fn stopping(attempt: &AttemptId, why: StopReason, by: Option<&StepId>) {
         StopReason::PeerEnded => {
             info!(%step, attempt = number, "step stopping: a part of it on another host ended");
         }
-        StopReason::Requeued => info!(%step, attempt = number, "step stopping: it starts anew"),
+        StopReason::Requeued => info!(%step, attempt = number, "step stopping: it is requeued"),
         StopReason::NotSuspended => {
             info!(%step, attempt = number, by, "step stopping: it could not be suspended");
         }

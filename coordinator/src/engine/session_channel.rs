@@ -81,7 +81,7 @@ impl Engine {
         sender: SessionSender,
         tell: oneshot::Sender<SessionId>,
     ) {
-        let session = SessionId(self.draw());
+        let session = SessionId(self.next_id());
         if tell.send(session).is_err() {
             return; // The connection is gone already; nobody would report its end.
         }
@@ -113,22 +113,22 @@ impl Engine {
         }
         if let Err(mpsc::error::TrySendError::Full(_)) = sender.orders.try_send(message) {
             tracing::warn!(%node, "the node does not take its orders fast enough: its connection is closed");
-            self.let_go(session);
+            self.drop_session(session);
         }
         if welcomed {
-            self.on_welcomed(session, node);
+            self.on_accepted(session, node);
         }
     }
 
     /// Replaces the node's earlier connection. A refused session replaces none.
-    fn on_welcomed(&mut self, session: SessionId, node: NodeName) {
+    fn on_accepted(&mut self, session: SessionId, node: NodeName) {
         let before = self.welcomed.insert(node, session);
         if let Some(before) = before.filter(|before| *before != session) {
-            self.let_go(before);
+            self.drop_session(before);
         }
     }
 
-    pub(super) fn let_go(&mut self, session: SessionId) {
+    pub(super) fn drop_session(&mut self, session: SessionId) {
         self.sessions.remove(&session);
     }
 

@@ -57,7 +57,7 @@ pub struct StepWatcher {
 
 impl StepWatcher {
     /// Waits until a record about the step was committed since the last call.
-    pub async fn news(&mut self) {
+    pub async fn changed(&mut self) {
         // The sender stays in the map for as long as one receiver lives.
         let _ = self.news.changed().await;
     }

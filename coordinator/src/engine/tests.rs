@@ -172,10 +172,10 @@ async fn whoever_waits_for_a_step_is_woken_by_its_records_alone() {
     let (engine, _thread) = begin(dir.path(), settings());
     submit(&engine, "a").await.unwrap();
     let a = StepId::new("a").unwrap();
-    let mut interest = engine.interest(a.clone());
+    let mut interest = engine.watch_step(a.clone());
     submit(&engine, "b").await.unwrap();
     assert!(
-        timeout(Duration::from_millis(50), interest.news())
+        timeout(Duration::from_millis(50), interest.changed())
             .await
             .is_err()
     );
@@ -184,7 +184,7 @@ async fn whoever_waits_for_a_step_is_woken_by_its_records_alone() {
         core.state().step(&step).unwrap().state
     });
     assert_eq!(cancelled.await.unwrap(), StepState::Cancelled);
-    timeout(SOON, interest.news()).await.unwrap();
+    timeout(SOON, interest.changed()).await.unwrap();
     drop(interest);
     let unknown = engine.cancel(StepId::new("x").unwrap(), None, |_, result| result.is_err());
     assert!(unknown.await.unwrap());
@@ -256,7 +256,7 @@ async fn orders_reach_the_session_of_the_node_after_its_welcome() {
     };
     assert_eq!(assignment.attempt.to_string(), "a.1");
     engine
-        .gone(session, NodeName::new("n").unwrap())
+        .disconnected(session, NodeName::new("n").unwrap())
         .await
         .unwrap();
     until_node(&engine, "n", NodeState::Unreachable).await;

@@ -97,7 +97,7 @@ impl Identity {
         let credentials = &api.0.credentials;
         let is_over = self.expires_at().is_some_and(|end| end <= wall());
         let why = match self {
-            Identity::Local if !credentials.are_none() => {
+            Identity::Local if !credentials.need_none() => {
                 "nothing is shown, and a token is needed now"
             }
             Identity::Admin(digest) if !credentials.is_admin(digest) => {
@@ -180,7 +180,7 @@ impl Caller {
     }
 
     /// Returns the same caller with the rights of this moment, for calls that last long.
-    pub(super) fn still(&self, api: &Api) -> Result<Self, ApiError> {
+    pub(super) fn with_present_rights(&self, api: &Api) -> Result<Self, ApiError> {
         let book = api.engine().book();
         self.0.who.is_still_known(api, &book)?;
         Ok(Self::new(self.0.who.clone(), self.0.from.clone(), &book))
@@ -228,21 +228,21 @@ impl Caller {
     }
 
     /// Whether lists contain what is in a pool for the caller: the pool itself, or a node of it.
-    pub(super) fn lists_in(&self, resource: Resource, pool: &PoolName) -> bool {
+    pub(super) fn may_list_in(&self, resource: Resource, pool: &PoolName) -> bool {
         let pool = Scope::One(pool.as_str());
         self.may(Verb::List, resource, pool, Scope::Unscoped)
     }
 
     /// Whether lists contain a thing that may belong to no pool; such a thing is shown to callers who may see those of
     /// all pools.
-    pub(super) fn lists_by(&self, resource: Resource, pool: Option<&PoolName>) -> bool {
+    pub(super) fn may_list_by(&self, resource: Resource, pool: Option<&PoolName>) -> bool {
         match pool {
-            Some(pool) => self.lists_in(resource, pool),
+            Some(pool) => self.may_list_in(resource, pool),
             None => self.may(Verb::List, resource, Scope::Every, Scope::Unscoped),
         }
     }
 
-    pub(super) fn lists_policy(&self, pool: &PoolName, subject: &Subject) -> bool {
+    pub(super) fn may_list_policy(&self, pool: &PoolName, subject: &Subject) -> bool {
         let (pool, subject) = (Scope::One(pool.as_str()), Scope::One(subject.as_str()));
         self.may(Verb::List, Resource::Policies, pool, subject)
     }
@@ -272,7 +272,11 @@ impl Caller {
         }
     }
 
-    pub(super) fn need(&self, ask: &AccessQuery<'_>, name: Option<&str>) -> Result<(), ApiError> {
+    pub(super) fn require(
+        &self,
+        ask: &AccessQuery<'_>,
+        name: Option<&str>,
+    ) -> Result<(), ApiError> {
         match self.judge(ask) {
             Decision::Allowed => Ok(()),
             verdict => Err(self.refusal(ask, name, &verdict)),
@@ -303,7 +307,7 @@ impl Caller {
 
     /// Fails if the caller would give away more than he has: a role that he lacks, more pools or subjects, or without a
     /// role that denies him something.
-    pub(super) fn may_give(&self, grants: &[RoleGrant]) -> Result<(), ApiError> {
+    pub(super) fn check_grants(&self, grants: &[RoleGrant]) -> Result<(), ApiError> {
         let within = |own: &[NamePattern], given: &[NamePattern]| {
             own.is_empty() || (!given.is_empty() && given.iter().all(|it| own.contains(it)))
         };
@@ -334,7 +338,7 @@ impl Caller {
     }
 
     /// Fails if the token would name another user, because a step may run as the user who submitted it.
-    pub(super) fn may_name(&self, user: Option<&UserName>) -> Result<(), ApiError> {
+    pub(super) fn check_token_user(&self, user: Option<&UserName>) -> Result<(), ApiError> {
         match user {
             Some(user) if !self.is_admin() && self.0.who.user().as_ref() != Some(user) => {
                 Err(ApiError::GivesName {
@@ -360,7 +364,7 @@ impl Caller {
         self.is_unbounded() || Verb::ALL.iter().flat_map(all).all(may)
     }
 
-    pub(super) fn need_all(
+    pub(super) fn require_admin(
         &self,
         ask: &AccessQuery<'_>,
         name: Option<&str>,

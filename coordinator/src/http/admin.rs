@@ -109,7 +109,7 @@ fn to_pool(caller: &Caller, request: MoveRequest) -> Result<NodeChange, ApiError
         pool: Scope::One(pool.as_str()),
         subject: Scope::Unscoped,
     };
-    caller.need(&there, None)?;
+    caller.require(&there, None)?;
     Ok(NodeChange::Move {
         pool,
         reason: check_reason(request.reason)?,

@@ -32,7 +32,7 @@ impl TrustedIssuer {
     }
 }
 
-/// What is open to callers without credentials.
+/// The parts that are open to callers without credentials.
 #[derive(Clone, Debug, Default)]
 pub struct PublicAccess {
     /// Host names by which the API may be called without TLS, besides `localhost` and addresses; protects against DNS

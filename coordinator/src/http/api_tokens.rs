@@ -87,8 +87,8 @@ pub(super) async fn create(
     let user = wanted.user.clone().map(UserName::new).transpose();
     let user = user.map_err(|e| wrong("user", &e))?;
     let (name, grants, expires_at) = understood(wanted)?;
-    caller.may_give(&grants)?;
-    caller.may_name(user.as_ref())?;
+    caller.check_grants(&grants)?;
+    caller.check_token_user(user.as_ref())?;
     let secret = draw()?;
     let terms = ApiToken {
         digest: digest_of(secret.as_bytes()),

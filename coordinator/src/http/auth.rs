@@ -111,7 +111,7 @@ fn may_see_metrics(caller: &Caller) -> Result<(), ApiError> {
         pool: Scope::Unscoped,
         subject: Scope::Unscoped,
     };
-    caller.need(&ask, None)
+    caller.require(&ask, None)
 }
 
 /// Answers a call with an unknown credential, and counts it against the limit of its address.
@@ -142,7 +142,7 @@ async fn note_refusal(
         return;
     };
     if !api.0.refusals.take() {
-        tracing::debug!(who, from, "more refusals than are noted");
+        tracing::debug!(who, from, "more refusals than are recorded");
         return;
     }
     let entry = AuditEntry {
@@ -196,7 +196,7 @@ async fn known(
             return Err(ApiError::Unauthorized { why });
         }
         (None, Some(shown)) => Identity::Certificate(shown),
-        (None, None) if api.0.credentials.are_none() => Identity::Local,
+        (None, None) if api.0.credentials.need_none() => Identity::Local,
         (None, None) => {
             let why = "nothing is shown";
             return Err(ApiError::Unauthorized { why });
@@ -229,7 +229,7 @@ async fn of_token(api: &Api, book: &Book, secret: &[u8]) -> Result<Identity, Api
                 .map_err(|why| ApiError::Unauthorized { why });
         }
         // If no credential is needed, an unknown one is ignored.
-        return match credentials.are_none() {
+        return match credentials.need_none() {
             true => Ok(Identity::Local),
             false => Err(ApiError::Unauthorized {
                 why: "the token is not one that this cluster knows, or it was revoked",
@@ -251,7 +251,7 @@ async fn of_token(api: &Api, book: &Book, secret: &[u8]) -> Result<Identity, Api
 /// Rejects calls from web pages of other sites: DNS rebinding shows in `Host`, and browsers name the page's site in
 /// `Origin`. With TLS the browser has verified the name, and pages of other sites have no token.
 fn check_site(api: &Api, request: &Request) -> Result<(), ApiError> {
-    let is_open = api.0.credentials.are_none();
+    let is_open = api.0.credentials.need_none();
     let peer = request.extensions().get::<Peer>();
     let is_secret = peer.is_some_and(|peer| peer.is_secret);
     match host(request) {

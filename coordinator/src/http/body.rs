@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::access::AccessWatch;
 use super::error::{ApiError, known_fields};
 
-/// How much of a too large body is read and discarded, as a multiple of the limit, and for how long: a caller who is
+/// Part of a too large body that is read and discarded, as a multiple of the limit, and the time for it: a caller who is
 /// still writing would otherwise see a broken connection instead of the answer.
 const DISCARD_TIMES: usize = 8;
 const DISCARD_LIMIT: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ fn too_slow() -> ApiError {
     }
 }
 
-/// What is wrong with malformed variables, without the text that was written.
+/// The mistake in malformed variables, without the text that was written.
 const NO_ENVIRONMENT: &str =
     "write variables as a map of names and texts, such as `{\"EPOCHS\": \"3\"}`";
 

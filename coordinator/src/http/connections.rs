@@ -145,8 +145,8 @@ impl Acceptor {
         };
         tokio::select! {
             () = self.admit(stream, peer) => {}
-            () = permit.revoked() => tracing::debug!(%address, "more connections wait than may: this one is closed"),
-            () = too_late => tracing::debug!(%address, "no call within the time for the first one"),
+            () = permit.revoked() => tracing::debug!(%address, "connection closed: too many connections wait without a credential"),
+            () = too_late => tracing::debug!(%address, "connection closed: no call came in time"),
         }
     }
 

@@ -27,7 +27,7 @@ pub enum ApiError {
         "{why}: this call needs the header `Authorization: Bearer TOKEN` with the coordinator's own token or an API token"
     )]
     Unauthorized {
-        /// What is wrong with the credential.
+        /// The mistake in the credential.
         why: &'static str,
     },
     #[error(
@@ -123,7 +123,7 @@ pub enum ApiError {
     },
     #[error("the body cannot be read: {message}")]
     InvalidBody {
-        /// What is wrong, and where.
+        /// The mistake, and its place.
         message: String,
         /// Field such as `resources.gpu_count`; empty for the body as a whole.
         field: String,
@@ -151,7 +151,7 @@ pub enum ApiError {
     #[error("the parameter `{name}`: {message}")]
     InvalidParameter {
         name: &'static str,
-        /// What is wrong, and how to fix it.
+        /// The mistake, and how to fix it.
         message: String,
     },
     #[error("the header `Idempotency-Key`: write 1 to {limit} visible characters")]

@@ -156,21 +156,21 @@ impl EventReader {
         self.since = read.last().map_or(self.since, |event| event.record.seq);
         let filter = read.iter().filter(|event| self.filter.takes(&event.record));
         let mut events: Vec<Arc<Event>> = filter.cloned().collect();
-        self.keep_from_others(&mut events).await?;
+        self.retain_visible(&mut events).await?;
         Ok((events, read.len()))
     }
 }
 
 impl EventReader {
     /// Removes events that the caller may not see, by the rights that he has now, because a stream may last for long.
-    async fn keep_from_others(&mut self, events: &mut Vec<Arc<Event>>) -> Result<(), ApiError> {
+    async fn retain_visible(&mut self, events: &mut Vec<Arc<Event>>) -> Result<(), ApiError> {
         if self.caller.is_unbounded() || events.is_empty() {
             return Ok(());
         }
-        self.caller = self.caller.still(&self.api)?;
+        self.caller = self.caller.with_present_rights(&self.api)?;
         let records = events.iter().map(|event| &event.record.record);
         let places = RecordScopes::of(&self.api, records).await?;
-        events.retain(|event| self.caller.hears(&event.record.record, &places));
+        events.retain(|event| self.caller.may_see(&event.record.record, &places));
         Ok(())
     }
 }

@@ -193,7 +193,7 @@ async fn up(
     loop {
         let count = tokio::select! {
             biased;
-            () = is_said(&mut last_word) => return std::future::pending().await,
+            () = received(&mut last_word) => return std::future::pending().await,
             read = from_caller.read(&mut bytes) => read.unwrap_or(0),
         };
         if count == 0 {
@@ -226,7 +226,7 @@ async fn down(
         };
         let read = tokio::select! {
             biased;
-            () = is_said(&mut last_word), if !is_over => continue,
+            () = received(&mut last_word), if !is_over => continue,
             read = reader.read_bytes(most.min(CHUNK_BYTES)) => read,
         };
         let Ok(Some(bytes)) = read else { break };
@@ -244,7 +244,7 @@ async fn down(
 }
 
 /// Resolves when there is a final message.
-async fn is_said(last_word: &mut CloseReason) {
+async fn received(last_word: &mut CloseReason) {
     let said = last_word.wait_for(Option::is_some).await.is_ok();
     if !said {
         std::future::pending().await

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::Api;
 use crate::clock::wall;
 
-/// How long the engine may take to answer and still count as ready; a commit on a busy disk takes a quarter of it.
+/// Time that the engine may take to answer and still count as ready; a commit on a busy disk takes a quarter of it.
 const READY_LIMIT: Duration = Duration::from_secs(1);
 
 /// Handles `GET /healthz`: the process answers.

@@ -44,8 +44,8 @@ pub(super) async fn list(
     let wanted = params.read()?;
     let look = move |core: &Core| {
         let tokens = wanted.of(core.state().admission().tokens());
-        let listed =
-            tokens.filter(|(_, token)| caller.lists_by(Resource::JoinTokens, token.pool.as_ref()));
+        let listed = tokens
+            .filter(|(_, token)| caller.may_list_by(Resource::JoinTokens, token.pool.as_ref()));
         wanted.page(listed.map(|(_, token)| view(token)), |token| {
             token.id.clone()
         })
@@ -81,7 +81,7 @@ pub(super) async fn make(
     let addresses = addresses(&written.addresses)?;
     let secret = JoinSecret(random_bytes::<SECRET_BYTES>("a secret")?);
     let token = check(written, &secret)?;
-    caller.need(&making_in(token.pool.as_ref()), None)?;
+    caller.require(&making_in(token.pool.as_ref()), None)?;
     if let Some(node) = &token.node {
         may_replace(&api, &caller, node.as_str()).await?;
     }

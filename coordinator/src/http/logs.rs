@@ -132,7 +132,7 @@ async fn answer(api: &Api, query: &LogQuery) -> Result<Response, ApiError> {
 
 /// Finds the output; with `follow` it waits until there is some, or never will be.
 async fn locate(api: &Api, query: &LogQuery) -> Result<LogLocation, ApiError> {
-    let mut interest = api.engine().interest(query.step.clone());
+    let mut interest = api.engine().watch_step(query.step.clone());
     loop {
         let (step, attempt, rank) = (query.step.clone(), query.attempt, query.rank);
         let found = api
@@ -140,7 +140,7 @@ async fn locate(api: &Api, query: &LogQuery) -> Result<LogLocation, ApiError> {
             .read(move |core| find(core, step, attempt, rank))
             .await??;
         match found {
-            LogLocation::NotYet if query.follow => interest.news().await,
+            LogLocation::NotYet if query.follow => interest.changed().await,
             found => return Ok(found),
         }
     }
@@ -211,7 +211,7 @@ async fn fetch(api: &Api, query: &LogQuery, source: LogSource) -> Result<Respons
     match reply {
         LogReply::From { offset } => {
             query.reaches(offset)?;
-            Ok(octets(number, offset, pass_on(api.clone(), reader)))
+            Ok(octets(number, offset, stream_body(api.clone(), reader)))
         }
         LogReply::Refused { .. } if !ran => {
             query.reaches(0)?;
@@ -242,7 +242,7 @@ async fn ask(
 }
 
 /// Streams the bytes as they come. Dropping it, when the caller has gone, tells the agent to stop.
-fn pass_on(api: Api, reader: FrameReader) -> Body {
+fn stream_body(api: Api, reader: FrameReader) -> Body {
     Body::from_stream(unfold(Some((api, reader)), async |state| {
         let (api, mut reader) = state?;
         let chunk = tokio::select! {

@@ -42,7 +42,7 @@ pub(super) async fn list(
         let wanted = nodes.filter(|node| {
             pool.as_ref().is_none_or(|pool| node.pool == *pool)
                 && state.is_none_or(|state| node.state == state)
-                && caller.lists_in(Resource::Nodes, &node.pool)
+                && caller.may_list_in(Resource::Nodes, &node.pool)
         });
         let views =
             wanted.map(|node| view::node(core, node, links.readings(&node.name).as_deref()));
@@ -92,7 +92,7 @@ pub(super) async fn list_pools(
     let wanted = params.read()?;
     let look = move |core: &Core| {
         let pools = wanted.of(core.state().pools());
-        let pools = pools.filter(|(name, _)| caller.lists_in(Resource::Pools, name));
+        let pools = pools.filter(|(name, _)| caller.may_list_in(Resource::Pools, name));
         let views = pools.map(|(_, pool)| view::pool(core, pool));
         wanted.page(views, |view| view.name.clone())
     };

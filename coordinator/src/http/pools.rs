@@ -60,7 +60,7 @@ pub(super) async fn policies(
     };
     let look = move |core: &Core| {
         let policies = wanted.of(&core.state().pool(&name)?.policies);
-        let policies = policies.filter(|(subject, _)| caller.lists_policy(&name, subject));
+        let policies = policies.filter(|(subject, _)| caller.may_list_policy(&name, subject));
         let views = policies.filter_map(|(subject, _)| view::policy(core, &name, subject));
         Some(wanted.page(views, |view| view.subject.clone()))
     };

@@ -147,7 +147,7 @@ async fn wait(api: &Api, id: StepId, params: &WaitParams) -> Result<StepView, Ap
         .transpose()?;
     let limit = params::time("timeout", params.timeout.as_deref(), DEFAULT_WAIT, MAX_WAIT)?;
     // Subscribed before the first read, so that no change is missed.
-    let mut interest = api.engine().interest(id.clone());
+    let mut interest = api.engine().watch_step(id.clone());
     let there = async {
         loop {
             let wanted = id.clone();
@@ -159,7 +159,7 @@ async fn wait(api: &Api, id: StepId, params: &WaitParams) -> Result<StepView, Ap
             if api.engine().read(look).await? {
                 return Ok::<(), ApiError>(());
             }
-            interest.news().await;
+            interest.changed().await;
         }
     };
     tokio::select! {

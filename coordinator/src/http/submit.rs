@@ -163,7 +163,7 @@ fn permit(caller: &Caller, step: &mut NewStep) -> Result<(), ApiError> {
         pool: pool.map_or(Scope::Every, |pool| Scope::One(pool.as_str())),
         subject: Scope::One(step.spec.subject.as_str()),
     };
-    caller.need(&ask, None)
+    caller.require(&ask, None)
 }
 
 fn item(result: Result<StepView, ApiError>) -> BatchItem {

@@ -69,7 +69,7 @@ pub(super) async fn can_i(
             .as_ref()
             .map_or(Scope::Every, |it| Scope::One(it.as_str())),
     };
-    let (allowed, why) = match caller.need(&ask, None) {
+    let (allowed, why) = match caller.require(&ask, None) {
         Ok(()) => (true, None),
         Err(refusal) => (false, Some(refusal.to_string())),
     };

@@ -52,7 +52,7 @@ impl Entity {
     }
 
     /// Returns the summary; `None` if the entity does not exist.
-    pub(super) fn stands(&self, state: &State) -> Option<String> {
+    pub(super) fn summary(&self, state: &State) -> Option<String> {
         match self {
             Entity::Coordinator => coordinator(state),
             Entity::Cluster => Some(cluster(state)),

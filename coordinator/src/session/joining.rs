@@ -61,9 +61,9 @@ impl Default for JoinAcceptor {
 enum JoinDenied {
     #[error("too many hosts join at once: it may try again in a moment")]
     Busy,
-    #[error("it said nothing within {}s", ASKING_LIMIT.as_secs())]
+    #[error("it sent nothing within {}s", ASKING_LIMIT.as_secs())]
     Silent,
-    #[error("what it said is no request to join")]
+    #[error("its request to join is malformed")]
     Garbled(#[source] TransportError),
     #[error(transparent)]
     Refused(#[from] JoinRefusal),

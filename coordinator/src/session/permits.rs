@@ -14,7 +14,7 @@ use crate::rate::{Bucket, Rate};
 /// are refused.
 pub(super) const MAX_LINKS_PER_NODE: usize = 8;
 
-/// How often one node may link: each link makes records, and has the scheduler look at its pool. Agents of unstable
+/// Rate at which one node may link: each link makes records, and has the scheduler look at its pool. Agents of unstable
 /// networks stay below it, because they wait longer before each try.
 const LINKING: Rate = Rate {
     per_second: 1.0,

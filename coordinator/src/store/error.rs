@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::encoding::Damage;
 
-/// What to do about a damaged store of any kind: nothing may be guessed.
+/// Advice about a damaged store of any kind: nothing may be guessed.
 const WAY_OUT: &str = "restore the data directory from a copy, or move it away to begin a new cluster (hosts stop \
                        what still runs when its lease passes)";
 

@@ -11,7 +11,7 @@ thread_local! {
 
 /// Runs `work`; a panic comes back as its message.
 pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    hush();
+    silence_panics();
     GUARDED.set(true);
     // The closure's data is dropped with it, so nothing half-changed is seen again.
     let result = panic::catch_unwind(AssertUnwindSafe(work));
@@ -20,7 +20,7 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 }
 
 /// Keeps panic reports of guarded threads off stderr, once for the process; others are printed as before.
-fn hush() {
+fn silence_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = panic::take_hook();

@@ -42,7 +42,7 @@ impl Store {
     /// whose earlier store was lost.
     ///
     /// # Errors
-    /// As for [`Store::open`].
+    /// The same as for [`Store::open`].
     pub fn open_of(
         dir: &Path,
         retention: u64,

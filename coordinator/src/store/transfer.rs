@@ -78,7 +78,7 @@ impl StoreHistory {
     /// Exports the store of a stopped coordinator.
     ///
     /// # Errors
-    /// As for a running one.
+    /// The same as for a running one.
     pub fn export(&self, take: PartSink<'_>) -> Result<(), ExportError> {
         let mut sink = Ok(());
         let taken = look(self.file(), |file| match export(self.db(), file, take) {

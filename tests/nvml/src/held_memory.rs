@@ -18,7 +18,7 @@ pub(crate) struct MemoryHold {
     /// File to which the process writes its pid. Nothing is held before.
     pid_file: PathBuf,
     used_mib: u32,
-    /// How long the memory is held after the process was first seen dead; absent: until the host file changes.
+    /// Time that the memory is held after the process was first seen dead; absent: until the host file changes.
     linger_ms: Option<u64>,
     /// Process shown instead of the dead one while its memory is held; absent: none.
     lingers_as: Option<u32>,

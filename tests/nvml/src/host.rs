@@ -16,7 +16,7 @@ use crate::model::Model;
 use crate::pci::Address;
 use crate::{Code, exports, file};
 
-/// How often the library was initialised and not shut down.
+/// Number of initialisations without a shutdown.
 pub(crate) static USERS: AtomicU32 = AtomicU32::new(0);
 
 /// A simulated host.

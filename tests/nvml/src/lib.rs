@@ -3,7 +3,7 @@
 //! and parsed if it has changed, so a test can rewrite it (beside it, then a rename) while an agent has the library
 //! loaded. `README.md` beside this crate lists the fields of a host file and the faults.
 //!
-//! It is faithful in two ways. What the real library refuses is refused with the same code: no utilisation while MIG is
+//! The stand-in is faithful in two ways. What the real library refuses is refused with the same code: no utilisation while MIG is
 //! on, no fans on cards without any, no NUMA node unless the GPU is one. And handles are numbers in the shape of
 //! pointers that are never dereferenced, so a wrong one is an error and not a crash.
 //!

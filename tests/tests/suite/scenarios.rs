@@ -20,7 +20,7 @@ const AT_ONCE: usize = 2;
 /// On paper time passes only if a case says so. Live delays up to this make no difference: lost work counts in whole
 /// seconds.
 const INSTANT: Duration = Duration::from_secs(1);
-/// How often a case is played whose events took longer than that, because the machine was busy.
+/// Number of tries of a case whose events took longer than that, because the machine was busy.
 const TRIES: usize = 5;
 
 /// Result of a case.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use sluice_tests::{Dev, DevOptions, eventually};
 
-/// It prints each deadline that it gets, and does not end.
+/// Script that prints each deadline that it gets, and does not end.
 const DEAF: &str =
     "trap '' TERM; echo ready; while :; do cat $SLUICE_NOTICE_FILE 2>/dev/null; sleep 0.05; done";
 

@@ -27,7 +27,7 @@ const ROOMS: &[(&str, &[&str])] = &[(
     ],
 )];
 
-/// How often a re-exported name is looked up further.
+/// Longest chain of re-exports that is followed.
 const DEPTH: usize = 8;
 
 /// A module path from the crate's root.

@@ -20,7 +20,7 @@ const LONGER: &[(&str, usize)] = &[
         "coordinator/core/src/submit/difference.rs first_difference",
         88,
     ),
-    ("coordinator/src/engine/record_log.rs tell_one", 178),
+    ("coordinator/src/engine/record_log.rs log_record", 178),
     ("coordinator/src/http/error/refusal.rs detail_of", 99),
 ];
 

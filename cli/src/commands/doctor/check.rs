@@ -8,7 +8,7 @@ use serde::Serialize;
 pub(in crate::commands) enum CheckStatus {
     /// No problem was found.
     Ok,
-    /// It works, but could work better or may stop working.
+    /// Working, but could work better or may stop working.
     Warn,
     /// Something does not work.
     Fail,

@@ -25,10 +25,10 @@ pub(super) fn checks(chosen: Option<&Path>) -> Vec<Check> {
         Ok(client) => client,
         Err(error) => return vec![no_context(&error)],
     };
-    match client.pulse() {
-        Ok(pulse) => {
-            checks.push(coordinator(&pulse));
-            checks.push(clock(pulse.clock, Timestamp::now(), pulse.took));
+    match client.ping() {
+        Ok(ping) => {
+            checks.push(coordinator(&ping));
+            checks.push(clock(ping.clock, Timestamp::now(), ping.took));
         }
         Err(error) => checks.push(Check::fail(
             "coordinator",
@@ -85,11 +85,11 @@ fn context_file(context: &Context) -> Check {
     Check::ok("context", format!("{path}, {}", context.file.http))
 }
 
-fn coordinator(pulse: &PingResult) -> Check {
-    match pulse.status {
+fn coordinator(ping: &PingResult) -> Check {
+    match ping.status {
         200..300 => Check::ok(
             "coordinator",
-            format!("takes calls, answered in {} ms", pulse.took.as_millis()),
+            format!("takes calls, answered in {} ms", ping.took.as_millis()),
         ),
         401 | 403 => Check::fail(
             "coordinator",
@@ -98,7 +98,7 @@ fn coordinator(pulse: &PingResult) -> Check {
         ),
         status => Check::fail(
             "coordinator",
-            format!("not ready: {status} {}", pulse.words),
+            format!("not ready: {status} {}", ping.words),
             "look into its log; while it starts or stops this passes by itself",
         ),
     }
@@ -181,14 +181,14 @@ mod tests {
 
     #[test]
     fn a_coordinator_that_answers_otherwise_is_not_ready() {
-        let pulse = |status| PingResult {
+        let ping = |status| PingResult {
             status,
             words: "the engine does not answer".into(),
             clock: None,
             took: Duration::from_millis(3),
         };
-        assert_eq!(coordinator(&pulse(200)).verdict, CheckStatus::Ok);
-        assert_eq!(coordinator(&pulse(503)).verdict, CheckStatus::Fail);
-        assert!(coordinator(&pulse(401)).found.contains("token"));
+        assert_eq!(coordinator(&ping(200)).verdict, CheckStatus::Ok);
+        assert_eq!(coordinator(&ping(503)).verdict, CheckStatus::Fail);
+        assert!(coordinator(&ping(401)).found.contains("token"));
     }
 }

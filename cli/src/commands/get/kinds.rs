@@ -1,4 +1,4 @@
-//! How each kind is listed: all of it or one by name, and which filters it has.
+//! Lists of each kind: all of it or one by name, and its filters.
 
 use std::collections::BTreeMap;
 
@@ -436,7 +436,7 @@ pub(super) fn hint<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone)
 }
 
 /// Suggests a similar name; empty if there is none.
-pub(super) fn meant<T: Gettable>(client: &Client, name: &str) -> String {
+pub(super) fn similar_name<T: Gettable>(client: &Client, name: &str) -> String {
     let known = T::known(client);
     let near = nearest(name, known.iter().map(String::as_str));
     near.map_or_else(String::new, |near| {

@@ -101,7 +101,7 @@ fn follow(client: &Client, send: &Sender<WatchEvent>, out: Out) {
     }
 }
 
-/// What must be read again.
+/// Rows that must be read again.
 #[derive(Default)]
 struct StaleRows {
     all: bool,

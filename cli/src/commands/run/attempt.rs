@@ -107,7 +107,7 @@ impl FollowedAttempt {
 
     /// Whether no byte has come for `patience`, counted from the first call at the earliest. The first call means that
     /// the attempt is over.
-    pub(super) fn stood_still_since_over(&self, patience: Duration) -> bool {
+    pub(super) fn is_stalled(&self, patience: Duration) -> bool {
         let over = self.over.get_or_init(Instant::now).elapsed();
         let moved = Duration::from_millis(self.activity.moved_millis.load(Ordering::Relaxed));
         over.min(self.activity.begun.elapsed().saturating_sub(moved)) >= patience
@@ -203,20 +203,20 @@ mod tests {
             over: OnceLock::new(),
         };
         assert!(
-            !attempt.stood_still_since_over(Duration::from_secs(5)),
+            !attempt.is_stalled(Duration::from_secs(5)),
             "it is over only now"
         );
         let long_over = FollowedAttempt {
             over: OnceLock::from(Instant::now() - Duration::from_secs(50)),
             ..attempt
         };
-        assert!(long_over.stood_still_since_over(Duration::from_secs(5)));
+        assert!(long_over.is_stalled(Duration::from_secs(5)));
         long_over
             .activity
             .moved_millis
             .store(99_000, Ordering::Relaxed);
         assert!(
-            !long_over.stood_still_since_over(Duration::from_secs(5)),
+            !long_over.is_stalled(Duration::from_secs(5)),
             "a byte came a second ago"
         );
     }

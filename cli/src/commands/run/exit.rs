@@ -7,7 +7,7 @@ use sluice_common::state::StepState;
 use crate::render::{safe, step::exit};
 use crate::signals;
 
-/// How `run` ends.
+/// Exit of `run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RunExit {
     /// With the exit code of the step's program.

@@ -14,7 +14,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use nix::sys::uio::pread;
 use nix::unistd::{Whence, lseek};
 
-/// What happened, and the two ways out.
+/// The error for input, with both ways out.
 pub(super) const REFUSAL: &str = "standard input holds data that the step would never see, because a step's input is empty: \
      if it needs none, add `</dev/null` (in a `while read` loop too); \
      else have the command read a file that its host has: `sluice run -- sh -c 'PROGRAM <FILE'`";

@@ -18,21 +18,21 @@ use crate::out::Out;
 use crate::render::safe;
 use crate::signals;
 
-/// How long one call waits for a step to start or to end. Short, because a requeue is not an end and is only seen when
+/// Time that one call waits for a step to start or to end. Short, because a requeue is not an end and is only seen when
 /// the call returns.
 const POLL: Duration = Duration::from_secs(2);
 /// Interval of looks at a step whose output is complete and whose end is not recorded yet.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long the output of an ended attempt may stand still before it is given up: a restarted coordinator must find its
+/// Time that the output of an ended attempt may stand still before it is given up: a restarted coordinator must find its
 /// nodes again, and a disconnected node must come back.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(30);
 /// The same limit if the next attempt waits to be followed.
 const REQUEUED_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a step may wait before that is logged if nobody watches.
+/// Time that a step may wait before that is logged if nobody watches.
 const QUIET: Duration = Duration::from_secs(2);
 /// Cancels with the step's own grace period.
 const CANCEL: StepAction = StepAction::Cancel { grace: None };
-/// How long a cancel may take when this process is about to end.
+/// Time that a cancel may take when this process is about to end.
 const PARTING: RetryLimit = RetryLimit::For(Duration::from_secs(5));
 
 /// Follows a step until it has ended or this command leaves.
@@ -267,7 +267,7 @@ impl<'a> RunLoop<'a> {
             REQUEUED_PATIENCE
         };
         let Some(current) = &self.current else { return };
-        if over && current.stood_still_since_over(patience) {
+        if over && current.is_stalled(patience) {
             current.stop();
             let (id, number) = (safe(&self.step.id), current.number());
             self.out.warning(&format!(
@@ -317,7 +317,7 @@ impl<'a> RunLoop<'a> {
         if self.ownership != Ownership::Own {
             signals::end_like_a_closed_pipe();
         }
-        let cancel = || self.client.steer(&self.step.id, CANCEL);
+        let cancel = || self.client.act_on_step(&self.step.id, CANCEL);
         if let Err(error) = self.client.keep_trying(PARTING, |_| (), cancel) {
             let id = safe(&self.step.id);
             self.out
@@ -353,8 +353,11 @@ impl<'a> RunLoop<'a> {
     fn cancel(&self) {
         let (client, id, send) = (self.client.clone(), self.step.id.clone(), self.send.clone());
         thread::spawn(move || {
-            let answer =
-                client.keep_trying(RetryLimit::Endless, |_| (), || client.steer(&id, CANCEL));
+            let answer = client.keep_trying(
+                RetryLimit::Endless,
+                |_| (),
+                || client.act_on_step(&id, CANCEL),
+            );
             let _ = send.send(RunEvent::Cancelled(answer.map(drop)));
         });
     }

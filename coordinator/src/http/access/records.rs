@@ -60,7 +60,7 @@ impl RecordScopes {
 
 impl Caller {
     /// Whether the caller may see a record.
-    pub(in super::super) fn hears(&self, record: &Record, scopes: &RecordScopes) -> bool {
+    pub(in super::super) fn may_see(&self, record: &Record, scopes: &RecordScopes) -> bool {
         let list = |resource, pool, subject| self.may(Verb::List, resource, pool, subject);
         let of_step = |subject: &Subject, pool: Option<&PoolName>| {
             let pool = pool.map(PoolName::as_str);
@@ -80,8 +80,8 @@ impl Caller {
                 let pool = pool.map_or(Scope::Every, |pool| Scope::One(pool.as_str()));
                 list(Resource::Nodes, pool, Scope::Unscoped)
             }
-            About::Pool(pool) => self.lists_in(Resource::Pools, pool),
-            About::Policy(pool, subject) => self.lists_policy(pool, subject),
+            About::Pool(pool) => self.may_list_in(Resource::Pools, pool),
+            About::Policy(pool, subject) => self.may_list_policy(pool, subject),
             About::Cluster => whole(Resource::Cluster),
             About::Templates => whole(Resource::Templates),
             About::Validations => whole(Resource::Validations),

@@ -117,14 +117,18 @@ pub(super) async fn judge(
     let first = names.first().copied().unwrap_or("");
     match (row.scope, names) {
         (ScopeKind::Known, _) => Ok(()),
-        (ScopeKind::Each | ScopeKind::Body, _) => caller.need(&ask(Scope::Any, Scope::Any), None),
-        (ScopeKind::Cluster, _) => caller.need(&ask(Scope::Unscoped, Scope::Unscoped), None),
-        (ScopeKind::Pool, _) => caller.need(&ask(Scope::One(first), Scope::Unscoped), Some(first)),
-        (ScopeKind::EachInPool, _) => caller.need(&ask(Scope::One(first), Scope::Any), None),
-        (ScopeKind::Policy, [pool, subject]) => {
-            caller.need(&ask(Scope::One(pool), Scope::One(subject)), None)
+        (ScopeKind::Each | ScopeKind::Body, _) => {
+            caller.require(&ask(Scope::Any, Scope::Any), None)
         }
-        (ScopeKind::Policy, _) => caller.need(&ask(Scope::Every, Scope::Every), None),
+        (ScopeKind::Cluster, _) => caller.require(&ask(Scope::Unscoped, Scope::Unscoped), None),
+        (ScopeKind::Pool, _) => {
+            caller.require(&ask(Scope::One(first), Scope::Unscoped), Some(first))
+        }
+        (ScopeKind::EachInPool, _) => caller.require(&ask(Scope::One(first), Scope::Any), None),
+        (ScopeKind::Policy, [pool, subject]) => {
+            caller.require(&ask(Scope::One(pool), Scope::One(subject)), None)
+        }
+        (ScopeKind::Policy, _) => caller.require(&ask(Scope::Every, Scope::Every), None),
         (ScopeKind::Step, _) => {
             let name = bare(first);
             named(caller, &ask, step(api, name).await?, Scope::Every, name)

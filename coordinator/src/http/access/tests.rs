@@ -57,7 +57,7 @@ impl SecuredHarness {
     }
 
     /// Starts with two pools, two subjects in each, and a step of each.
-    fn furnished() -> Self {
+    fn with_steps() -> Self {
         let guarded = Self::start();
         for pool in ["train", "serve"] {
             guarded.done("PUT", &format!("/v1/pools/{pool}"), &json!({}));
@@ -120,7 +120,7 @@ fn a_verb_behind_a_colon_is_found_however_it_is_written() {
 
 #[test]
 fn whoever_has_no_role_is_let_in_nowhere_but_to_ask_who_he_is() {
-    let guarded = SecuredHarness::furnished();
+    let guarded = SecuredHarness::with_steps();
     guarded.done(
         "POST",
         "/v1/apply",
@@ -144,7 +144,7 @@ fn whoever_has_no_role_is_let_in_nowhere_but_to_ask_who_he_is() {
 
 #[test]
 fn a_submitter_sees_and_steers_its_own_alone_and_cannot_tell_what_there_is() {
-    let guarded = SecuredHarness::furnished();
+    let guarded = SecuredHarness::with_steps();
     let token = guarded.token("ci", "submitter", &["train"], &["ours"]);
     assert_eq!(ids(&guarded.get(&token, "/v1/steps")), ["ours-train"]);
     assert_eq!(ids(&guarded.get(&token, "/v1/pools")), ["train"]);
@@ -190,7 +190,7 @@ fn a_submitter_sees_and_steers_its_own_alone_and_cannot_tell_what_there_is() {
 
 #[test]
 fn a_submitter_submits_for_its_subjects_into_its_pools_alone() {
-    let guarded = SecuredHarness::furnished();
+    let guarded = SecuredHarness::with_steps();
     let token = guarded.token("ci", "submitter", &["train"], &["ours"]);
     let submit = |subject: &str, pool: Value| {
         let body = json!({ "subject": subject, "pool": pool, "command": ["true"] });
@@ -230,7 +230,7 @@ fn a_submitter_submits_for_its_subjects_into_its_pools_alone() {
 
 #[test]
 fn nobody_comes_upon_another_s_step_by_a_key() {
-    let guarded = SecuredHarness::furnished();
+    let guarded = SecuredHarness::with_steps();
     let one = guarded.token("one", "submitter", &["train"], &["ours"]);
     let two = guarded.token("two", "submitter", &["train"], &["ours"]);
     let submit = |token: &str, key: &str| {
@@ -256,7 +256,7 @@ fn nobody_comes_upon_another_s_step_by_a_key() {
 
 #[test]
 fn events_are_those_of_what_one_may_see() {
-    let guarded = SecuredHarness::furnished();
+    let guarded = SecuredHarness::with_steps();
     let token = guarded.token("ci", "submitter", &["train"], &["ours"]);
     let events = guarded.get(&token, "/v1/events?limit=1000").1;
     let text = events.to_string();
@@ -274,7 +274,7 @@ fn events_are_those_of_what_one_may_see() {
 
 #[test]
 fn a_token_is_shown_once_kept_as_a_hash_and_worth_nothing_when_it_is_revoked() {
-    let mut guarded = SecuredHarness::furnished();
+    let mut guarded = SecuredHarness::with_steps();
     let secret = guarded.token("ci", "viewer", &[], &[]);
     assert_eq!(guarded.get(&secret, "/v1/whoami").1["who"], "token/ci");
     let shown = guarded.get(OWN, "/v1/api-tokens/ci").1.to_string();
@@ -301,7 +301,7 @@ fn a_token_is_shown_once_kept_as_a_hash_and_worth_nothing_when_it_is_revoked() {
 
 #[test]
 fn a_revoked_token_opens_nothing() {
-    let guarded = SecuredHarness::furnished();
+    let guarded = SecuredHarness::with_steps();
     let secret = guarded.token("ci", "viewer", &[], &[]);
     assert_eq!(guarded.get(&secret, "/v1/steps").0, 200);
     assert_eq!(guarded.call(OWN, "DELETE", "/v1/api-tokens/ci", "").0, 204);
@@ -315,7 +315,7 @@ fn a_revoked_token_opens_nothing() {
 
 #[test]
 fn nobody_gives_more_than_he_has() {
-    let guarded = SecuredHarness::furnished();
+    let guarded = SecuredHarness::with_steps();
     let role = json!({ "put": [
         { "kind": "role", "name": "giver", "rules": [
             { "effect": "allow", "verbs": ["create"], "resources": ["api-tokens"] },
@@ -355,7 +355,7 @@ fn nobody_gives_more_than_he_has() {
 
 #[test]
 fn a_node_is_moved_by_whoever_may_in_both_pools() {
-    let guarded = SecuredHarness::furnished();
+    let guarded = SecuredHarness::with_steps();
     let _agent = guarded.0.agent("n", 1);
     let moves = |token: &str| {
         let answer = guarded.call(token, "POST", "/v1/nodes/n:move", r#"{"pool":"serve"}"#);
@@ -373,7 +373,7 @@ fn a_node_is_moved_by_whoever_may_in_both_pools() {
 
 #[test]
 fn roles_and_bindings_are_kept_and_what_denies_wins() {
-    let mut guarded = SecuredHarness::furnished();
+    let mut guarded = SecuredHarness::with_steps();
     let apply = json!({ "put": [
         { "kind": "role", "name": "careful", "rules": [
             { "effect": "deny", "verbs": ["cancel"], "resources": ["*"], "subjects": ["theirs"] },
@@ -436,7 +436,7 @@ fn noted(guarded: &SecuredHarness) -> Vec<String> {
 
 #[test]
 fn what_is_done_and_what_is_refused_is_noted() {
-    let guarded = SecuredHarness::furnished();
+    let guarded = SecuredHarness::with_steps();
     let token = guarded.token("ci", "submitter", &["train"], &["ours"]);
     guarded.call(&token, "POST", "/v1/steps/ours-train:cancel", "");
     guarded.call(&token, "POST", "/v1/nodes/n%1b%5b2J:drain", "");
@@ -469,7 +469,7 @@ fn what_is_done_and_what_is_refused_is_noted() {
 
 #[test]
 fn can_i_says_what_a_call_would() {
-    let guarded = SecuredHarness::furnished();
+    let guarded = SecuredHarness::with_steps();
     let token = guarded.token("ci", "submitter", &["train"], &["ours"]);
     let can = |query: &str| guarded.get(&token, &format!("/v1/can-i?{query}")).1;
     assert_eq!(
@@ -512,7 +512,7 @@ fn claims_of_an_issuer_have_the_roles_that_bindings_give_them() {
         let caller = Caller::new(Identity::Claims(found), String::new(), &book);
         assert_eq!(caller.who().to_string(), "claims/alice");
         let pool = PoolName::new("train").unwrap();
-        caller.lists_in(Resource::Nodes, &pool)
+        caller.may_list_in(Resource::Nodes, &pool)
     };
     assert!(roles(&["ops", "ml"], "lab"));
     assert!(!roles(&["ops"], "lab") && !roles(&["ml"], "other"));
@@ -520,7 +520,7 @@ fn claims_of_an_issuer_have_the_roles_that_bindings_give_them() {
 
 #[test]
 fn who_looks_after_one_pool_lets_hosts_into_that_one() {
-    let guarded = SecuredHarness::furnished();
+    let guarded = SecuredHarness::with_steps();
     let own = guarded.token("t", "operator", &["train"], &[]);
     let path = "/v1/join-tokens";
     let make = |who: &str, body: &str| guarded.call(who, "POST", path, body).0;

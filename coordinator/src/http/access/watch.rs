@@ -35,7 +35,7 @@ use super::table::CallRule;
 use super::{Caller, Identity};
 use crate::clock::wall;
 
-/// How long a connection without access may take to send its final message.
+/// Time that a connection without access may take to send its final message.
 const LAST_WORD_LIMIT: Duration = Duration::from_millis(500);
 
 /// Longest sleep until a credential expires, because the machine's clock may be set meanwhile.
@@ -60,7 +60,7 @@ impl AccessChanges {
     }
 
     /// Whether nothing has changed since the last call, or since this was made.
-    fn are_none(&mut self) -> bool {
+    fn is_unchanged(&mut self) -> bool {
         let book = self.book.has_changed().unwrap_or(false);
         let admin = self.admin.has_changed().unwrap_or(false);
         let users = self.users.as_ref().map(watch::Receiver::has_changed);
@@ -150,7 +150,7 @@ impl AccessWatch {
     async fn lost(mut self) -> ApiError {
         loop {
             self.changes.next(self.caller.who()).await;
-            self.changes.are_none();
+            self.changes.is_unchanged();
             match self.judge().await {
                 Ok(()) => {}
                 // Streams end otherwise when the coordinator stops.
@@ -161,7 +161,7 @@ impl AccessWatch {
     }
 
     async fn judge(&self) -> Result<(), ApiError> {
-        let caller = self.caller.still(&self.api)?;
+        let caller = self.caller.with_present_rights(&self.api)?;
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         judge(&self.api, &caller, self.row, &names).await
     }
@@ -173,10 +173,14 @@ impl AccessWatch {
             .who()
             .expires_at()
             .is_some_and(|end| end <= wall());
-        if self.changes.are_none() && !expired {
+        if self.changes.is_unchanged() && !expired {
             return Ok(());
         }
-        match self.caller.still(&self.api)?.has_rights_of(&self.caller) {
+        match self
+            .caller
+            .with_present_rights(&self.api)?
+            .has_rights_of(&self.caller)
+        {
             true => Ok(()),
             false => Err(ApiError::Unauthorized {
                 why: "your rights have changed while the body was sent: call again",

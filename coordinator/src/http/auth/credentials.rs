@@ -48,7 +48,7 @@ impl Credentials {
     }
 
     /// Whether programs of this machine need no credential.
-    pub(in crate::http) fn are_none(&self) -> bool {
+    pub(in crate::http) fn need_none(&self) -> bool {
         self.admin.borrow().is_none() && self.issuer.is_none()
     }
 }

@@ -13,7 +13,7 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::config::KeySource;
 
-/// How long fetched keys are used without another fetch.
+/// Time that fetched keys are used without another fetch.
 const FRESH: Duration = Duration::from_secs(3600);
 /// Least time between two fetches.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -187,7 +187,7 @@ impl UrlKeys {
                 let error = anyhow::Error::from(error);
                 tracing::warn!("{error:#}: the keys that were had last stay");
             }
-            Err(error) => tracing::warn!("asking the issuer ended early: {error}"),
+            Err(error) => tracing::warn!("fetching the keys of the issuer ended early: {error}"),
         }
     }
 

@@ -94,9 +94,9 @@ pub(super) async fn permit(
     for change in changes {
         let ask = ask_of(&change.wanted);
         let named = terms_name(&change.wanted);
-        caller.need(&ask, named.as_deref())?;
+        caller.require(&ask, named.as_deref())?;
         if let Wanted::Access { .. } = change.wanted {
-            caller.need_all(&ask, named.as_deref())?;
+            caller.require_admin(&ask, named.as_deref())?;
         }
     }
     for change in changes.iter().filter(|_| !dry_run) {

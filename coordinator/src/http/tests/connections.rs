@@ -95,7 +95,7 @@ fn a_user_is_known_by_certificate_and_may_do_what_bindings_say() {
     let who = get(&alice, &harness, "/v1/whoami", None).1;
     assert_eq!(who["who"], "certificate/alice");
     assert_eq!(get(&alice, &harness, "/v1/steps", None).0, 403);
-    let_alice_look(&admin, &harness);
+    grant_viewer_to_alice(&admin, &harness);
     assert_eq!(get(&alice, &harness, "/v1/steps", None).0, 200);
     assert_eq!(get(&alice, &harness, "/v1/api-tokens", None).0, 403);
     for (origin, status) in [
@@ -123,7 +123,7 @@ fn a_user_is_known_by_certificate_and_may_do_what_bindings_say() {
 }
 
 /// Gives `alice` the role of a viewer.
-fn let_alice_look(admin: &ureq::Agent, harness: &Harness) {
+fn grant_viewer_to_alice(admin: &ureq::Agent, harness: &Harness) {
     let binding = json!({ "put": [{ "kind": "binding", "name": "b", "roles": ["viewer"], "members": [{ "certificate": "alice" }] }] });
     let applied = admin
         .post(format!("https://{}/v1/apply", http(harness)))
@@ -144,7 +144,7 @@ fn followed(alice: &ureq::Agent, harness: &Harness) -> String {
 fn what_a_certificate_has_opened_ends_with_it_and_with_its_authority() {
     let (harness, dir) = guarded(true);
     let admin = caller(&harness.data, None);
-    let_alice_look(&admin, &harness);
+    grant_viewer_to_alice(&admin, &harness);
     let issued = |name: &str, ttl| {
         let out = dir.path().join(name);
         identity::issue_user(&harness.data, "alice", ttl, &out).unwrap();
@@ -173,7 +173,7 @@ fn what_a_certificate_has_opened_ends_with_it_and_with_its_authority() {
 }
 
 /// Sends these bytes, and returns the answer until the other end closes or pauses.
-fn said_to(harness: &Harness, bytes: &[u8]) -> String {
+fn exchange(harness: &Harness, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(http(harness)).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(2)))
@@ -192,11 +192,11 @@ fn heads_that_are_too_large_or_say_two_things_are_refused() {
         "GET /v1/steps HTTP/1.1\r\nHost: localhost\r\nx: {}\r\n\r\n",
         "y".repeat(64 * 1024)
     );
-    let said = said_to(&harness, large.as_bytes());
+    let said = exchange(&harness, large.as_bytes());
     assert!(said.starts_with("HTTP/1.1 431"), "{said}");
     let many = "a: b\r\n".repeat(200);
     let many = format!("GET /v1/steps HTTP/1.1\r\nHost: localhost\r\n{many}\r\n");
-    let said = said_to(&harness, many.as_bytes());
+    let said = exchange(&harness, many.as_bytes());
     assert!(said.starts_with("HTTP/1.1 431"), "{said}");
     let hidden = "GET /v1/hidden HTTP/1.1\r\nHost: localhost\r\n\r\n";
     for head in [
@@ -207,7 +207,7 @@ fn heads_that_are_too_large_or_say_two_things_are_refused() {
     ] {
         let text =
             format!("POST /v1/steps HTTP/1.1\r\nHost: localhost\r\n{head}\r\n0\r\n\r\n{hidden}");
-        let said = said_to(&harness, text.as_bytes());
+        let said = exchange(&harness, text.as_bytes());
         // One answer, and the connection ends: the bytes after it are not a call.
         assert!(said.matches("HTTP/1.1 ").count() <= 1, "{head}: {said}");
         assert!(!said.contains("/v1/hidden"), "{head}: {said}");

@@ -18,7 +18,7 @@ use crate::http::openapi::described_streams;
 
 const OWN: &str = "correct-horse-battery";
 
-/// How long a stream may go on without access. The promise is a second; the rest is for a busy machine.
+/// Time that a stream may go on without access. The promise is a second; the rest is for a busy machine.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// The long calls, and the one that waits. A call described as a stream that is missing here fails a test.

@@ -21,7 +21,7 @@ pub(super) struct SecretsCluster {
     daemons: Vec<(&'static str, Child)>,
     pub(super) http: String,
     quic: String,
-    /// What was printed, and where.
+    /// Printed texts, and their places.
     pub(super) told: Vec<(String, String)>,
 }
 

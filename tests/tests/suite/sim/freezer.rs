@@ -1,4 +1,4 @@
-//! How a simulated host's supervisor freezes and thaws an attempt: the control group takes its time, and the helper
+//! Freezing and thawing of an attempt by a simulated host's supervisor: the control group takes its time, and the helper
 //! that moves GPU memory refuses, hangs or dies. Written from the real one's contract, so that `agent-core` meets
 //! everything that it may meet there.
 

@@ -43,7 +43,7 @@ pub(crate) struct SimAttempt {
     pub(crate) is_killed: bool,
     /// Exit that happens as soon as it is thawed.
     pub(crate) due: Option<Exit>,
-    /// Its processes that use its GPUs.
+    /// Processes of the attempt that use its GPUs.
     pub(crate) gpu_pids: Vec<u32>,
     /// Bytes that each of them holds on each GPU.
     gpu_bytes: u64,

@@ -8,7 +8,7 @@ const WORDS: &str = "racks until noon";
 
 /// Puts the pool `train` in maintenance; returns a user's token and one of an admin of that pool.
 fn closed() -> (SecuredHarness, String, String) {
-    let guarded = SecuredHarness::furnished();
+    let guarded = SecuredHarness::with_steps();
     let pool = guarded.done("PUT", "/v1/pools/train", &json!({ "maintenance": WORDS }));
     assert_eq!(
         (&pool["status"], &pool["maintenance"]),

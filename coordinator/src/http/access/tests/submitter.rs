@@ -20,7 +20,7 @@ fn submitted(guarded: &SecuredHarness, token: &str, body: &Value) -> Answer {
 
 #[test]
 fn a_step_keeps_the_user_who_submitted_it_and_who_is_none_has_no_name() {
-    let guarded = SecuredHarness::furnished();
+    let guarded = SecuredHarness::with_steps();
     let alice = token_of(&guarded, "laptop", Some("alice"));
     let program = token_of(&guarded, "alice", None);
     for (token, id, user) in [
@@ -51,7 +51,7 @@ fn a_step_keeps_the_user_who_submitted_it_and_who_is_none_has_no_name() {
 
 #[test]
 fn no_caller_says_by_whom_a_step_was_submitted() {
-    let guarded = SecuredHarness::furnished();
+    let guarded = SecuredHarness::with_steps();
     let bob = token_of(&guarded, "bob", Some("bob"));
     for field in ["submitted_by", "submitter", "user"] {
         let mut body = step("a");
@@ -72,7 +72,7 @@ fn no_caller_says_by_whom_a_step_was_submitted() {
 
 #[test]
 fn nobody_makes_a_token_in_the_name_of_another_user() {
-    let guarded = SecuredHarness::furnished();
+    let guarded = SecuredHarness::with_steps();
     let role = json!({ "put": [
         { "kind": "role", "name": "giver", "rules": [
             { "effect": "allow", "verbs": ["create"], "resources": ["api-tokens"] },

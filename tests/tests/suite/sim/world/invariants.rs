@@ -12,7 +12,7 @@ use sluice_common::supervision::Exit;
 use super::super::freezer::CgroupState;
 use super::{STEPS, World};
 
-/// How long a step may be in a transitional state while each of its hosts is heard and has its supervisor, in
+/// Time that a step may be in a transitional state while each of its hosts is heard and has its supervisor, in
 /// milliseconds: the longest grace and the longest move of memory here, and repeats of lost messages.
 const LONGEST_WAY: u64 = 180_000;
 
