@@ -92,7 +92,11 @@ impl SimHost {
     }
 
     /// Returns what the driver shows. One that cannot list processes shows memory alone.
-    pub(crate) fn look(&self, now: u64, random: &mut SeededRandom) -> BTreeMap<String, GpuObservation> {
+    pub(crate) fn look(
+        &self,
+        now: u64,
+        random: &mut SeededRandom,
+    ) -> BTreeMap<String, GpuObservation> {
         let gpus = self.gpus.iter();
         gpus.map(|gpu| {
             let seen = match (gpu.is_lost, random.one_in(50)) {

@@ -109,7 +109,7 @@ pub(crate) enum HostAction {
 
 /// State of the agent's look at the GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GpuScan {
+pub(crate) enum ScanState {
     None,
     /// A look is under way, or about to be.
     Begun,
@@ -137,7 +137,7 @@ pub(crate) struct SimHost {
     /// Durable until the next boot.
     pub(crate) kept_gpus: StoredGpus,
     pub(crate) warrants: BTreeMap<AttemptId, SealedWarrant>,
-    pub(crate) looks: GpuScan,
+    pub(crate) looks: ScanState,
     /// Whether its supervisor answers.
     pub(crate) is_supervised: bool,
     /// Whether some of its faults never end.
@@ -174,7 +174,7 @@ impl SimHost {
             gpus: gpus.collect(),
             kept_gpus: StoredGpus::new(),
             warrants: BTreeMap::new(),
-            looks: GpuScan::None,
+            looks: ScanState::None,
             is_supervised: true,
             is_faulty: true,
             freezes: number != 2,
@@ -255,7 +255,7 @@ impl SimHost {
         };
         let core = Core::new(settings, self.epoch.clone());
         self.core = Some(core.with_gpus(self.kept_gpus.clone()));
-        self.looks = GpuScan::None;
+        self.looks = ScanState::None;
         self.life += 1;
     }
 

@@ -29,7 +29,7 @@ use sluice_common::wire::{
 };
 
 use super::freezer::{CgroupState, HelperOutcome};
-use super::host::{GpuScan, HostAction, SimHost, wall};
+use super::host::{HostAction, ScanState, SimHost, wall};
 use super::seeded_random::SeededRandom;
 
 const HOSTS: usize = 4;
@@ -925,12 +925,12 @@ impl World {
     /// Requests a look: one that is under way is followed by one that serves all requests of the meantime.
     fn want_look(&mut self, host: usize) {
         match self.hosts[host].looks {
-            GpuScan::None => {
-                self.hosts[host].looks = GpuScan::Begun;
+            ScanState::None => {
+                self.hosts[host].looks = ScanState::Begun;
                 let (life, soon) = (self.hosts[host].life, self.below(300));
                 self.after(soon, Event::LookBegins { host, life });
             }
-            GpuScan::Begun | GpuScan::Wanted => self.hosts[host].looks = GpuScan::Wanted,
+            ScanState::Begun | ScanState::Wanted => self.hosts[host].looks = ScanState::Wanted,
         }
     }
 
@@ -965,8 +965,8 @@ impl World {
         if life != self.hosts[host].life {
             return;
         }
-        let asked = std::mem::replace(&mut self.hosts[host].looks, GpuScan::None);
-        if asked == GpuScan::Wanted {
+        let asked = std::mem::replace(&mut self.hosts[host].looks, ScanState::None);
+        if asked == ScanState::Wanted {
             self.want_look(host);
         }
         // One in thirty fails completely.
