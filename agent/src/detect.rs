@@ -37,10 +37,10 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(3);
 /// Scans between two reports of readings: ten seconds are as fine as most graphs are drawn, and a coordinator
 /// of a thousand hosts gets a hundred reports a second.
 const LOOKS_PER_REPORT: u32 = 3;
-/// How long a driver query may take before a note says that it does not answer. The first query takes a few
+/// Time limit of a driver query, after which a note says that it does not answer. The first query takes a few
 /// seconds.
 const DRIVER_LIMIT: Duration = Duration::from_secs(10);
-/// How long the agent's start waits for the driver's first answer; a later one is reported as a change.
+/// Longest wait of the agent's start for the driver's first answer; a later one is reported as a change.
 const FIRST_LIMIT: Duration = Duration::from_secs(5);
 
 /// The note while the driver does not answer. A constant text, so that it counts as one change.

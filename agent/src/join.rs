@@ -21,7 +21,7 @@ use tracing::{info, warn};
 
 use crate::credentials_dir::{CredentialsDir, CredentialsError};
 
-/// How long the coordinator may take to answer; it commits a record first, which takes long on a busy disk.
+/// Time limit of the coordinator's answer; it commits a record first, which takes long on a busy disk.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 
 /// The host that joins, by config and flags.

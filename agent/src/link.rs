@@ -25,10 +25,10 @@ use crate::log_dedup::LogDedup;
 use crate::logs::Logs;
 use crate::renewal::{self, CertifiedDialer};
 
-/// How long a coordinator may take to answer a hello; it commits a record first, which takes long on a busy
+/// Time limit of a coordinator's answer to a hello; it commits a record first, which takes long on a busy
 /// disk.
 const GREETING_WITHIN: Duration = Duration::from_secs(10);
-/// How long a link waits for the supervisor's challenge, which takes milliseconds.
+/// Longest wait of a link for the supervisor's challenge, which takes milliseconds.
 const CHALLENGE_WITHIN: Duration = Duration::from_millis(500);
 /// Most unacknowledged heartbeats. A link with more is dead.
 const BEATS_UNDER_WAY: usize = 1000;

@@ -31,7 +31,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// Interval of checks for growth if the kernel does not notify (a network file system, no inotify watch
 /// left).
 const RECHECK: Duration = Duration::from_secs(1);
-/// How long a request may precede the order that starts its attempt: the two use different streams.
+/// Longest time by which a request may precede the order that starts its attempt: the two use different streams.
 const AHEAD: Duration = Duration::from_secs(2);
 
 /// Why a transfer failed.

@@ -16,7 +16,7 @@ use crate::config::{Config, ConfigError, Overrides, RawConfig};
 use crate::engine::Event;
 use crate::notify;
 
-/// Where and how to read the config again.
+/// Parameters for reading the config again.
 pub(crate) struct Reload {
     pub(crate) file: PathBuf,
     pub(crate) overrides: Overrides,

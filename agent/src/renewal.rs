@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_secs(600);
 /// changes.
 const SPREAD_MILLIS: u64 = 3000;
 
-/// Where this host's certificate comes from.
+/// Origin of this host's certificate.
 #[derive(Clone, Debug)]
 pub(crate) enum CertificateSource {
     Joined(CredentialsDir),

@@ -26,12 +26,12 @@ use crate::log_dedup::LogDedup;
 /// milliseconds.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// How long a supervisor may be silent before it is asked for a sign of life.
+/// Longest silence of a supervisor before it is asked for a sign of life.
 const ASK_AFTER: Duration = Duration::from_secs(2);
 /// Most unanswered questions. A loop that does not answer for so long is stopped or stuck: its slowest
 /// action, a write to a busy disk, takes a fraction of that.
 const MAX_UNANSWERED: u32 = 5;
-/// How long a supervisor may take to send its hello.
+/// Time limit of a supervisor's hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
 /// Time limit of a probe.

@@ -35,7 +35,6 @@ enum Backend {
 }
 
 impl Cpusets {
-    /// No pinning.
     pub fn none() -> Self {
         Self {
             backend: Backend::None,

@@ -31,7 +31,7 @@ impl GroupError {
         text
     }
 
-    /// What was attempted, and the cause of the failure.
+    /// The attempted action, and the cause of its failure.
     pub fn into_parts(self) -> (String, io::Error) {
         let action = format!("{} {}", self.action, self.path.display());
         (action, self.source)

@@ -1,4 +1,4 @@
-//! How the first process of an attempt enters the attempt's control groups. If the kernel supports it,
+//! Entry of an attempt's first process into the attempt's control groups. If the kernel supports it,
 //! `clone3` creates the process inside the group of version 2; the process then enters the groups of version
 //! 1 by itself, before anything else.
 //!

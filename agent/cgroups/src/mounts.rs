@@ -12,7 +12,6 @@ pub enum Controller {
     Cpu,
     /// Counts processor time, in version 1.
     CpuAccounting,
-    /// Limits memory.
     Memory,
     /// Limits how many processes there are.
     Pids,

@@ -1,4 +1,5 @@
-//! The state machine of one attempt. Pure: an event changes the value and returns effects, which [`crate::core`] carries out.
+//! The state machine of one attempt. Pure: an event changes the value and returns effects, which [`crate::core`]
+//! carries out.
 //!
 //! ```text
 //!  assigned         seen running              main process ended        no process left      forgotten
@@ -10,7 +11,8 @@
 //! ```
 //! Between "no process left" and `Released` the attempt is `Releasing`, until its GPUs are seen free: see
 //! [`crate::on::gpus`]. A running attempt may be suspended and resumed any number of times: see [`crate::suspend`]. Any
-//! phase may be skipped: the state that the supervisor reports is adopted, and an attempt that it no longer knows is over.
+//! phase may be skipped: the state that the supervisor reports is adopted, and an attempt that it no longer knows is
+//! over.
 //!
 //! `Stopping` and `Ended` each have a [`Stop`], which the second takes over from the first. A main process that ends by
 //! itself may leave other processes; they get the stop sequence of the whole attempt, with the step's own grace, because

@@ -48,7 +48,7 @@ pub struct GpuHolders {
     pub pids: Vec<u32>,
 }
 
-/// Who uses a GPU.
+/// Owner of the processes on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GpuUse {
     /// An attempt that is not over; its processes are expected.

@@ -47,7 +47,6 @@ pub enum Input {
     SupervisorUp {
         /// The boot of the attempts.
         boot_id: BootId,
-        /// Every attempt.
         attempts: Vec<AttemptView>,
     },
     /// The supervisor does not answer, and is expected back. Repeated if the reason changes.
@@ -145,7 +144,7 @@ pub struct Settings {
     pub gpus_are_declared: bool,
     /// Time limit for moving GPU memory at a suspend, and for restoring it.
     pub suspend_limit: Span,
-    /// Which processors and GPUs are close to each other.
+    /// Locality of processors and GPUs.
     pub topology: Topology,
     /// The supervisor's directory of attempts' directories.
     pub attempts_dir: String,

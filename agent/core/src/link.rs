@@ -67,7 +67,7 @@ pub(crate) struct LinkTerms {
     pub(crate) lease: Span,
     /// Time limit for stopping an attempt with an expired lease.
     pub(crate) stop_limit: Span,
-    /// How long an order to start or resume an attempt is valid.
+    /// Validity of an order to start or resume an attempt.
     pub(crate) order_limit: Span,
 }
 
@@ -158,7 +158,7 @@ pub(crate) enum Rejection {
     SupervisorHeard,
 }
 
-/// How an acceptable epoch relates to the highest one.
+/// Relation of an acceptable epoch to the highest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EpochStanding {
     /// The same epoch.

@@ -30,7 +30,7 @@ pub struct Processor {
     pub number: u32,
 }
 
-/// Which processors and GPUs of a host are close to each other.
+/// Locality of a host's processors and GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     /// The processors that steps may use.

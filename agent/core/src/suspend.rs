@@ -1,4 +1,5 @@
-//! States of one attempt between suspend and resume. Pure: [`crate::attempt`] passes events here while an attempt is being
+//! States of one attempt between suspend and resume. Pure: [`crate::attempt`] passes events here while an attempt is
+//! being
 //! suspended, is suspended or is being resumed.
 //!
 //! ```text
@@ -46,7 +47,7 @@ pub(crate) struct Suspension {
     /// The rest of its `timeout`.
     left: Option<Span>,
     pub(crate) stage: SuspendStage,
-    /// What the move of its GPU memory needs; `None` if it has none.
+    /// Parameters for the move of its GPU memory; `None` if it has none.
     pub(crate) holding: Option<GpuHolding>,
     /// The memory that was moved from its GPUs.
     pub(crate) moved: Option<MovedMemory>,
@@ -55,7 +56,7 @@ pub(crate) struct Suspension {
     turns: bool,
 }
 
-/// What the move of an attempt's GPU memory needs.
+/// Parameters for the move of an attempt's GPU memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GpuHolding {
     /// Host memory reserved for it, in units of 10^6 bytes.

@@ -9,7 +9,7 @@ use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptEnd, AttemptPhase, StartedProcess, StopReason, ToNode};
 use tracing::{error_span, info, warn};
 
-/// Which lines of an attempt were logged.
+/// Lines of an attempt that were logged.
 #[derive(Clone, Copy, Debug, Default)]
 struct LoggedLines {
     start: bool,

@@ -41,10 +41,9 @@ pub enum Phase {
     Gone(ProcessEnd),
 }
 
-/// Which supervisor started an attempt's main process.
+/// Origin of an attempt's main process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// This supervisor.
     Child,
     /// An earlier supervisor. The exit code cannot be read, and orphans are not reparented to this process.
     TakenOver,
@@ -70,7 +69,6 @@ pub enum AfterHooksState {
     Done,
 }
 
-/// One attempt.
 #[derive(Debug)]
 pub struct Attempt {
     /// Details from the spawn order, which survive restarts.
@@ -92,7 +90,7 @@ pub struct Attempt {
     pub submitter: Option<UserName>,
     /// State of the attempt's GPU memory while it is suspended.
     pub moving: GpuMove,
-    /// How long the attempt was frozen.
+    /// Total time for which the attempt was frozen.
     pub frozen: FrozenTime,
     /// Storage grant, and whether it was exceeded.
     pub storage: StorageUse,

@@ -28,7 +28,7 @@ pub fn after(at: BootMillis, span: Span) -> BootMillis {
     BootMillis(at.0.saturating_add(span.millis()))
 }
 
-/// What the wall clock will show at `at`, if it is not changed.
+/// Wall clock time at `at`, if the clock is not changed.
 pub fn wall_at(at: BootMillis, now: BootMillis) -> Time {
     wall_now() + Span::from_millis(at.0.saturating_sub(now.0))
 }

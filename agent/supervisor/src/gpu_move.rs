@@ -1,4 +1,5 @@
-//! State of an attempt's GPU memory while the attempt is suspended and resumed. Pure data: `table` drives it, `sluice-helper` moves the memory.
+//! State of an attempt's GPU memory while the attempt is suspended and resumed. Pure data: `table` drives it,
+//! `sluice-helper` moves the memory.
 //!
 //! ```text
 //!            helper: suspend          moved              thaw, helper: resume

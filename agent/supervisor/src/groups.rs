@@ -43,7 +43,7 @@ use self::options::{GroupOptions, ParentGroup};
 /// First part of the directory name of an attempt's group; no kernel file begins with it.
 const PREFIX: &str = "attempt-";
 
-/// How long the start waits for killed processes to die. They die at once, unless a device or disk blocks
+/// Time that the start waits for killed processes to die. They die at once, unless a device or disk blocks
 /// them.
 const DEATH_LIMIT: Duration = Duration::from_secs(1);
 
@@ -231,7 +231,7 @@ impl Groups {
             .apply(granted, unified.as_deref(), legacy.as_deref())
     }
 
-    /// What an attempt's first process needs to enter the attempt's groups.
+    /// Everything that an attempt's first process needs to enter the attempt's groups.
     ///
     /// # Errors
     /// If a group cannot be opened.

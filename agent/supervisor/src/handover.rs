@@ -35,7 +35,6 @@ pub struct Handover {
     pub killing: BTreeSet<AttemptId>,
     /// Processes that carried an attempt's marks when they were read; they may have changed since.
     pub seen: Vec<KnownProcess>,
-    /// Running epilogs.
     #[serde(default)]
     pub epilogs: Vec<HookChild>,
     /// Running hooks after attempts.
@@ -58,7 +57,7 @@ pub struct ChildAttempt {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedReport {
     pub pipe: RawFd,
-    /// What was read from the pipe.
+    /// Failure that was read from the pipe.
     pub failure: Option<Exit>,
 }
 

@@ -31,7 +31,7 @@ const NAME: &str = "sluice-helper";
 /// may include it (`sluice_common::uid_range`), so no step can run as the same user and forge an answer.
 const UNUSED_UID: Uid = Uid::from_raw(4_294_967_293);
 
-/// How long an answer may take, on a busy host or with a slow user database. Both questions of an upgrade
+/// Time limit of an answer, on a busy host or with a slow user database. Both questions of an upgrade
 /// take less than the init system's watchdog limit.
 const ANSWER_LIMIT_SECS: u32 = 20;
 

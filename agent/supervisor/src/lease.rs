@@ -20,7 +20,7 @@ pub struct Lease {
     passed: bool,
 }
 
-/// What a lease requires now.
+/// Action that a lease requires now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseStage {
     /// The attempt may run.

@@ -72,7 +72,7 @@ pub struct Options {
     pub log_filter: Filter,
     /// Rules for users and directories of steps.
     pub rules: StepRules,
-    /// How much output is kept, and how long.
+    /// Bounds and retention of output.
     pub output: OutputRetention,
     /// Paths of NVIDIA's library and tool.
     pub cuda: Cuda,

@@ -1,4 +1,5 @@
-//! Finds the attempt that a process of the host belongs to. `table` asks before it signals, and before it reports that no process is left. This module sends no signals.
+//! Finds the attempt that a process of the host belongs to. `table` asks before it signals, and before it reports
+//! that no process is left. This module sends no signals.
 //!
 //! A process belongs to an attempt if one of these holds, checked in this order:
 //! 1. it is the attempt's main process, or descends from a process that belongs to it;
@@ -31,7 +32,7 @@ use crate::process::{self, Mark, ProcessStat};
 use crate::{clock, handover};
 use mark_reader::{MarkAnswer, MarkReaders};
 
-/// How long an orphan without a readable environment counts as possibly an attempt's. The environment is
+/// Time during which an orphan without a readable environment counts as possibly an attempt's. The environment is
 /// empty for a moment during `exec`, which a slow disk can prolong.
 const UNDECIDED_LIMIT: Span = Span::from_secs(1);
 
@@ -122,7 +123,7 @@ pub struct ProcessScan {
     pub descendants: Vec<ProcessStat>,
 }
 
-/// What was read of a process. The marks are those of the program that was seen first, so a process that
+/// Data that was read of a process. The marks are those of the program that was seen first, so a process that
 /// clears its environment later is still found.
 #[derive(Debug)]
 struct SeenMark {

@@ -48,7 +48,7 @@ pub enum LeaseRejection {
         found: LeaseKey,
         /// The key that is accepted.
         expected: LeaseKey,
-        /// What to do if the cluster has another key now.
+        /// Advice for a cluster that has another key now.
         way_out: String,
     },
     /// The lease is for another node.

@@ -72,7 +72,7 @@ pub struct Record {
     /// GPU memory that is in host memory, or on its way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub away: Option<StoredMove>,
-    /// How long the attempt was frozen.
+    /// Total time for which the attempt was frozen.
     #[serde(default)]
     pub frozen: FrozenTime,
     /// Storage grant, and whether it was exceeded.
@@ -90,7 +90,6 @@ pub struct Record {
 /// Storage grant of an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorageUse {
-    /// Granted bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<u64>,
     /// Number of files that come with the grant.
@@ -115,7 +114,6 @@ struct Renewal {
 /// Records found on disk.
 #[derive(Debug, Default)]
 pub struct LoadedRecords {
-    /// Readable records.
     pub records: Vec<Record>,
     /// Attempts with unreadable records, whose files were set aside.
     pub damaged: Vec<AttemptId>,

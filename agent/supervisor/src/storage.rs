@@ -1,4 +1,6 @@
-//! Disk usage of attempts, and free space. A child of the supervisor counts the files of attempts ([`count`]) in rounds, with pauses nine times as long as the round; this module starts the child, collects the results, and reports attempts that exceed a bound. `table` stops them.
+//! Disk usage of attempts, and free space. A child of the supervisor counts the files of attempts ([`count`]) in
+//! rounds, with pauses nine times as long as the round; this module starts the child, collects the results, and
+//! reports attempts that exceed a bound. `table` stops them.
 //!
 //! ```text
 //! idle --(time; an attempt has a bound, or the disk is short)--> a child counts, a line an attempt --(its end)--> idle

@@ -14,7 +14,7 @@ use sluice_common::usage::Usage;
 
 use crate::reap::EndedChild;
 
-/// How a child has ended.
+/// Exit of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildExit {
     /// The child called `exit` with this code.

@@ -1,4 +1,5 @@
-//! User ids for attempts without a configured user. Each id belongs to one attempt of this host at a time, across all supervisors, and is reused only when nothing that the attempt left can be accessed with it.
+//! User ids for attempts without a configured user. Each id belongs to one attempt of this host at a time, across all
+//! supervisors, and is reused only when nothing that the attempt left can be accessed with it.
 //!
 //! ```text
 //! free --(claim)--> held --(no process of the attempt is left)--> unclean --(checked, cleaned)--> free

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The rehearsal runs the new program beside this one with the same command line: it reads the config, looks up the users
-//! and checks the version of the handover. An `exec` cannot be undone, so errors must be found before. `server` drives it.
+//! and checks the version of the handover. An `exec` cannot be undone, so errors must be found before. `server`
+//! drives it.
 
 use std::ffi::{CString, OsString};
 use std::io;

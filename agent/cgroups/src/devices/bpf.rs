@@ -8,7 +8,6 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// `enum bpf_cmd`.
 const PROG_LOAD: libc::c_int = 5;
 const PROG_ATTACH: libc::c_int = 8;
 /// `BPF_PROG_TYPE_CGROUP_DEVICE`.

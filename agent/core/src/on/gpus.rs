@@ -1,4 +1,5 @@
-//! Waits for an ended attempt's GPUs to be *seen* free before it is `Released`. [`crate::gpus`] decides when a GPU is free.
+//! Waits for an ended attempt's GPUs to be *seen* free before it is `Released`. [`crate::gpus`] decides when a GPU is
+//! free.
 //!
 //! ```text
 //!                no GPUs, or all of them seen free, or lost

@@ -20,7 +20,7 @@ use crate::output::Output;
 use crate::spawn::{LEASE_PASSED, never_started};
 use crate::stop::later;
 
-/// How long a supervisor that has answered before may be absent before that is reported: a restart or upgrade
+/// Longest unreported absence of a supervisor that has answered before: a restart or upgrade
 /// takes less.
 const ABSENCE_LIMIT: Span = Span::from_secs(1);
 /// The same limit for a supervisor that has not answered since the agent started, because both start with the

@@ -84,7 +84,7 @@ impl Core {
         self.supervise(ToSupervisor::Thaw { attempt });
     }
 
-    /// What the move of the attempt's GPU memory needs, if it has GPUs.
+    /// Parameters for the move of the attempt's GPU memory, if it has GPUs.
     pub(crate) fn holding(&self, id: &AttemptId) -> Option<GpuHolding> {
         suspension(self.attempts.get(id)?)?
             .holding

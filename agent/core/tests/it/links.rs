@@ -1,4 +1,4 @@
-//! Which coordinators the host greets, obeys and rejects.
+//! Tests of which coordinators the host greets, obeys and rejects.
 
 use agent_core::{Input, LinkId, Output};
 use sluice_common::epoch::{EPOCH_SEAL_BYTES, EpochSeal, SealedEpoch};
@@ -11,7 +11,6 @@ fn dialled(link: u64) -> Input {
     Input::Dialled { link: LinkId(link) }
 }
 
-/// Any order.
 fn any_order() -> ToNode {
     ToNode::Assign(Box::new(assignment("a.1")))
 }

@@ -138,8 +138,6 @@ impl Simulation {
         }
     }
 
-    // The link.
-
     fn dial(&mut self) {
         self.links += 1;
         let link = LinkId(self.links);
@@ -208,8 +206,6 @@ impl Simulation {
         self.is_welcomed = false;
         self.world.restart_agent();
     }
-
-    // Orders.
 
     fn order(&mut self, order: ToNode) {
         if let Some(link) = self.world.link.filter(|_| self.is_welcomed) {
@@ -292,8 +288,6 @@ impl Simulation {
     fn statuses(&self) -> Vec<sluice_common::wire::AttemptStatus> {
         self.world.core.statuses().collect()
     }
-
-    // The end.
 
     /// With every peer connected, everything stops, is released and is forgotten.
     fn come_to_rest(&mut self) {

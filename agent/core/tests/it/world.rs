@@ -25,7 +25,7 @@ const MOST_MOMENTS: u32 = 10_000;
 /// Number of attempts; each has a behavior of its own.
 pub(crate) const ATTEMPTS: u32 = 8;
 
-/// How a step reacts to signals.
+/// Reaction of a step to signals.
 #[derive(Clone, Copy, Debug)]
 enum StepBehavior {
     /// Dies of the first signal, with all its children.
@@ -61,7 +61,7 @@ struct TrueState {
 /// Attempts without a GPU, with every behavior except failing to start.
 const HAVE_NONE: RangeInclusive<u32> = 4..=6;
 
-/// How long a GPU stays busy after the last process of a step; each attempt has another time.
+/// Time for which a GPU stays busy after the last process of a step; each attempt has another time.
 fn lingers(id: &AttemptId) -> Option<u64> {
     match id.number % 3 {
         0 => Some(0),
@@ -173,8 +173,6 @@ impl World {
         }
     }
 
-    // The GPUs.
-
     /// Every GPU belongs to one attempt; some attempts have none, and can be frozen.
     pub(crate) fn gpus_of(id: &AttemptId) -> Vec<String> {
         if HAVE_NONE.contains(&id.number) {
@@ -238,8 +236,6 @@ impl World {
         free || self.faults.contains_key(uuid)
     }
 
-    // Time.
-
     /// Advances the time, with every timer and lease on time.
     pub(crate) fn pass(&mut self, millis: u64) {
         let until = self.boot + millis;
@@ -290,8 +286,6 @@ impl World {
             self.vanish(&id);
         }
     }
-
-    // The supervisor.
 
     /// The supervisor answers a new connection with all its attempts.
     pub(crate) fn connect(&mut self) {
@@ -504,8 +498,6 @@ impl World {
         }
     }
 
-    // What the core wants.
-
     fn obey(&mut self, output: Output) {
         match output {
             Output::SaveEpoch(epoch) => self.save(epoch.epoch),
@@ -654,8 +646,6 @@ impl World {
             }
         }
     }
-
-    // Promises.
 
     /// Checks that no trace of a forgotten attempt is left, and clears the coordinator's records.
     pub(crate) fn is_forgotten(&mut self, id: &AttemptId) {

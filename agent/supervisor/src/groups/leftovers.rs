@@ -44,7 +44,7 @@ struct RootOwner {
     state_dir: PathBuf,
 }
 
-/// How long killed processes may take to die. They die at once, unless a device or disk blocks them.
+/// Time limit for killed processes to die. They die at once, unless a device or disk blocks them.
 const DEATH_LIMIT: Duration = Duration::from_secs(10);
 const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 

@@ -38,7 +38,7 @@ pub enum NoUser {
     /// The config runs steps as their submitters and does not list this one.
     Unlisted {
         user: UserName,
-        /// Where the list is.
+        /// Config file that contains the list.
         place: ConfigLocation,
     },
     /// The config lists a user that did not exist when it was read.
@@ -46,7 +46,7 @@ pub enum NoUser {
         user: UserName,
         /// The user that did not exist.
         lacking: UserRef,
-        /// Where the list is.
+        /// Config file that contains the list.
         place: ConfigLocation,
     },
     /// The config runs steps as their submitters, and the submitter is unknown.
@@ -86,7 +86,7 @@ impl NoUser {
         }
     }
 
-    /// What an admin of the host can do.
+    /// Advice for an admin of the host.
     fn way_out(&self) -> String {
         match self {
             NoUser::Subject { file, .. } => format!(

@@ -24,7 +24,7 @@ struct ListedSubmitter {
     found: Option<Identity>,
 }
 
-/// Where an error message sends its reader.
+/// Host and config file, for error messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigLocation {
     host: String,

@@ -52,7 +52,7 @@ become the program that is installed now.
 
 /// Time between SIGTERM and SIGKILL of `--end`, which an admin runs to stop a host or remove a package.
 const END_GRACE: Duration = Duration::from_secs(10);
-/// How long `--end` continues after SIGKILL: processes blocked by a device or a disk cannot be waited for.
+/// Time that `--end` continues after SIGKILL: processes blocked by a device or a disk cannot be waited for.
 const END_LIMIT: Duration = Duration::from_secs(20);
 /// Time between two checks while processes are about to end.
 const SOON: Duration = Duration::from_millis(100);

@@ -15,10 +15,9 @@ use crate::atomic_file::open_in_place;
 use crate::clock;
 use crate::process::{self, ProcessStat};
 
-/// How a keeper is run.
+/// Mode of a keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeeperKind {
-    /// Permanently.
     KeeperLoop,
     /// Periodically, by the init system's timer.
     Timer,

@@ -1,7 +1,10 @@
-//! Removes the directories of forgotten attempts: after `output_retention`, and the oldest first if all directories together exceed `output_total_max`. Their output can be read until then; working directories are removed at the attempt's end, or after `keep_work`. `table` drives it.
+//! Removes the directories of forgotten attempts: after `output_retention`, and the oldest first if all directories
+//! together exceed `output_total_max`. Their output can be read until then; working directories are removed at the
+//! attempt's end, or after `keep_work`. `table` drives it.
 //!
 //! ```text
-//! idle --(time)--> a child lists overdue directories, and empties the trash --(names)--> they are moved to the trash --> idle
+//! idle --(time)--> a child lists overdue directories, and empties the trash --(names)--> they are moved to the trash
+//! --> idle
 //! ```
 //!
 //! Listing and removing many files is slow, so a child of the supervisor does both. The child only reports names; the

@@ -1,4 +1,5 @@
-//! Runs the process that writes the output of all steps. A step has a pipe for each stream; bytes that it has written cannot be changed or taken back by the step.
+//! Runs the process that writes the output of all steps. A step has a pipe for each stream; bytes that it has written
+//! cannot be changed or taken back by the step.
 //!
 //! ```text
 //! step --(pipe with a name in the attempt's directory)--> writer --(splice)--> file
@@ -52,7 +53,7 @@ const LOCK: &str = "writer.lock";
 /// Shortest time between two starts of a writer.
 const RESTART_INTERVAL: Span = Span::from_secs(1);
 
-/// How long a writer may take to answer, on a slow disk and with much output.
+/// Time limit of a writer's answer, on a slow disk and with much output.
 const ANSWER_LIMIT: Span = Span::from_secs(10);
 
 /// Descriptors of a writer in addition to those of its jobs.

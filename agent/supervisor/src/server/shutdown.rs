@@ -1,4 +1,4 @@
-//! How a server exits: with its steps still running, after stopping every step, or because the host shuts
+//! Exits of a server: with its steps still running, after stopping every step, or because the host shuts
 //! down.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! How a server upgrades itself: the rehearsal before, and the handover. [`crate::upgrade`] runs the new
+//! Upgrade of a server in place: the rehearsal before, and the handover. [`crate::upgrade`] runs the new
 //! program.
 
 use std::os::fd::AsFd;

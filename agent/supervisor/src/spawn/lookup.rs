@@ -38,7 +38,7 @@ pub(super) enum LookupError {
     NotExecutable { name: String, at: String },
 }
 
-/// What exists at a path.
+/// File type at a path.
 enum PathLookup {
     StepProgram,
     Directory,

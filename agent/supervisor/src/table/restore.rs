@@ -49,7 +49,7 @@ pub struct TableOptions<'a> {
     pub groups: &'a GroupOptions,
     /// Users of steps.
     pub identities: Identities,
-    /// How much output is kept, and how long.
+    /// Bounds and retention of output.
     pub output: OutputRetention,
     pub hooks: HostHooks,
     /// Paths of NVIDIA's library and tool.
@@ -342,7 +342,7 @@ fn take_over(record: &Record, boot_id: &BootId, unseen: Exit) -> Attempt {
     attempt
 }
 
-/// How long a child without a supervisor may take to pass its gate or to exit; it does either at once.
+/// Time limit for a child without a supervisor to pass its gate or to exit; it does either at once.
 const GATE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Whether the supervisor died after recording a child and before opening its gate. Such a child exits by

@@ -1,4 +1,4 @@
-//! How the supervisor exits, and that only one can use a directory.
+//! Exits of the supervisor, and its exclusive use of a directory.
 
 use std::fs;
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! What survives the supervisor's death, and what the next one does with it.
+//! State that survives the supervisor's death, and its use by the next one.
 
 use std::fs;
 

@@ -57,12 +57,12 @@ attempt("signal", lambda: os.kill(pid, 0))
 attempt("kill", lambda: os.kill(pid, 9))
 "#;
 
-/// What a step of one subject can do to a step of another.
+/// Actions of a step of one subject that succeed against a step of another.
 fn reached(host: &Host) -> BTreeSet<String> {
     reached_by(host, |spec| of("a", spec), |spec| of("b", spec))
 }
 
-/// What the second step can do to the first; each function prepares one of them.
+/// Actions of the second step that succeed against the first; each function prepares one of them.
 pub(crate) fn reached_by(
     host: &Host,
     first: impl Fn(SpawnSpec) -> SpawnSpec,
