@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use sluice_common::time::Time;
 use sluice_simulator::{
-    Asked, ClusterFigures, Driver, Log, Report, Sheet, Trace, TraceJob, arrivals, svg,
+    ClusterFigures, CsvTable, Driver, JobRequest, Log, Report, Trace, TraceJob, arrivals, svg,
 };
 
 use crate::args::{Format, SimulateArgs, TraceFlags};
@@ -41,7 +41,7 @@ fn run_trace(path: &Path, flags: &TraceFlags, out: Out) -> Result<u8, Failure> {
         )));
     }
     let cluster = ClusterFiles::read(&flags.hosts, flags.policies.as_deref())?;
-    let mut trace = Trace::of(&Sheet::read(path)?)?;
+    let mut trace = Trace::of(&CsvTable::read(path)?)?;
     if let Some(of_hundred) = flags.arrivals {
         trace.jobs = arrivals(&trace.jobs, cluster.gpus(), of_hundred, flags.seed);
     }
@@ -86,7 +86,7 @@ fn title(path: &Path, report: &Report) -> String {
 }
 
 /// Returns the jobs as they are submitted: a job with more GPUs than a host has runs on as few hosts as possible.
-fn asked(jobs: &[TraceJob], cluster: &ClusterFiles, flags: &TraceFlags) -> Vec<Asked> {
+fn asked(jobs: &[TraceJob], cluster: &ClusterFiles, flags: &TraceFlags) -> Vec<JobRequest> {
     let largest = cluster.gpus_of_largest().max(1);
     let blind = !cluster.says_models();
     let asked = jobs.iter().map(|job| {
@@ -95,7 +95,7 @@ fn asked(jobs: &[TraceJob], cluster: &ClusterFiles, flags: &TraceFlags) -> Vec<A
         if blind {
             job.platforms.clear();
         }
-        Asked {
+        JobRequest {
             nodes: u32::try_from(nodes).unwrap_or(u32::MAX),
             gpus: job.gpus.div_ceil(nodes),
             preemptible: !flags.non_preemptible.contains(&job.subject),
@@ -108,7 +108,7 @@ fn asked(jobs: &[TraceJob], cluster: &ClusterFiles, flags: &TraceFlags) -> Vec<A
 /// Returns the assumptions behind the figures.
 fn notes(
     trace: &Trace,
-    asked: &[Asked],
+    asked: &[JobRequest],
     log: &Log,
     flags: &TraceFlags,
     blind: bool,
@@ -164,7 +164,7 @@ fn notes(
 /// Counts the jobs in a text, for fuzz tests.
 #[cfg(test)]
 pub(crate) fn jobs_in(file: &str, text: &str) -> Result<usize, Failure> {
-    let sheet = Sheet::parse(file.to_owned(), text)?;
+    let sheet = CsvTable::parse(file.to_owned(), text)?;
     Ok(Trace::of(&sheet)?.jobs.len())
 }
 

@@ -26,8 +26,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use coordinator_core::{
-    Answer, Book, Bounds, Core, Input, NewStep, Output, RecoveryWhy, ReplyId, SessionId, Settings,
-    Stamped, TimerKey,
+    AccessSnapshot, Answer, Bounds, Core, Input, LogEntry, NewStep, Output, RecoveryCause, ReplyId,
+    SessionId, Settings, TimerKey,
 };
 use sluice_common::access::AuditEntry;
 use sluice_common::credential::NodeClaim;
@@ -213,7 +213,7 @@ struct Engine {
 /// Outputs of the core, in the order in which they take effect.
 #[derive(Default)]
 struct Effects {
-    records: Vec<Stamped>,
+    records: Vec<LogEntry>,
     sends: Vec<(SessionId, ToSession)>,
     replies: Vec<(ReplyId, Answer)>,
     timers: Vec<(TimerKey, Time)>,
@@ -223,7 +223,7 @@ impl Engine {
     fn begin(
         &mut self,
         cluster: ClusterId,
-        recovers: Option<RecoveryWhy>,
+        recovers: Option<RecoveryCause>,
     ) -> Result<(), EngineError> {
         let now = self.clock.now();
         match recovers {
@@ -236,7 +236,7 @@ impl Engine {
         }
         self.collect_outputs();
         self.flush()?;
-        self.shared.publish(Book::of(self.core.state()));
+        self.shared.publish(AccessSnapshot::of(self.core.state()));
         Ok(())
     }
 
@@ -435,7 +435,7 @@ impl Engine {
         Ok(())
     }
 
-    fn commit(&mut self, records: &[Stamped]) -> Result<(), StoreError> {
+    fn commit(&mut self, records: &[LogEntry]) -> Result<(), StoreError> {
         let Some(last) = records.last() else {
             return Ok(());
         };
@@ -452,8 +452,11 @@ impl Engine {
                 "slow commit: the disk of the store is busy"
             );
         }
-        if records.iter().any(|it| Book::is_changed_by(&it.record)) {
-            self.shared.publish(Book::of(self.core.state()));
+        if records
+            .iter()
+            .any(|it| AccessSnapshot::is_changed_by(&it.record))
+        {
+            self.shared.publish(AccessSnapshot::of(self.core.state()));
         }
         self.committed.send_replace(last.seq);
         self.shared.touch(records);

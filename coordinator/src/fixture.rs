@@ -11,7 +11,7 @@ pub(crate) use harness::{Answer, Harness, answer};
 use std::path::Path;
 use std::time::Duration;
 
-use coordinator_core::{Bounds, Core, Input, NewStep, Output, ReplyId, Settings, Stamped, State};
+use coordinator_core::{Bounds, Core, Input, LogEntry, NewStep, Output, ReplyId, Settings, State};
 use sluice_common::environment::Environment;
 use sluice_common::id::{ClusterId, StepId};
 use sluice_common::limit::{
@@ -70,7 +70,7 @@ pub(crate) struct RecordMaker {
 
 impl RecordMaker {
     /// Continues from `state` under a new epoch; the records of its start come first.
-    pub(crate) fn on(state: State, cluster: ClusterId) -> (Self, Vec<Stamped>) {
+    pub(crate) fn on(state: State, cluster: ClusterId) -> (Self, Vec<LogEntry>) {
         let mut core = Core::recover(settings(), state);
         core.start(Time::from_unix_millis(1000), cluster);
         let mut maker = Self { core, now: 1000 };
@@ -79,12 +79,12 @@ impl RecordMaker {
     }
 
     /// Returns the records of one submit.
-    pub(crate) fn submit(&mut self, id: &str) -> Vec<Stamped> {
+    pub(crate) fn submit(&mut self, id: &str) -> Vec<LogEntry> {
         self.submit_with(id, Environment::default())
     }
 
     /// Returns the records of one submit of a step with variables.
-    pub(crate) fn submit_with(&mut self, id: &str, env: Environment) -> Vec<Stamped> {
+    pub(crate) fn submit_with(&mut self, id: &str, env: Environment) -> Vec<LogEntry> {
         self.now += 1;
         let mut new = step(id);
         new.spec.env = env;
@@ -101,7 +101,7 @@ impl RecordMaker {
         self.core.state()
     }
 
-    fn drain(&mut self) -> Vec<Stamped> {
+    fn drain(&mut self) -> Vec<LogEntry> {
         let outputs = self.core.outputs().into_iter();
         let records = outputs.filter_map(|output| match output {
             Output::Record(record) => Some(record),

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use coordinator_core::{Record, Stamped};
+use coordinator_core::{LogEntry, Record};
 use nix::unistd::{geteuid, setgid, setgroups, setuid};
 use sluice_common::api::timestamp;
 use sluice_common::epoch::MAX_EPOCH;
@@ -84,7 +84,7 @@ fn set(dir: &Path, above: Option<u64>) -> Result<(u64, u64), RepairError> {
     let from = recovered.state.epoch().map_or(0, |epoch| epoch.counter);
     let outcome = target(from, above);
     if let Ok(to) = outcome {
-        let record = Stamped {
+        let record = LogEntry {
             seq: recovered.last_seq + 1,
             at: wall().max(recovered.last_at),
             record: Record::CoordinatorStarted {
@@ -129,13 +129,13 @@ fn become_owner(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use coordinator_core::RecoveryWhy;
+    use coordinator_core::RecoveryCause;
     use sluice_common::time::Time;
 
     fn driven_to(dir: &Path, counter: u64) {
         let (mut store, recovered) = Store::open(dir, DEFAULT_RETENTION).unwrap();
         let cluster = recovered.cluster;
-        let record = Stamped {
+        let record = LogEntry {
             seq: recovered.last_seq + 1,
             at: Time::from_unix_millis(1),
             record: Record::CoordinatorStarted {
@@ -147,7 +147,7 @@ mod tests {
         store.close().unwrap();
     }
 
-    fn epoch_in(dir: &Path) -> (u64, Option<RecoveryWhy>) {
+    fn epoch_in(dir: &Path) -> (u64, Option<RecoveryCause>) {
         let (store, recovered) = Store::open(dir, DEFAULT_RETENTION).unwrap();
         store.close().unwrap();
         let epoch = recovered.state.epoch().unwrap();
@@ -188,7 +188,7 @@ mod tests {
         let (store, _) = Store::open_of(dir.path(), DEFAULT_RETENTION, Some(cluster)).unwrap();
         store.close().unwrap();
         repair_epoch(dir.path(), Some(57)).unwrap();
-        assert_eq!(epoch_in(dir.path()), (57, Some(RecoveryWhy::StoreLost)));
+        assert_eq!(epoch_in(dir.path()), (57, Some(RecoveryCause::StoreLost)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod tests;
 
 use std::path::Path;
 
-use coordinator_core::{Core, Record, Stamped, State};
+use coordinator_core::{Core, LogEntry, Record, State};
 use sluice_common::api::{ChangeView, ChangesView, PolicyView, ReplayView, timestamp};
 use sluice_common::id::StepId;
 
@@ -153,7 +153,7 @@ pub fn changes(
 
 /// Returns the entities whose summary differs.
 fn differences(
-    record: &Stamped,
+    record: &LogEntry,
     state: &State,
     things: Vec<Entity>,
     before: Vec<Option<String>>,

@@ -1,6 +1,6 @@
 //! The store: a durable log of records in one file. Only this module uses redb.
 //!
-//! Four tables. `log` holds every [`Stamped`] record by its number, `snapshot` the last two states by the number of
+//! Four tables. `log` holds every [`LogEntry`] record by its number, `snapshot` the last two states by the number of
 //! their last record, `meta` the format and the cluster's id, `environment` the variables of each remembered step by
 //! its id: their values, which may be secrets, are nowhere else and are deleted with the step. Every value is a line of
 //! text, a checksum and JSON (see [`encoding`]), because redb returns a flipped byte without an error and because a
@@ -30,7 +30,7 @@ mod transfer;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use coordinator_core::{Record, RecoveryWhy, Stamped, State};
+use coordinator_core::{LogEntry, Record, RecoveryCause, State};
 use redb::{Database, ReadableTable, ReadableTableMetadata, TableDefinition};
 use serde::{Deserialize, Serialize};
 use sluice_common::environment::Environment;
@@ -91,7 +91,7 @@ pub struct Recovered {
     /// Time of the last record. The clock must not start before it.
     pub last_at: Time,
     /// Why hosts may know more than the store, if it was restored or made anew.
-    pub recovers: Option<RecoveryWhy>,
+    pub recovers: Option<RecoveryCause>,
 }
 
 /// A stored state with its position in the log.
@@ -108,7 +108,7 @@ const MARK: &str = "recovers";
 /// Marks a store of which hosts may know more. Valid as long as no record was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct RecoveryMark {
-    why: RecoveryWhy,
+    why: RecoveryCause,
     /// Last record when the mark was made.
     seq: u64,
 }
@@ -169,7 +169,7 @@ impl Store {
     ///
     /// # Errors
     /// If a record does not follow the last one, or the commit failed.
-    pub fn append(&mut self, records: &[Stamped]) -> Result<(), StoreError> {
+    pub fn append(&mut self, records: &[LogEntry]) -> Result<(), StoreError> {
         let Some(last) = records.last() else {
             return Ok(());
         };
@@ -197,8 +197,8 @@ impl Store {
     /// The same as for [`Store::append`].
     pub fn append_offline(
         &mut self,
-        record: &Stamped,
-        recovers: Option<RecoveryWhy>,
+        record: &LogEntry,
+        recovers: Option<RecoveryCause>,
     ) -> Result<(), StoreError> {
         // Before the record: a mark ahead of the log is overtaken by the record, and one behind it is void.
         if let Some(why) = recovers {
@@ -219,7 +219,7 @@ impl Store {
         Ok(txn.commit()?)
     }
 
-    fn check_order(&self, records: &[Stamped]) -> Result<(), StoreError> {
+    fn check_order(&self, records: &[LogEntry]) -> Result<(), StoreError> {
         let places = self.last_seq + 1..;
         match places
             .zip(records)
@@ -234,7 +234,7 @@ impl Store {
     }
 
     /// Writes the records, and returns the bytes of each.
-    fn commit_log(&self, records: &[Stamped]) -> Result<Vec<u64>, redb::Error> {
+    fn commit_log(&self, records: &[LogEntry]) -> Result<Vec<u64>, redb::Error> {
         let txn = self.db.begin_write()?;
         let mut bytes = Vec::with_capacity(records.len());
         {
@@ -363,7 +363,7 @@ pub(crate) fn unseal_line(text: &[u8]) -> Result<&[u8], Damage> {
 }
 
 /// Parses the record in a stored text.
-pub(crate) fn parse_record(text: &[u8]) -> Result<Stamped, Damage> {
+pub(crate) fn parse_record(text: &[u8]) -> Result<LogEntry, Damage> {
     encoding::parse(text)
 }
 

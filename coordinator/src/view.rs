@@ -64,7 +64,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         pool: pool.map(ToString::to_string),
         platform: spec.platform.clone(),
         state: step.state,
-        reason: core.reason(step).said(),
+        reason: core.reason(step).to_reason(),
         resources: spec.resources.clone(),
         request: spec.request.clone(),
         command: spec.command.clone(),
@@ -120,7 +120,7 @@ fn gave_way_to(step: &Step) -> Option<&StepId> {
 
 /// Returns the pool that granted a step, or nominated it, or that it names or prefers.
 pub fn pool_of<'a>(core: &'a Core, step: &'a Step) -> Option<&'a PoolName> {
-    let market = core.state().market();
+    let market = core.state().scheduler();
     if step.state != StepState::Queued {
         let granted = step.latest().map(|attempt| &attempt.pool);
         return granted.or(step.spec.pool.as_ref());
@@ -178,7 +178,7 @@ fn last_of_all(parts: &[Part], time: impl Fn(&Part) -> Option<Time>) -> Option<T
 /// Returns the exit of an attempt, once all of its parts have ended.
 fn exit(attempt: &Attempt) -> Option<ExitView> {
     let end = attempt
-        .telling()
+        .decisive_part()
         .filter(|_| attempt.has_ended())?
         .end
         .as_ref()?;
@@ -238,7 +238,7 @@ pub fn node(core: &Core, node: &Node, readings: Option<&Readings>) -> NodeView {
         joined_at: timestamp(node.joined_at),
         heard_at: core.heard_at(&node.name).map(timestamp),
         leaving: node.leaving,
-        lacks: state.lacking(node),
+        lacks: state.missing_capabilities(node),
         unfit_gpus: unfit_gpus(node),
         facts: node.as_host(&Labels::new()).facts_by_gpu(),
         platforms: platforms.map(ToString::to_string).collect(),
@@ -297,7 +297,7 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
     let ready = state
         .nodes_of(&pool.name)
         .filter(|node| state.takes_work(node));
-    let market = state.market().pool(&pool.name);
+    let market = state.scheduler().pool(&pool.name);
     let shares = market.map(shares_of_all).unwrap_or_default();
     let asked = market.map(|market| market.asked()).unwrap_or_default();
     PoolView {
@@ -314,7 +314,7 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         declared: take(&mut spec.capacity),
         platforms: platform::uses(core, pool),
         queued: state.queue_len(&pool.name) as u64,
-        running: state.holding_of(&pool.name) as u64,
+        running: state.running_in(&pool.name) as u64,
         overcommitted: market.is_some_and(sluice_scheduler::Pool::is_overcommitted),
         version: pool.version,
         status: status(core, pool),
@@ -396,7 +396,7 @@ fn shares_of_all(pool: &sluice_scheduler::Pool) -> Shares {
 pub fn policy(core: &Core, name: &PoolName, subject: &Subject) -> Option<PolicyView> {
     let binding = core.state().pool(name)?.policies.get(subject)?;
     let policy = &binding.policy;
-    let pool = core.state().market().pool(name)?;
+    let pool = core.state().scheduler().pool(name)?;
     let used = pool.used_by(subject);
     let used = used.map(|(used, _)| used.clone()).unwrap_or_default();
     let Shares { in_share, borrowed } = shares(pool, policy, &used);

@@ -10,7 +10,7 @@ use sluice_common::id::{PoolName, Subject};
 use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
-use sluice_simulator::{NotPut, TraceRun};
+use sluice_simulator::{SetupError, TraceRun};
 
 use super::hosts::{self, SimulatedHost};
 use crate::documents::{self, DocumentLocation, LocatedDocument, NotApplied};
@@ -177,11 +177,11 @@ fn make(
 ) -> Result<(), Failure> {
     run.put(documents).map_err(|not_put| {
         let place = match &not_put {
-            NotPut::Malformed { at, error } => Some(places.get(*at).map_or_else(
+            SetupError::Malformed { at, error } => Some(places.get(*at).map_or_else(
                 || "--jobs".to_owned(),
                 |place| place.of(Some(&error.field), &error.message).to_string(),
             )),
-            NotPut::Refused { at, why } => at
+            SetupError::Refused { at, why } => at
                 .and_then(|at| places.get(at))
                 .map(|place| place.of(None, why).to_string()),
         };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use sluice_common::id::PoolName;
-use sluice_simulator::{Row, Sheet, megabytes};
+use sluice_simulator::{CsvTable, Row, megabytes};
 
 use crate::dev::{DeclaredHost, HostDocument};
 use crate::failure::Failure;
@@ -116,7 +116,7 @@ impl HostSpec<'_> {
 }
 
 fn listed(path: &Path) -> Result<Vec<SimulatedHost>, Failure> {
-    let sheet = Sheet::read(path)?;
+    let sheet = CsvTable::read(path)?;
     if !sheet.has(&OPENB) {
         return Err(Failure::Usage(format!(
             "{}: its header `{}` is of no list of hosts: write `{},model`, or a shape such as --hosts 64x8",

@@ -1,7 +1,7 @@
 //! How each node is linked now. The next hello tells all of it anew, so nothing here outlives the process.
 
-pub(crate) mod hearing;
-pub(crate) mod pace;
+pub(crate) mod change_rate;
+pub(crate) mod delivery;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -13,8 +13,8 @@ use sluice_common::supervision::BootMillis;
 use sluice_common::time::Time;
 use sluice_common::wire::AttemptPhase;
 
-use self::hearing::Hearing;
-use crate::contact::pace::Pace;
+use self::delivery::OrderDelivery;
+use crate::contact::change_rate::ChangeRate;
 use crate::input::SessionId;
 use crate::model::recovery::Warrant;
 
@@ -40,11 +40,11 @@ pub(crate) struct Contact {
     /// Attempts that were told to run again on this connection and have not answered: that one is frozen is old news.
     pub(crate) thawing: BTreeSet<AttemptId>,
     /// Attempts that are not known here, and may be adopted when it has shown their warrants.
-    pub(crate) asked: BTreeMap<AttemptId, Asked>,
+    pub(crate) asked: BTreeMap<AttemptId, PendingAdoption>,
     /// What went out on this connection, and how it arrives there.
-    pub(crate) hearing: Hearing,
+    pub(crate) delivery: OrderDelivery,
     /// How often it has changed lately, on whatever connection.
-    pub(crate) pace: Pace,
+    pub(crate) change_rate: ChangeRate,
 }
 
 impl Contact {
@@ -60,8 +60,8 @@ impl Contact {
             strays: BTreeSet::new(),
             thawing: BTreeSet::new(),
             asked: BTreeMap::new(),
-            hearing: Hearing::since(BootMillis(0)),
-            pace: Pace::default(),
+            delivery: OrderDelivery::since(BootMillis(0)),
+            change_rate: ChangeRate::default(),
         }
     }
 
@@ -73,7 +73,7 @@ impl Contact {
 
 /// An attempt whose host was asked for its warrant.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingAdoption {
     /// Where it stands, by its host's last word.
     pub(crate) phase: AttemptPhase,
     /// When the host was asked.

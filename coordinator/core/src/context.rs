@@ -19,8 +19,8 @@ use crate::contact::Contact;
 use crate::input::{Bounds, ReplyId, SessionId, Settings, TimerKey};
 use crate::model::recovery::LogPoint;
 use crate::output::{Answer, Output};
-use crate::record::{Record, Stamped};
-use crate::state::{State, Undo};
+use crate::record::{LogEntry, Record};
+use crate::state::{Rollback, State};
 
 /// The state, the links, and what is to be done.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct Context {
     began_at: LogPoint,
     outbox: Outbox,
     /// What there was before the changes that are being tried.
-    undo: Option<Box<Undo>>,
+    rollback: Option<Box<Rollback>>,
 }
 
 /// What is to be done, by kind: the order in which it is drained is the order in which it must be done.
@@ -58,7 +58,7 @@ impl Context {
             listening_since: Time::default(),
             began_at: LogPoint::default(),
             outbox: Outbox::default(),
-            undo: None,
+            rollback: None,
         }
     }
 
@@ -141,15 +141,15 @@ impl Context {
 
     /// Makes a fact true and has it stored. The one way in which a decision takes effect.
     pub(crate) fn record(&mut self, record: Record) {
-        let stamped = Stamped {
+        let stamped = LogEntry {
             seq: self.state.seq() + 1,
             at: self.now,
             record,
         };
         self.affected
             .extend(affected_pools(&self.state, &stamped.record));
-        if let Some(undo) = &mut self.undo {
-            undo.note(&self.state, &stamped.record);
+        if let Some(rollback) = &mut self.rollback {
+            rollback.note(&self.state, &stamped.record);
         }
         let fits = self.state.apply(&stamped);
         fits.expect("what the core decides follows from the state it decides on");
@@ -179,7 +179,7 @@ impl Context {
     }
 
     /// Closes a connection.
-    pub(crate) fn let_go(&mut self, session: SessionId, why: &str) {
+    pub(crate) fn unhold_step(&mut self, session: SessionId, why: &str) {
         let why = String::from(why);
         self.outbox.sends.push(Output::LetGo { session, why });
     }
@@ -213,7 +213,7 @@ impl Context {
             && let Some(contact) = self.contacts.get_mut(node)
             && contact.session == Some(*session)
         {
-            contact.hearing.say(command);
+            contact.delivery.say(command);
         }
     }
 

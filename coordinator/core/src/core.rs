@@ -4,45 +4,45 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{ClusterId, NodeName, PoolName, StepId};
 use sluice_common::time::Time;
-use sluice_reasons::Standing;
+use sluice_reasons::StepReason;
 use sluice_scheduler::Request;
 
 use crate::context::Context;
 use crate::explain::holding::explain;
 use crate::explain::{Explanation, reason};
+use crate::handlers::access::{on_access, on_audit};
+use crate::handlers::apply::on_apply;
+use crate::handlers::cancel::on_cancel;
+use crate::handlers::changes_due::on_changes_timer;
+use crate::handlers::drain_deadline::on_drain_deadline;
+use crate::handlers::heartbeat::on_heartbeat;
+use crate::handlers::hello::on_node_hello;
+use crate::handlers::join::{on_join, on_make_join_token, on_revoke_join_token};
+use crate::handlers::message::on_from_node;
+use crate::handlers::node_change::on_change_node;
+use crate::handlers::preview::on_preview;
+use crate::handlers::queue_timeout::on_queue_timer;
+use crate::handlers::recovery_end::on_end_recovery;
+use crate::handlers::silence::on_silence;
+use crate::handlers::start::on_start;
+use crate::handlers::step_action::on_step_action;
+use crate::handlers::submit::on_submit;
+use crate::handlers::suspension_timeout::on_suspension_timer;
+use crate::handlers::warrant::on_warrant;
 use crate::hosts::link::on_node_gone;
 use crate::input::{Input, NewStep, Settings, TimerKey};
-use crate::model::recovery::RecoveryWhy;
+use crate::model::recovery::RecoveryCause;
 use crate::model::step::Step;
-use crate::on::access::{on_access, on_audit};
-use crate::on::apply::on_apply;
-use crate::on::cancel::on_cancel;
-use crate::on::changes_due::on_changes_timer;
-use crate::on::drain_deadline::on_drain_deadline;
-use crate::on::heartbeat::on_heartbeat;
-use crate::on::hello::on_node_hello;
-use crate::on::join::{on_join, on_make_join_token, on_revoke_join_token};
-use crate::on::message::on_from_node;
-use crate::on::node_change::on_change_node;
-use crate::on::preview::on_preview;
-use crate::on::queue_timeout::on_queue_timer;
-use crate::on::recovery_end::on_end_recovery;
-use crate::on::silence::on_silence;
-use crate::on::start::on_start;
-use crate::on::steer::on_steer;
-use crate::on::submit::on_submit;
-use crate::on::suspension_timeout::on_suspension_timer;
-use crate::on::warrant::on_warrant;
 use crate::output::Output;
 use crate::record::ClockJump;
 use crate::record::Record;
-use crate::recovery::end::look_at_recovery;
+use crate::recovery::end::check_recovery;
 use crate::recovery::{recovery_lasts_until, unreported};
 use crate::schedule::schedule;
 use crate::state::State;
 use crate::submit::bounds::forget_old;
-use crate::submit::effective_spec::{MergedStep, merged_step};
-use crate::submit::route::home_of;
+use crate::submit::effective_spec::{EffectiveStep, effective_step};
+use crate::submit::route::route_of;
 
 /// The scheduling core. See the head of this crate for how it is driven.
 #[derive(Clone, Debug)]
@@ -67,11 +67,11 @@ impl Core {
 
     /// The same over a store that is of an earlier time than the hosts: nothing new starts until they have told what they
     /// run.
-    pub fn start_recovering(&mut self, now: Time, cluster: ClusterId, why: RecoveryWhy) {
+    pub fn start_recovering(&mut self, now: Time, cluster: ClusterId, why: RecoveryCause) {
         self.begin(now, cluster, Some(why));
     }
 
-    fn begin(&mut self, now: Time, cluster: ClusterId, recovers: Option<RecoveryWhy>) {
+    fn begin(&mut self, now: Time, cluster: ClusterId, recovers: Option<RecoveryCause>) {
         self.ctx.begin(now);
         on_start(&mut self.ctx, cluster, recovers);
         self.settle();
@@ -88,7 +88,11 @@ impl Core {
             Input::Submit { reply, steps } => on_submit(ctx, reply, steps),
             Input::Preview { reply, step } => on_preview(ctx, reply, *step),
             Input::Cancel { reply, step, grace } => on_cancel(ctx, reply, step, grace),
-            Input::Steer { reply, step, steer } => on_steer(ctx, reply, step, steer),
+            Input::StepAction {
+                reply,
+                step,
+                action,
+            } => on_step_action(ctx, reply, step, action),
             Input::NodeHello {
                 session,
                 hello,
@@ -148,7 +152,7 @@ impl Core {
 
     /// Lets start what can, and forgets what is old.
     fn settle(&mut self) {
-        look_at_recovery(&mut self.ctx);
+        check_recovery(&mut self.ctx);
         schedule(&mut self.ctx);
         forget_old(&mut self.ctx);
     }
@@ -175,7 +179,7 @@ impl Core {
     }
 
     /// Why a step is where it is now.
-    pub fn reason(&self, step: &Step) -> Standing {
+    pub fn reason(&self, step: &Step) -> StepReason {
         reason(&self.ctx, step)
     }
 
@@ -186,13 +190,13 @@ impl Core {
     }
 
     /// What a step is where it was granted last, else in `pool`, which it would be granted by.
-    pub fn merged(&self, step: &Step, pool: Option<&PoolName>) -> MergedStep {
-        merged_step(&self.ctx, step, pool)
+    pub fn merged(&self, step: &Step, pool: Option<&PoolName>) -> EffectiveStep {
+        effective_step(&self.ctx, step, pool)
     }
 
     /// What the scheduler would be asked for a step if it were submitted now, after all others.
     pub fn request_of(&self, step: &NewStep) -> Request {
-        let home = home_of(&self.ctx, &step.spec);
+        let home = route_of(&self.ctx, &step.spec);
         home.send(Request::from_spec(step.id.clone(), u64::MAX, &step.spec))
     }
 

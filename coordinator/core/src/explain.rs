@@ -1,14 +1,14 @@
 //! Why a step is where it is. For a queued step this asks the scheduler what its last decision asked; it holds no
 //! second copy of its rules, and no sentence. [`Core::reason`] is the short answer; [`Core::explain`] is the whole one:
-//! `explain/answer.rs` says what is in it, `explain/waiting.rs` and `explain/holding.rs` fill it, `explain/held_up.rs` names
+//! `explain/answer.rs` says what is in it, `explain/waiting.rs` and `explain/holding.rs` fill it, `explain/host_block.rs` names
 //! a host that cannot act.
 //!
 //! [`Core::reason`]: crate::Core::reason
 //! [`Core::explain`]: crate::Core::explain
 
 mod answer;
-pub(crate) mod held_up;
 pub(crate) mod holding;
+pub(crate) mod host_block;
 pub(crate) mod waiting;
 
 use alloc::string::String;
@@ -18,36 +18,38 @@ use sluice_common::id::PoolName;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_reasons::rejection::Shortage;
-use sluice_reasons::standing::{Idle, UnfitGpus, Used, Wanted};
-use sluice_reasons::{Standing, Wait, Why};
+use sluice_reasons::standing::{AmountUse, HostDemand, UnfitGpus, Unschedulable};
+use sluice_reasons::{Cause, StepReason, Wait};
 use sluice_scheduler::{BlockReason, Request};
 
 use crate::context::Context;
-use crate::explain::held_up::held_up;
-use crate::guard::kept_off;
+use crate::explain::host_block::host_block;
+use crate::guard::denied_hosts;
 use crate::model::node::Node;
 use crate::model::step::Step;
 use crate::recovery::recovering;
 use crate::submit::feasible::never_in;
 
-pub use answer::{Awaited, Explanation, Holding, InPool, Past, Promised};
+pub use answer::{
+    AwaitedRun, Explanation, HeldResources, NominationDetails, PastAttempt, PoolWait,
+};
 
 /// Why a step is where it is now.
-pub(crate) fn reason(ctx: &Context, step: &Step) -> Standing {
+pub(crate) fn reason(ctx: &Context, step: &Step) -> StepReason {
     if step.state != StepState::Queued && step.state != StepState::Suspended {
-        return Standing::Came {
+        return StepReason::Recorded {
             why: step.reason.clone(),
-            held_up: held_up(ctx, step),
+            host_block: host_block(ctx, step),
         };
     }
     if step.held {
-        return Standing::Came {
-            why: Why::Held,
-            held_up: None,
+        return StepReason::Recorded {
+            why: Cause::Held,
+            host_block: None,
         };
     }
     let again = step.reason.code() != ReasonCode::Submitted;
-    Standing::Waits {
+    StepReason::Waiting {
         after: again.then(|| step.reason.clone()),
         wait: waiting(ctx, step).into(),
     }
@@ -58,17 +60,17 @@ fn waiting(ctx: &Context, step: &Step) -> Wait {
     if ctx.state().recovery().is_some() {
         return recovering(ctx);
     }
-    let market = ctx.state().market();
-    let Some(request) = market.request(&step.id) else {
+    let scheduler = ctx.state().scheduler();
+    let Some(request) = scheduler.request(&step.id) else {
         let why = step.reason.clone();
         return Wait::Unlisted { why };
     };
-    let promised = market.nomination(&step.id).map(|promise| &promise.pool);
-    let Some(pool) = promised.or_else(|| market.preferred_pool(request)) else {
+    let promised = scheduler.nomination(&step.id).map(|promise| &promise.pool);
+    let Some(pool) = promised.or_else(|| scheduler.preferred_pool(request)) else {
         let subject = request.subject.clone();
         return Wait::NoPolicy { subject };
     };
-    match market.block(&step.id, pool) {
+    match scheduler.block(&step.id, pool) {
         Some(block) => wait_for(ctx, pool, request, block),
         None => waiting::next(pool),
     }
@@ -82,12 +84,12 @@ pub(crate) fn wait_for(
 ) -> Wait {
     let pool = name.clone();
     let subject = request.subject.clone();
-    let closed = || kept_off(name, ctx.state().market().pool(name)?, request);
-    let wanted = || Wanted {
+    let closed = || denied_hosts(name, ctx.state().scheduler().pool(name)?, request);
+    let wanted = || HostDemand {
         hosts: request.hosts,
         platforms: request.platforms.clone(),
     };
-    let amount = |key: &str, used, most| Used {
+    let amount = |key: &str, used, most| AmountUse {
         key: String::from(key),
         asked: request.demand.get(key),
         used,
@@ -123,7 +125,7 @@ pub(crate) fn wait_for(
             why: ctx
                 .state()
                 .node(nearest)
-                .map_or(Idle::Gone, |it| idle(ctx, it)),
+                .map_or(Unschedulable::Gone, |it| idle(ctx, it)),
             closed: closed(),
         },
         BlockReason::BehindHead { behind } => Wait::Turn { pool, behind },
@@ -147,21 +149,21 @@ pub(crate) fn wait_for(
 }
 
 /// Why a node takes no work.
-fn idle(ctx: &Context, node: &Node) -> Idle {
-    let lacking = ctx.state().lacking(node);
-    if node.is_open() && !lacking.is_empty() {
-        return Idle::Lacks(lacking);
+fn idle(ctx: &Context, node: &Node) -> Unschedulable {
+    let missing_capabilities = ctx.state().missing_capabilities(node);
+    if node.is_open() && !missing_capabilities.is_empty() {
+        return Unschedulable::Lacks(missing_capabilities);
     }
     if let Some(cordon) = &node.cordon {
         let reason = cordon.reason.clone();
         return match cordon.drain {
-            None => Idle::Cordoned(reason),
-            Some(_) => Idle::Drained(reason),
+            None => Unschedulable::Cordoned(reason),
+            Some(_) => Unschedulable::Drained(reason),
         };
     }
     match unfit(node).filter(|_| node.is_open()) {
-        Some(unfit) => Idle::ShortOfGpus(unfit),
-        None => Idle::State(node.state, node.unsupervised.clone()),
+        Some(unfit) => Unschedulable::ShortOfGpus(unfit),
+        None => Unschedulable::State(node.state, node.unsupervised.clone()),
     }
 }
 

@@ -5,18 +5,22 @@ use alloc::string::String;
 
 use sluice_common::id::PoolName;
 use sluice_common::template::Template;
-use sluice_reasons::rejection::ClosedHosts;
+use sluice_reasons::rejection::ForbiddingHosts;
 use sluice_scheduler::{Denial, Pool, Request};
 
 /// Hosts that are large enough for a request and do not let it in; `None` where there are none.
-pub(crate) fn kept_off(name: &PoolName, pool: &Pool, request: &Request) -> Option<ClosedHosts> {
+pub(crate) fn denied_hosts(
+    name: &PoolName,
+    pool: &Pool,
+    request: &Request,
+) -> Option<ForbiddingHosts> {
     let nodes = pool.denying_hosts(name, request);
     let (node, why) = nodes.first_key_value()?;
     let (field, platform, by_pool) = match why {
         Denial::ByPlatform { platform, field } => (field, Some(*platform), None),
         Denial::ByPool { field, platform } => (field, *platform, Some(name)),
     };
-    Some(ClosedHosts {
+    Some(ForbiddingHosts {
         node: (*node).clone(),
         field: String::from(*field),
         platform: platform.cloned(),

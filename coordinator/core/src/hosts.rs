@@ -8,7 +8,7 @@ pub(crate) mod gpus;
 pub(crate) mod health;
 pub(crate) mod labels;
 pub(crate) mod link;
-pub(crate) mod namesake;
+pub(crate) mod name_conflict;
 pub(crate) mod refusal;
 pub(crate) mod report;
 pub(crate) mod statuses;

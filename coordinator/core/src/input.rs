@@ -24,7 +24,7 @@ use sluice_common::validation::ValidationSpec;
 use sluice_common::wire::{FromNode, Heartbeat, Hello};
 
 use crate::model::access::AccessChange;
-use crate::model::join::JoinAsk;
+use crate::model::join::JoinApplication;
 use crate::model::recovery::Warrant;
 
 /// A caller that waits for an answer; drawn by the driver, never reused within a run.
@@ -62,20 +62,20 @@ pub enum Input {
         grace: Option<Span>,
     },
     /// Somebody suspends a step, resumes it or has it start anew.
-    Steer {
+    StepAction {
         /// Who waits for [`crate::Answer::Steered`].
         reply: ReplyId,
         /// Which.
         step: StepId,
         /// What is wanted of it.
-        steer: Steer,
+        action: StepAction,
     },
     /// Somebody sets the terms of pools and of subjects in them: all of these changes are made, or none.
     Apply {
         /// Who waits for [`crate::Answer::Applied`].
         reply: ReplyId,
         /// The changes. Their order does not matter, and no two may be of one thing.
-        changes: Vec<Change>,
+        changes: Vec<TermsChange>,
         /// Whether to make them though somebody uses what they take away.
         force: bool,
         /// Whether to tell only what they would mean.
@@ -178,7 +178,7 @@ pub enum Input {
         /// Who waits for [`crate::Answer::Joined`].
         reply: ReplyId,
         /// What it shows.
-        ask: JoinAsk,
+        ask: JoinApplication,
     },
     /// A timer that was set has come due. Timers may fire late and may fire though they were set anew: the core looks
     /// at the time and the state, not at the fact.
@@ -187,7 +187,7 @@ pub enum Input {
 
 /// What a caller wants of a step. The same again changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Steer {
+pub enum StepAction {
     /// What runs is frozen, what waits is held back, until somebody resumes it.
     Suspend,
     /// What was suspended so goes on.
@@ -198,22 +198,22 @@ pub enum Steer {
 
 /// One change of terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct TermsChange {
     /// What is to be.
-    pub wanted: Wanted,
+    pub desired: Desired,
     /// The version that whoever asks has seen; 0 is that it is not there. The change is refused where it is another.
     pub version: Option<u64>,
 }
 
 /// What is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum Desired {
     /// A pool on these terms and no others. Its policies stay.
     Pool {
         /// Its name.
         pool: PoolName,
         /// The terms.
-        terms: Box<WantedPool>,
+        terms: Box<DesiredPool>,
     },
     /// The cluster as a whole on these terms and no others.
     Cluster {
@@ -290,7 +290,7 @@ pub enum Wanted {
 
 /// A pool that is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WantedPool {
+pub struct DesiredPool {
     /// What it is to be.
     pub spec: PoolSpec,
     /// The platforms that it declares, and no others; where it is to declare none, those stay of which the same call has
@@ -298,7 +298,7 @@ pub struct WantedPool {
     pub platforms: Option<PlatformSpecs>,
 }
 
-impl From<PoolSpec> for WantedPool {
+impl From<PoolSpec> for DesiredPool {
     fn from(spec: PoolSpec) -> Self {
         let platforms = None;
         Self { spec, platforms }

@@ -27,9 +27,9 @@ pub struct Violation {
     pub what: String,
 }
 
-type Held = Result<(), Violation>;
+type CheckResult = Result<(), Violation>;
 
-fn need(invariant: &'static str, holds: bool, what: impl FnOnce() -> String) -> Held {
+fn need(invariant: &'static str, holds: bool, what: impl FnOnce() -> String) -> CheckResult {
     if holds {
         return Ok(());
     }
@@ -43,7 +43,7 @@ fn need(invariant: &'static str, holds: bool, what: impl FnOnce() -> String) -> 
 ///
 /// # Errors
 /// The first invariant that does not hold.
-pub fn check(core: &Core) -> Held {
+pub fn check(core: &Core) -> CheckResult {
     let state = core.state();
     indexes_agree_with_facts(state)?;
     gpus_are_granted_once(state)?;
@@ -61,7 +61,7 @@ pub fn check(core: &Core) -> Held {
 ///
 /// # Errors
 /// Where units are granted that are not there.
-pub fn check_record(before: &State, record: &Record) -> Held {
+pub fn check_record(before: &State, record: &Record) -> CheckResult {
     let Record::Allocated(record::Allocated {
         attempt,
         placements,
@@ -87,7 +87,7 @@ pub fn check_record(before: &State, record: &Record) -> Held {
 }
 
 /// Units granted never exceed what a host has at that time, and only a ready host that is not closed is granted any.
-fn grant_fits(before: &State, request: HostResources, placement: &Placement) -> Held {
+fn grant_fits(before: &State, request: HostResources, placement: &Placement) -> CheckResult {
     let name = "grants_fit";
     let node = before.node(&placement.node);
     let Some(node) = node.filter(|node| before.takes_work(node)) else {
@@ -119,7 +119,7 @@ fn grant_fits(before: &State, request: HostResources, placement: &Placement) -> 
 }
 
 /// Every index (queues, order of submission, units used, ranks of hosts, order of forgetting) is what a walk over all facts gives.
-fn indexes_agree_with_facts(state: &State) -> Held {
+fn indexes_agree_with_facts(state: &State) -> CheckResult {
     let rebuilt = state.rebuilt_index();
     need(
         "indexes_agree_with_facts",
@@ -128,7 +128,7 @@ fn indexes_agree_with_facts(state: &State) -> Held {
     )
 }
 
-fn gpus_are_granted_once(state: &State) -> Held {
+fn gpus_are_granted_once(state: &State) -> CheckResult {
     let mut granted = BTreeSet::new();
     for step in state.steps().values() {
         // What is frozen holds no GPU.
@@ -146,7 +146,7 @@ fn gpus_are_granted_once(state: &State) -> Held {
     Ok(())
 }
 
-fn at_most_one_attempt_lives(step: &Step) -> Held {
+fn at_most_one_attempt_lives(step: &Step) -> CheckResult {
     let earlier = step.attempts.split_last().map_or(&[][..], |(_, rest)| rest);
     need(
         "at_most_one_attempt_lives",
@@ -155,7 +155,7 @@ fn at_most_one_attempt_lives(step: &Step) -> Held {
     )
 }
 
-fn state_agrees_with_attempts(step: &Step) -> Held {
+fn state_agrees_with_attempts(step: &Step) -> CheckResult {
     let live = step.live();
     let all = |least| live.is_some_and(|live| live.parts.iter().all(|p| p.phase >= least));
     let begun = live.is_some_and(|live| live.parts.iter().any(|p| p.phase > PartPhase::Allocated));
@@ -182,7 +182,7 @@ fn state_agrees_with_attempts(step: &Step) -> Held {
 }
 
 /// A node that takes work is linked, has a supervisor and holds nothing stray; one that reconciles does.
-fn ready_nodes_are_linked(core: &Core) -> Held {
+fn ready_nodes_are_linked(core: &Core) -> CheckResult {
     for node in core.state().nodes().values() {
         let contact = core.context().contact(&node.name);
         let linked = contact.is_some_and(|contact| contact.session.is_some());
@@ -203,7 +203,7 @@ fn ready_nodes_are_linked(core: &Core) -> Held {
 }
 
 /// What can be made to give way is on its way out of a node that is drained, and it is noted when nothing is left.
-fn drained_nodes_are_left(state: &State) -> Held {
+fn drained_nodes_are_left(state: &State) -> CheckResult {
     let drained = state.nodes().values().filter(|node| node.drain().is_some());
     for node in drained {
         for id in state.attempts_on(&node.name) {
@@ -228,14 +228,14 @@ fn drained_nodes_are_left(state: &State) -> Held {
 }
 
 /// The scheduler was woken by everything that could let a step start.
-fn nobody_waits_who_could_start(core: &Core) -> Held {
+fn nobody_waits_who_could_start(core: &Core) -> CheckResult {
     if core.state().recovery().is_some() {
         return Ok(());
     }
     for pool in core.state().pools().keys() {
         let missed = core
             .state()
-            .market()
+            .scheduler()
             .next_decision(pool, core.context().now());
         need("nobody_waits_who_could_start", missed.is_none(), || {
             format!("{missed:?}")
@@ -244,7 +244,7 @@ fn nobody_waits_who_could_start(core: &Core) -> Held {
     Ok(())
 }
 
-fn finished_steps_are_bounded(core: &Core) -> Held {
+fn finished_steps_are_bounded(core: &Core) -> CheckResult {
     let finished = core.state().index().finished().len();
     let bound = core.settings().bounds.keep_finished;
     need("finished_steps_are_bounded", finished <= bound, || {

@@ -27,55 +27,57 @@ mod context;
 mod core;
 mod explain;
 mod guard;
+mod handlers;
 mod hosts;
 mod input;
 mod invariant;
 mod model;
-mod on;
 mod output;
 pub mod record;
 mod recovery;
 mod schedule;
+pub mod spec;
 mod state;
 mod submit;
 mod terms;
 #[cfg(test)]
 mod tests;
 mod unenforced;
-pub mod written;
 
 pub use crate::core::Core;
-pub use explain::{Awaited, Explanation, Holding, InPool, Past, Promised};
+pub use explain::{
+    AwaitedRun, Explanation, HeldResources, NominationDetails, PastAttempt, PoolWait,
+};
 pub use hosts::report::HELD_BACK;
 pub use input::{
-    Bounds, Change, Input, NewJoinToken, NewStep, NodeChange, ReplyId, SessionId, Settings, Steer,
-    TimerKey, Wanted, WantedPool,
+    Bounds, Desired, DesiredPool, Input, NewJoinToken, NewStep, NodeChange, ReplyId, SessionId,
+    Settings, StepAction, TermsChange, TimerKey,
 };
 pub use invariant::{Violation, check, check_record};
-pub use model::access::{Access, AccessChange, KeptToken, Written};
+pub use model::access::{Access, AccessChange, StoredToken, Versioned};
 pub use model::admission::{
-    Admission, JoinToken, MAX_JOIN_TOKENS, NodeAccess, TokenStanding, TokenUse,
+    Admission, JoinToken, MAX_JOIN_TOKENS, NodeAccess, TokenStatus, TokenUse,
 };
-pub use model::cluster::{Cluster, Home};
-pub use model::join::{JoinAsk, Joined};
-pub use model::node::{Cordon, Drain, GpuCordon, Moves, Node};
+pub use model::cluster::{Cluster, Route};
+pub use model::join::{JoinApplication, Joined};
+pub use model::node::{Cordon, Drain, GpuCordon, Node, PoolMove};
 pub use model::placement::Placement;
-pub use model::pool::{Binding, Platform, Pool};
-pub use model::recovery::{FrozenOnHost, LogPoint, Recovery, RecoveryEnd, RecoveryWhy, Warrant};
+pub use model::pool::{BoundPolicy, DeclaredPlatform, Pool};
+pub use model::recovery::{FrozenOnHost, LogPoint, Recovery, RecoveryCause, RecoveryEnd, Warrant};
 pub use model::step::{
     Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step, Suspension, SuspensionPhase,
 };
-pub use model::template::{Grounds, KeptTemplate};
+pub use model::template::{Provenance, StoredTemplate};
 pub use model::validation::Validation;
-pub use output::preview::{Line, Passage, Preview, Previewed, Stage, StageReport};
+pub use output::preview::{CheckLine, CheckStatus, Preview, Previewed, Stage, StageReport};
 pub use output::{
-    Answer, Applied, JoinRefusal, Outcome, Output, QueueBound, QueueFull, Refusal, Refused,
-    Submitted, Terms, Use,
+    Answer, Applied, AppliedChange, CurrentTerms, JoinRefusal, Output, QueueBound, QueueFull,
+    Refusal, Refused, Submitted, Use,
 };
-pub use record::{About, ClockJump, JoinTokenMade, Record, Stamped};
-pub use state::book::Book;
-pub use state::{Misfit, Mismatch, State};
-pub use submit::effective_spec::MergedStep;
+pub use record::{ClockJump, JoinTokenMade, LogEntry, Record, RecordSubject};
+pub use state::access_snapshot::AccessSnapshot;
+pub use state::{ApplyError, Mismatch, State};
+pub use submit::effective_spec::EffectiveStep;
 pub use unenforced::Enforcement;
 
 /// Whether hosts count a resource key, so that what there is of it is what they have.

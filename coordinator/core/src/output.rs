@@ -14,11 +14,11 @@ use sluice_common::time::Time;
 use sluice_common::validation::ValidationSpec;
 use sluice_common::wire::{Command, HelloReply};
 
-use crate::input::WantedPool;
+use crate::input::DesiredPool;
 use crate::input::{ReplyId, SessionId, TimerKey};
 use crate::model::join::Joined;
 use crate::output::preview::Preview;
-use crate::record::Stamped;
+use crate::record::LogEntry;
 
 pub use sluice_reasons::{JoinRefusal, QueueBound, QueueFull, Refusal, Use};
 
@@ -30,7 +30,7 @@ pub use sluice_reasons::{JoinRefusal, QueueBound, QueueFull, Refusal, Use};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Make this durable.
-    Record(Stamped),
+    Record(LogEntry),
     /// Answer a hello. After a refusal the driver closes the connection.
     Greet {
         /// The connection.
@@ -93,7 +93,7 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     /// What came of each change, in their order.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<AppliedChange>,
     /// Who uses what they take away: they are made by force alone.
     pub uses: Vec<Use>,
     /// Steps that run and that others may make give way now, and could not before.
@@ -106,14 +106,14 @@ pub struct Applied {
 
 /// What came of one change of terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct AppliedChange {
     /// What was there; `None` is nothing.
-    pub before: Option<Terms>,
+    pub before: Option<CurrentTerms>,
     /// What is there.
-    pub after: Option<Terms>,
+    pub after: Option<CurrentTerms>,
 }
 
-impl Outcome {
+impl AppliedChange {
     /// Whether anything is other than it was.
     pub fn is_change(&self) -> bool {
         self.before != self.after
@@ -122,9 +122,9 @@ impl Outcome {
 
 /// Terms of either kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Terms {
+pub enum CurrentTerms {
     /// Of a pool.
-    Pool(Box<WantedPool>),
+    Pool(Box<DesiredPool>),
     /// Of a subject in a pool.
     Policy(PolicySpec),
     /// Of the cluster as a whole.

@@ -1,30 +1,30 @@
 //! Facts. What is in the log is what happened, never what was asked: a newer scheduler reads an older log and comes to
 //! the same state. The same records are the audit log, the event stream and the input of a replay.
 
-mod about;
 mod attempt;
 mod clock;
 mod joining;
-pub(crate) mod logged;
+mod log_entry;
 mod node;
 mod pool;
-mod stamped;
+mod prelude;
 mod step;
-mod words;
+pub(crate) mod stored_spec;
+mod subject;
 
-pub use about::About;
-pub(crate) use about::Effect;
 pub use attempt::{
     Adopted, Allocated, Ended, NotSuspended, Started, Stopping, Suspended, Suspending,
 };
 pub use clock::ClockJump;
 pub use joining::{JoinRefused, JoinTokenMade, JoinTokenUsed};
+pub use log_entry::LogEntry;
 pub use node::{GpusCordoned, NodeDraining, NodeLabelled, NodeReported};
 pub use pool::{PlatformPut, PolicyPut, PoolPut};
-pub use stamped::Stamped;
 pub use step::{StepEnded, StepQueued, StepRejected};
+pub(crate) use subject::Effect;
+pub use subject::RecordSubject;
 
-use words::*;
+use prelude::*;
 
 /// A fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,7 +125,7 @@ pub enum Record {
         step: StepId,
         /// Why its attempt is over.
         #[cfg_attr(feature = "schema", schemars(with = "sluice_common::reason::Reason"))]
-        reason: Why,
+        reason: Cause,
     },
     /// A step came to a terminal state.
     StepEnded(StepEnded),
@@ -313,7 +313,7 @@ pub enum Record {
     /// The store is of an earlier time than the hosts: nothing new starts until they have told what they run.
     RecoveryBegan {
         /// Why.
-        why: RecoveryWhy,
+        why: RecoveryCause,
         /// Up to where the store knows what was granted.
         known: LogPoint,
     },

@@ -27,7 +27,7 @@ use sluice_common::state::NodeState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Time;
 use sluice_common::wire::StopReason;
-use sluice_reasons::{Wait, Why};
+use sluice_reasons::{Cause, Wait};
 
 use crate::attempts::live::live_on;
 use crate::attempts::orders::{send_stops, stop_attempt};
@@ -36,12 +36,12 @@ use crate::attempts::queue_timeout::queue_again;
 use crate::attempts::suspension::memory_of_gpus;
 use crate::context::Context;
 use crate::input::TimerKey;
-use crate::model::recovery::{LogPoint, RecoveryWhy};
+use crate::model::recovery::{LogPoint, RecoveryCause};
 use crate::model::step::{Attempt, PartPhase, Step, SuspensionPhase};
 use crate::record::Record;
 
 /// From now on nothing new starts. What was granted up to `known` the store knows of.
-pub(crate) fn begin_recovery(ctx: &mut Context, why: RecoveryWhy, known: LogPoint) {
+pub(crate) fn begin_recovery(ctx: &mut Context, why: RecoveryCause, known: LogPoint) {
     let before = ctx.state().recovery().map(|recovery| recovery.known);
     let known = before.map_or(known, |before| before.min(known));
     ctx.record(Record::RecoveryBegan { why, known });
@@ -140,7 +140,7 @@ fn queue_untracked(ctx: &mut Context, node: &NodeName, step: &StepId) {
             ctx,
             Record::Requeued {
                 step: step.clone(),
-                reason: Why::LostTrack { node: node.clone() },
+                reason: Cause::LostTrack { node: node.clone() },
             },
         );
     }

@@ -28,7 +28,7 @@ pub(crate) fn schedule(ctx: &mut Context) {
         return;
     }
     while let Some(pool) = ctx.affected_pool().cloned() {
-        match ctx.state().market().next_decision(&pool, ctx.now()) {
+        match ctx.state().scheduler().next_decision(&pool, ctx.now()) {
             Some(next) => make(ctx, next),
             None => {
                 ctx.set_settled(&pool);
@@ -120,7 +120,7 @@ fn meeting_port(ctx: &Context, hosts: &[NodeName]) -> Option<u16> {
 
 /// Runs are spared for a time after their start; when it is over for the next of them, the pool is looked at again.
 fn wake_when_spared_no_longer(ctx: &mut Context, pool: PoolName) {
-    let wake = ctx.state().market().protected_until(&pool, ctx.now());
+    let wake = ctx.state().scheduler().protected_until(&pool, ctx.now());
     if let Some(at) = wake {
         ctx.set_timer(TimerKey::Pool(pool), at);
     }

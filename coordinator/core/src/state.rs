@@ -3,13 +3,13 @@
 //!
 //! A snapshot is this type in JSON. What is derived is not stored: it is built again when a snapshot is read.
 
+pub(crate) mod access_snapshot;
 mod apply;
-pub(crate) mod book;
 pub(crate) mod granted;
 mod index;
 mod load;
 mod recovery;
-mod undo;
+mod rollback;
 
 use core::ops::Bound;
 
@@ -33,25 +33,25 @@ use crate::model::node::Node;
 use crate::model::pool::Pool;
 use crate::model::recovery::Recovery;
 use crate::model::step::Step;
-use crate::model::template::KeptTemplate;
+use crate::model::template::StoredTemplate;
 use crate::model::validation::Validation;
 
-pub use apply::{Misfit, Mismatch};
+pub use apply::{ApplyError, Mismatch};
 
 pub(crate) use index::{Index, request};
-pub(crate) use undo::Undo;
+pub(crate) use rollback::Rollback;
 
 /// Everything that outlives the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(from = "Kept")]
+#[serde(from = "StoredState")]
 pub struct State {
-    kept: Kept,
+    stored: StoredState,
     index: Index,
 }
 
 /// What a snapshot holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct StoredState {
     /// The number of the last record that was applied.
     seq: u64,
     epoch: Option<Epoch>,
@@ -73,7 +73,7 @@ pub(crate) struct Kept {
     validations: BTreeMap<ValidationName, Validation>,
     /// What pools may lay under steps.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    templates: BTreeMap<TemplateName, KeptTemplate>,
+    templates: BTreeMap<TemplateName, StoredTemplate>,
     /// Who may do what.
     #[serde(default, skip_serializing_if = "Access::is_empty")]
     access: Access,
@@ -87,88 +87,88 @@ pub(crate) struct Kept {
     admission: Admission,
 }
 
-impl From<Kept> for State {
-    fn from(kept: Kept) -> Self {
-        let index = Index::of(&kept);
-        Self { kept, index }
+impl From<StoredState> for State {
+    fn from(stored: StoredState) -> Self {
+        let index = Index::of(&stored);
+        Self { stored, index }
     }
 }
 
 impl Serialize for State {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.kept.serialize(serializer)
+        self.stored.serialize(serializer)
     }
 }
 
 impl State {
     /// The number of the last record that was applied; 0 before the first.
     pub fn seq(&self) -> u64 {
-        self.kept.seq
+        self.stored.seq
     }
 
     /// The epoch that was begun last.
     pub fn epoch(&self) -> Option<&Epoch> {
-        self.kept.epoch.as_ref()
+        self.stored.epoch.as_ref()
     }
 
     /// No node may be called lost before: leases of earlier coordinators, under terms that may have been longer, may
     /// still run.
     pub fn no_loss_before(&self) -> Time {
-        self.kept.no_loss_before
+        self.stored.no_loss_before
     }
 
     /// Who may have a certificate.
     pub fn admission(&self) -> &Admission {
-        &self.kept.admission
+        &self.stored.admission
     }
 
     /// The terms of the cluster as a whole.
     pub fn cluster(&self) -> &Cluster {
-        &self.kept.cluster
+        &self.stored.cluster
     }
 
     /// Every document of assertions, by name.
     pub fn validations(&self) -> &BTreeMap<ValidationName, Validation> {
-        &self.kept.validations
+        &self.stored.validations
     }
 
     /// Every template, by name.
-    pub fn templates(&self) -> &BTreeMap<TemplateName, KeptTemplate> {
-        &self.kept.templates
+    pub fn templates(&self) -> &BTreeMap<TemplateName, StoredTemplate> {
+        &self.stored.templates
     }
     /// Who may do what.
     pub fn access(&self) -> &Access {
-        &self.kept.access
+        &self.stored.access
     }
 
     /// Every pool, by name.
     pub fn pools(&self) -> &BTreeMap<PoolName, Pool> {
-        &self.kept.pools
+        &self.stored.pools
     }
 
     /// A pool.
     pub fn pool(&self, name: &PoolName) -> Option<&Pool> {
-        self.kept.pools.get(name)
+        self.stored.pools.get(name)
     }
 
     /// Every remembered node, lost ones included, by name.
     pub fn nodes(&self) -> &BTreeMap<NodeName, Node> {
-        &self.kept.nodes
+        &self.stored.nodes
     }
 
     /// A node.
     pub fn node(&self, name: &NodeName) -> Option<&Node> {
-        self.kept.nodes.get(name)
+        self.stored.nodes.get(name)
     }
 
     /// Every remembered step, by id.
     pub fn steps(&self) -> &BTreeMap<StepId, Step> {
-        &self.kept.steps
+        &self.stored.steps
     }
 
     /// A step.
     pub fn step(&self, id: &StepId) -> Option<&Step> {
-        self.kept.steps.get(id)
+        self.stored.steps.get(id)
     }
 
     /// Gives steps the values of their variables back, which are kept apart from what is written of them.
@@ -181,7 +181,7 @@ impl State {
         &mut self,
         mut kept: impl FnMut(&StepId) -> Result<Option<Environment>, E>,
     ) -> Result<Option<StepId>, E> {
-        for (id, step) in &mut self.kept.steps {
+        for (id, step) in &mut self.stored.steps {
             if step.spec.env.is_empty() {
                 continue;
             }
@@ -189,7 +189,7 @@ impl State {
             match kept(id)? {
                 Some(values) if values.keys().eq(step.spec.env.keys()) => {
                     step.spec.env = values;
-                    self.index.weigh_anew(step, before);
+                    self.index.update_weight(step, before);
                 }
                 Some(_) | None => return Ok(Some(id.clone())),
             }
@@ -201,34 +201,34 @@ impl State {
     pub fn steps_after(&self, place: u64) -> impl Iterator<Item = &Step> {
         let after = (Bound::Excluded(place), Bound::Unbounded);
         let later = self.index.in_order().range(after);
-        later.filter_map(|(_, id)| self.kept.steps.get(id))
+        later.filter_map(|(_, id)| self.stored.steps.get(id))
     }
 
     /// The nodes that joined a pool, by name.
     pub fn nodes_of<'a>(&'a self, pool: &PoolName) -> impl Iterator<Item = &'a Node> + use<'a> {
-        let hosts = self.market().pool(pool).into_iter();
+        let hosts = self.scheduler().pool(pool).into_iter();
         let names = hosts.flat_map(|pool| pool.nodes());
-        names.filter_map(|name| self.kept.nodes.get(name))
+        names.filter_map(|name| self.stored.nodes.get(name))
     }
 
     /// What its pool requires of a node and it does not have. While there is any such thing it gets no new work.
-    pub fn lacking(&self, node: &Node) -> BTreeSet<Capability> {
-        self.index.lacking(node)
+    pub fn missing_capabilities(&self, node: &Node) -> BTreeSet<Capability> {
+        self.index.missing_capabilities(node)
     }
 
     /// Whether a node gets new work now.
     pub fn takes_work(&self, node: &Node) -> bool {
-        node.is_open() && self.lacking(node).is_empty()
+        node.is_open() && self.missing_capabilities(node).is_empty()
     }
 
     /// The steps that wait for a pool, those first that go first.
     pub fn queued_in<'a>(&'a self, pool: &PoolName) -> impl Iterator<Item = &'a StepId> + use<'a> {
-        self.market().in_order(pool).into_iter()
+        self.scheduler().in_order(pool).into_iter()
     }
 
     /// How many steps wait for a pool.
     pub fn queue_len(&self, pool: &PoolName) -> usize {
-        self.market().pool(pool).map_or(0, |pool| pool.waiting())
+        self.scheduler().pool(pool).map_or(0, |pool| pool.waiting())
     }
 
     /// The attempts that hold units on a node, by id; some of them may have ended.
@@ -256,8 +256,8 @@ impl State {
     }
 
     /// How many attempts hold units of a pool.
-    pub fn holding_of(&self, pool: &PoolName) -> usize {
-        self.market().pool(pool).map_or(0, |pool| pool.running())
+    pub fn running_in(&self, pool: &PoolName) -> usize {
+        self.scheduler().pool(pool).map_or(0, |pool| pool.running())
     }
 
     /// What the nodes of a pool have, added up.
@@ -279,7 +279,7 @@ impl State {
 
     /// The step that was submitted first of those that wait for a pool.
     pub fn oldest_in(&self, pool: &PoolName) -> Option<&Step> {
-        let pool = self.market().pool(pool)?;
+        let pool = self.scheduler().pool(pool)?;
         self.step(pool.oldest()?)
     }
 
@@ -295,7 +295,7 @@ impl State {
 
     /// The waiting steps that are promised a place, by id.
     pub fn promised(&self) -> impl Iterator<Item = &StepId> {
-        self.kept.nominations.keys()
+        self.stored.nominations.keys()
     }
 
     /// The platforms that a GPU of a node is of; without one, all that the node is of.
@@ -312,8 +312,8 @@ impl State {
     }
 
     /// Who gets what, as scheduling sees it.
-    pub fn market(&self) -> &Scheduler {
-        self.index.market()
+    pub fn scheduler(&self) -> &Scheduler {
+        self.index.scheduler()
     }
 
     /// What is derived.
@@ -323,6 +323,6 @@ impl State {
 
     /// What is derived, built anew: for invariants.
     pub(crate) fn rebuilt_index(&self) -> Index {
-        Index::of(&self.kept)
+        Index::of(&self.stored)
     }
 }

@@ -1,8 +1,8 @@
 //! Changes of what admins write: pools' platforms, templates, assertions and access, and who uses what a change takes away.
 
-pub(crate) mod about;
 pub(crate) mod access;
 pub(crate) mod platforms;
+pub(crate) mod targets;
 pub(crate) mod templates;
 pub(crate) mod uses;
 pub(crate) mod validations;

@@ -1,4 +1,4 @@
-//! Tests of the core as a whole, one file for each part of it. `rig.rs` drives the core as its owner would and checks
+//! Tests of the core as a whole, one file for each part of it. `harness.rs` drives the core as its owner would and checks
 //! every invariant after every event, so each test here is also a test of those.
 
 mod access;
@@ -6,30 +6,30 @@ mod admin;
 mod admission;
 mod bounds;
 mod cancel;
+mod change_rate;
 mod checkpoint;
 mod cluster;
 mod declared;
+mod delivery;
 mod ends;
 mod explain;
 mod gangs;
 mod gpus;
 mod guards;
+mod harness;
 mod health;
-mod hearing;
 mod link;
 mod log;
 mod moving;
 mod overlaps;
 mod overrides;
-mod pace;
-mod patience;
 mod platforms;
 mod preview;
+mod queue_timeout;
 mod random;
 mod reconcile;
 mod recovery;
 mod require;
-mod rig;
 mod rules;
 mod schedule;
 mod submit;

@@ -22,12 +22,12 @@ const LIMITS: [(Capability, &str); 2] = [(Capability::Memory, MEMORY_MB), (Capab
 #[derive(Debug)]
 pub struct Enforcement<'a> {
     core: &'a Core,
-    pools: BTreeMap<&'a PoolName, Hosts<'a>>,
+    pools: BTreeMap<&'a PoolName, CandidateHosts<'a>>,
 }
 
 /// Hosts on which a step may run.
 #[derive(Clone, Debug, Default)]
-struct Hosts<'a> {
+struct CandidateHosts<'a> {
     all: usize,
     /// How many lack a capability, and the first of them.
     lacking: BTreeMap<Capability, (usize, &'a NodeName)>,
@@ -63,18 +63,18 @@ impl<'a> Enforcement<'a> {
         unenforced.collect()
     }
 
-    fn hosts_of(&mut self, step: &Step) -> Hosts<'a> {
+    fn hosts_of(&mut self, step: &Step) -> CandidateHosts<'a> {
         let state = self.core.state();
         let waits = step.state == StepState::Queued;
         let running = step.latest().filter(|_| !waits);
         if let Some(attempt) = running {
             let nodes = attempt.parts.iter().filter_map(|it| state.node(&it.node));
-            return Hosts::default().with(nodes);
+            return CandidateHosts::default().with(nodes);
         }
-        let mut all = Hosts::default();
-        for pool in state.market().pools_of(&step.id) {
+        let mut all = CandidateHosts::default();
+        for pool in state.scheduler().pools_of(&step.id) {
             let known = self.pools.entry(pool);
-            all.add(known.or_insert_with(|| Hosts::default().with(taking(state, pool))));
+            all.add(known.or_insert_with(|| CandidateHosts::default().with(taking(state, pool))));
         }
         all
     }
@@ -83,10 +83,10 @@ impl<'a> Enforcement<'a> {
 /// The hosts of a pool that have what it requires.
 fn taking<'a>(state: &'a State, pool: &'a PoolName) -> impl Iterator<Item = &'a Node> {
     let nodes = state.nodes().values();
-    nodes.filter(move |node| node.pool == *pool && state.lacking(node).is_empty())
+    nodes.filter(move |node| node.pool == *pool && state.missing_capabilities(node).is_empty())
 }
 
-impl<'a> Hosts<'a> {
+impl<'a> CandidateHosts<'a> {
     /// These hosts too. One whose supervisor has told nothing yet is not judged.
     fn with(mut self, nodes: impl Iterator<Item = &'a Node>) -> Self {
         for node in nodes.filter(|node| !node.inventory.capabilities.is_empty()) {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{NodeName, PlatformName, Subject, ValidationName};
 
-use crate::{Rejection, Standing, Wait};
+use crate::{Rejection, StepReason, Wait};
 
 /// One thing that a dry run of a submit looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub enum Check {
         document: ValidationName,
         platform: Option<PlatformName>,
         assert: String,
-        outcome: Outcome,
+        outcome: AssertionOutcome,
     },
     /// The platforms that it asks for, any where there is none, and the hosts of them that could hold it.
     Hosts {
@@ -44,10 +44,10 @@ pub enum Check {
         hosts: Vec<NodeName>,
     },
     /// It would be rejected.
-    Rejected(Standing),
+    Rejected(StepReason),
     /// It would start at once: its hosts, and how many GPUs it would have on each.
     Starts {
-        standing: Standing,
+        standing: StepReason,
         parts: Vec<(NodeName, usize)>,
     },
     /// It would wait: at which place of how many, and for what.
@@ -56,11 +56,11 @@ pub enum Check {
 
 /// How an assertion comes out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AssertionOutcome {
     /// It holds for the step.
     Holds,
     /// Its `when` does not hold, so it asks for nothing.
-    Idle,
+    Unschedulable,
     /// It holds on so many hosts of so many.
     HoldsOn {
         /// How many keep it.

@@ -21,9 +21,9 @@ mod why;
 
 pub use check::Check;
 pub use messages::{
-    HelloRefusal, InUse, JoinRefusal, NearPools, QueueBound, QueueFull, Refusal, Shrunk,
+    HelloRefusal, InUse, JoinRefusal, QueueBound, QueueFull, Refusal, Shrunk, SimilarPools,
     Unenforced, Use,
 };
-pub use rejection::{Barred, Rejection};
-pub use standing::{Standing, Wait};
-pub use why::Why;
+pub use rejection::{Exclusion, Rejection};
+pub use standing::{StepReason, Wait};
+pub use why::Cause;

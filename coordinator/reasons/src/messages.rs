@@ -17,7 +17,7 @@ mod why;
 
 pub use hello::HelloRefusal;
 pub use join::JoinRefusal;
-pub use near::NearPools;
+pub use near::SimilarPools;
 pub use refusal::{InUse, QueueBound, QueueFull, Refusal, Shrunk, Use};
 pub use unenforced::Unenforced;
 

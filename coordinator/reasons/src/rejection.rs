@@ -13,14 +13,14 @@ use sluice_common::reason::ReasonCode;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Span;
 
-use crate::NearPools;
+use crate::SimilarPools;
 
 /// Why a step can never be granted in a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "rejection", rename_all = "snake_case")]
 pub enum Rejection {
     /// The pool that it names is not there.
-    UnknownPool { pool: PoolName, near: NearPools },
+    UnknownPool { pool: PoolName, near: SimilarPools },
     /// Its subject has no policy in the pool that it names, or in any.
     NoPolicy {
         subject: Subject,
@@ -38,27 +38,27 @@ pub enum Rejection {
         key: ResourceKey,
         asked: u64,
         most: u64,
-        bound: Bound,
+        bound: AmountBound,
     },
     /// Too few hosts could hold it, even when empty.
-    NoHostFits { pool: PoolName, hosts: Hosts },
+    NoHostFits { pool: PoolName, hosts: HostMismatch },
     /// It breaks a rule of the pool by what it says.
-    BreaksRule { pool: PoolName, breach: Breach },
+    BreaksRule { pool: PoolName, breach: RuleBreach },
     /// It does not keep the assertions of the pool's validations, or no host does for it.
     Invalid {
         pool: PoolName,
-        judge: Judge,
+        judge: AssertionSource,
         /// The document of the assertion.
         validation: ValidationName,
         /// In the words of who wrote the assertion.
         advice: String,
-        unkept: Unkept,
+        unkept: FailedAssertion,
     },
 }
 
 /// Why a pool does not take a step that waits for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Barred {
+pub enum Exclusion {
     /// The pool was made after the step was submitted.
     MadeAfter,
     /// It would reject the step now.
@@ -72,7 +72,7 @@ pub enum Barred {
 /// What bounds an amount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Bound {
+pub enum AmountBound {
     /// What the pool has.
     Capacity,
     /// What its subject may ever use there.
@@ -84,14 +84,14 @@ pub enum Bound {
 /// Why too few hosts of a pool could hold a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Hosts {
+pub enum HostMismatch {
     /// Some are large enough, fewer than it asks for.
     TooFew {
         asked: u32,
         large: u64,
         /// Whether hosts of one platform alone may be taken together.
         of_one_platform: bool,
-        closed: Option<ClosedHosts>,
+        closed: Option<ForbiddingHosts>,
     },
     /// None is of a platform that it asks for.
     OfNoPlatform {
@@ -104,14 +104,14 @@ pub enum Hosts {
         there: Vec<PlatformName>,
     },
     /// Those that are large enough do not let it in.
-    Closed(ClosedHosts),
+    Closed(ForbiddingHosts),
     /// None is large enough; the one that comes closest.
     TooSmall(Option<Shortage>),
 }
 
 /// Hosts that are large enough for a step and do not let it in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClosedHosts {
+pub struct ForbiddingHosts {
     /// One of them.
     pub node: NodeName,
     /// What is not allowed there.
@@ -148,12 +148,12 @@ impl Shortage {
 /// A rule of a pool that a step breaks by what it says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Breach {
+pub enum RuleBreach {
     /// It says more than it may.
     Above {
         setting: Setting,
-        asked: Extent,
-        most: Extent,
+        asked: SettingValue,
+        most: SettingValue,
     },
     /// It would give way in a mode that is not allowed.
     Mode {
@@ -173,7 +173,7 @@ pub enum Breach {
 /// How much a setting is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Extent {
+pub enum SettingValue {
     Lasting(Span),
     Unbounded,
     Times(u32),
@@ -182,7 +182,7 @@ pub enum Extent {
 /// Whose assertions judge a step together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Judge {
+pub enum AssertionSource {
     Pool,
     /// The pool's and those of a platform that it names.
     Platform(PlatformName),
@@ -193,7 +193,7 @@ pub enum Judge {
 /// How a step fails assertions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Unkept {
+pub enum FailedAssertion {
     Step {
         assert: String,
         found: String,
@@ -201,13 +201,13 @@ pub enum Unkept {
     /// No host keeps all of them for it: how many were asked, and those that come closest.
     Hosts {
         asked: u64,
-        nearest: Vec<BreakingHost>,
+        nearest: Vec<FailingHost>,
     },
 }
 
 /// A host that breaks assertions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BreakingHost {
+pub struct FailingHost {
     pub node: String,
     /// Each assertion, and what was found instead.
     pub broken: Vec<(String, String)>,
@@ -221,16 +221,16 @@ impl Rejection {
             Rejection::NoPolicy { .. } => ReasonCode::NoPolicy,
             Rejection::UnknownResource { .. } => ReasonCode::UnknownResource,
             Rejection::TooMuch { bound, .. } => match bound {
-                Bound::Capacity => ReasonCode::ExceedsPoolCapacity,
-                Bound::Limit(_) => ReasonCode::ExceedsLimit,
-                Bound::Reserved(_) => ReasonCode::ExceedsReserved,
+                AmountBound::Capacity => ReasonCode::ExceedsPoolCapacity,
+                AmountBound::Limit(_) => ReasonCode::ExceedsLimit,
+                AmountBound::Reserved(_) => ReasonCode::ExceedsReserved,
             },
             Rejection::NoHostFits { .. } => ReasonCode::NoHostFits,
             Rejection::BreaksRule { breach, .. } => match breach {
-                Breach::Above { .. } => ReasonCode::ExceedsMaximum,
-                Breach::Mode { .. } => ReasonCode::OnPreemptNotAllowed,
-                Breach::NotPinned => ReasonCode::CpuModeNotAllowed,
-                Breach::Template { code, .. } => *code,
+                RuleBreach::Above { .. } => ReasonCode::ExceedsMaximum,
+                RuleBreach::Mode { .. } => ReasonCode::OnPreemptNotAllowed,
+                RuleBreach::NotPinned => ReasonCode::CpuModeNotAllowed,
+                RuleBreach::Template { code, .. } => *code,
             },
             Rejection::Invalid { .. } => ReasonCode::ValidationFailed,
         }

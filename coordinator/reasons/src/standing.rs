@@ -11,38 +11,38 @@ use sluice_common::reason::ReasonCode;
 use sluice_common::state::NodeState;
 use sluice_common::time::Span;
 
-use crate::Why;
-use crate::rejection::{ClosedHosts, Rejection, Shortage};
+use crate::Cause;
+use crate::rejection::{ForbiddingHosts, Rejection, Shortage};
 
 /// Why a step is where it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum StepReason {
     /// It waits for nothing that the scheduler could give.
-    Came {
+    Recorded {
         /// How it came there.
-        why: Why,
+        why: Cause,
         /// The host that holds it up.
-        held_up: Option<HeldUp>,
+        host_block: Option<HostBlock>,
     },
     /// It waits for the scheduler.
-    Waits {
+    Waiting {
         /// Why the attempt before is over, where it waits again.
-        after: Option<Why>,
+        after: Option<Cause>,
         wait: Box<Wait>,
     },
 }
 
 /// A host that does not do what a step waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldUp {
+pub struct HostBlock {
     pub node: NodeName,
     /// Why it does not.
-    pub cause: HoldUp,
+    pub cause: HostBlockCause,
 }
 
 /// Why a host does not act.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HoldUp {
+pub enum HostBlockCause {
     /// It has no supervisor: why, in its agent's words.
     Unsupervised(String),
     /// It is silent, and is given up for lost after this time.
@@ -61,7 +61,7 @@ pub enum Wait {
     },
     /// The scheduler does not have it: it is where it came, and that says why.
     Unlisted {
-        why: Why,
+        why: Cause,
     },
     /// Its subject has a policy no longer in any pool that it may run in.
     NoPolicy {
@@ -88,21 +88,21 @@ pub enum Wait {
     Limit {
         pool: PoolName,
         subject: Subject,
-        amount: Used,
+        amount: AmountUse,
     },
     /// It cannot be made to give way, and what is reserved for such is used up.
     Reserved {
         pool: PoolName,
         subject: Subject,
-        amount: Used,
+        amount: AmountUse,
     },
     /// Every host that could hold it takes no work now.
     NoOpenHost {
         pool: PoolName,
-        wanted: Wanted,
+        wanted: HostDemand,
         nearest: NodeName,
-        why: Idle,
-        closed: Option<ClosedHosts>,
+        why: Unschedulable,
+        closed: Option<ForbiddingHosts>,
     },
     /// Another goes before it.
     Turn {
@@ -119,18 +119,18 @@ pub enum Wait {
     /// Too little is free on its hosts.
     Hosts {
         pool: PoolName,
-        wanted: Wanted,
+        wanted: HostDemand,
         /// The host that lacks least, and what is free of it. `None` where a gang finds some hosts and not enough.
         closest: Option<Shortage>,
         /// GPUs of that host which are granted to nobody, where it is short of GPUs.
         unfit: Option<UnfitGpus>,
-        closed: Option<ClosedHosts>,
+        closed: Option<ForbiddingHosts>,
     },
 }
 
 /// How much of a key is used of what may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Used {
+pub struct AmountUse {
     pub key: String,
     pub asked: u64,
     pub used: u64,
@@ -139,14 +139,14 @@ pub struct Used {
 
 /// On how many hosts a step must find room, and of which platforms; of any where none is named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct HostDemand {
     pub hosts: u32,
     pub platforms: Vec<PlatformName>,
 }
 
 /// Why a host takes no work.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Idle {
+pub enum Unschedulable {
     /// It is not remembered.
     Gone,
     /// It lacks what its pool requires.
@@ -171,15 +171,15 @@ pub struct UnfitGpus {
     pub why: String,
 }
 
-impl Standing {
+impl StepReason {
     /// The code that programs read.
     pub fn code(&self) -> ReasonCode {
         match self {
-            Standing::Came { why, .. }
-            | Standing::Waits {
+            StepReason::Recorded { why, .. }
+            | StepReason::Waiting {
                 after: Some(why), ..
             } => why.code(),
-            Standing::Waits { after: None, wait } => wait.code(),
+            StepReason::Waiting { after: None, wait } => wait.code(),
         }
     }
 }

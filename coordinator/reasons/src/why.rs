@@ -16,7 +16,7 @@ use crate::Rejection;
 /// Why a step came to where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
-pub enum Why {
+pub enum Cause {
     /// It was accepted, and not looked at yet.
     Submitted,
     /// Units were granted to it.
@@ -83,12 +83,12 @@ pub enum Why {
         rank: u64,
         node: NodeName,
         /// What became of it.
-        part: Box<Why>,
+        part: Box<Cause>,
     },
     /// It failed and is tried again.
     Retry {
         /// How it failed.
-        after: Box<Why>,
+        after: Box<Cause>,
         /// How many of its retries are used up, this one included.
         spent: u32,
         /// How many it has.
@@ -106,10 +106,10 @@ pub enum Why {
     Said(Reason),
 }
 
-impl Why {
+impl Cause {
     /// A rejection for one reason.
     pub fn rejected(why: Rejection) -> Self {
-        Why::Rejected {
+        Cause::Rejected {
             first: Box::new(why),
             elsewhere: Vec::new(),
         }
@@ -118,31 +118,31 @@ impl Why {
     /// The code that programs read.
     pub fn code(&self) -> ReasonCode {
         match self {
-            Why::Submitted => ReasonCode::Submitted,
-            Why::Allocated { .. } | Why::Adopted { .. } => ReasonCode::Allocated,
-            Why::Starting { .. } => ReasonCode::Starting,
-            Why::Running { .. } => ReasonCode::Running,
-            Why::Stopping { cause } => of_stop(*cause),
-            Why::Suspending | Why::Suspended => ReasonCode::Suspended,
-            Why::Held => ReasonCode::Held,
-            Why::Resuming => ReasonCode::Resuming,
-            Why::NotSuspended { .. } => ReasonCode::NotSuspended,
-            Why::Cancelled => ReasonCode::Cancelled,
-            Why::TimedOut => ReasonCode::TimedOut,
-            Why::WaitedTooLong { .. } => ReasonCode::QueueTimeout,
-            Why::Drained { .. } => ReasonCode::Drained,
-            Why::Preempted => ReasonCode::Preempted,
-            Why::GpuLost { .. } => ReasonCode::GpuLost,
-            Why::Requeued => ReasonCode::Requeued,
-            Why::SuspendedTooLong => ReasonCode::SuspendTimeout,
-            Why::Superseded { .. } | Why::HostLost { .. } | Why::LostTrack { .. } => {
+            Cause::Submitted => ReasonCode::Submitted,
+            Cause::Allocated { .. } | Cause::Adopted { .. } => ReasonCode::Allocated,
+            Cause::Starting { .. } => ReasonCode::Starting,
+            Cause::Running { .. } => ReasonCode::Running,
+            Cause::Stopping { cause } => of_stop(*cause),
+            Cause::Suspending | Cause::Suspended => ReasonCode::Suspended,
+            Cause::Held => ReasonCode::Held,
+            Cause::Resuming => ReasonCode::Resuming,
+            Cause::NotSuspended { .. } => ReasonCode::NotSuspended,
+            Cause::Cancelled => ReasonCode::Cancelled,
+            Cause::TimedOut => ReasonCode::TimedOut,
+            Cause::WaitedTooLong { .. } => ReasonCode::QueueTimeout,
+            Cause::Drained { .. } => ReasonCode::Drained,
+            Cause::Preempted => ReasonCode::Preempted,
+            Cause::GpuLost { .. } => ReasonCode::GpuLost,
+            Cause::Requeued => ReasonCode::Requeued,
+            Cause::SuspendedTooLong => ReasonCode::SuspendTimeout,
+            Cause::Superseded { .. } | Cause::HostLost { .. } | Cause::LostTrack { .. } => {
                 ReasonCode::HostLost
             }
-            Why::Exited { exit, .. } => of_exit(exit),
-            Why::OfRank { part, .. } => part.code(),
-            Why::Retry { .. } => ReasonCode::Retry,
-            Why::Rejected { first, .. } => first.code(),
-            Why::Said(reason) => reason.code,
+            Cause::Exited { exit, .. } => of_exit(exit),
+            Cause::OfRank { part, .. } => part.code(),
+            Cause::Retry { .. } => ReasonCode::Retry,
+            Cause::Rejected { first, .. } => first.code(),
+            Cause::Said(reason) => reason.code,
         }
     }
 }
@@ -189,15 +189,18 @@ mod tests {
     fn the_log_keeps_a_code_and_parameters_and_no_sentence() {
         let node: NodeName = "n".parse().expect("a name");
         let exit = Exit::Code(3);
-        let why = Why::Retry {
-            after: Box::new(Why::Exited { node, exit }),
+        let why = Cause::Retry {
+            after: Box::new(Cause::Exited { node, exit }),
             spent: 1,
             allowed: 2,
         };
         let kept = r#"{"why":"retry","after":{"why":"exited","node":"n","exit":{"code":3}},"spent":1,"allowed":2}"#;
         assert_eq!(serde_json::to_string(&why).expect("plain data"), kept);
-        assert_eq!(serde_json::from_str::<Why>(kept).expect("as written"), why);
-        let said = why.said();
+        assert_eq!(
+            serde_json::from_str::<Cause>(kept).expect("as written"),
+            why
+        );
+        let said = why.to_reason();
         assert_eq!(
             said.message,
             "its process exited with code 3; this is retry 1 of 2"
@@ -212,12 +215,12 @@ mod tests {
     fn a_sentence_of_an_earlier_release_is_read_and_said_as_it_was() {
         let kept =
             r#"{"code":"retry","message":"it broke","detail":{"after":"non_zero_exit","retry":1}}"#;
-        let why: Why = serde_json::from_str(kept).expect("the form before");
-        assert!(matches!(why, Why::Said(_)), "{why:?}");
+        let why: Cause = serde_json::from_str(kept).expect("the form before");
+        assert!(matches!(why, Cause::Said(_)), "{why:?}");
         assert_eq!(why.code(), ReasonCode::Retry);
-        assert_eq!(why.said().message, String::from("it broke"));
+        assert_eq!(why.to_reason().message, String::from("it broke"));
         assert_eq!(serde_json::to_string(&why).expect("plain data"), kept);
-        let neither: Result<Why, _> = serde_json::from_str(r#"{"why":"gone"}"#);
+        let neither: Result<Cause, _> = serde_json::from_str(r#"{"why":"gone"}"#);
         assert!(neither.is_err(), "{neither:?}");
     }
 }

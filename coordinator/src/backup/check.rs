@@ -6,7 +6,7 @@ use std::fmt;
 use std::io::BufRead;
 use std::path::Path;
 
-use coordinator_core::{Stamped, State};
+use coordinator_core::{LogEntry, State};
 use sluice_common::api::timestamp;
 use sluice_common::environment::Environment;
 use sluice_common::id::StepId;
@@ -217,7 +217,7 @@ impl Summary {
         visitor: &mut dyn BackupVisitor,
     ) -> Result<(), BackupError> {
         let expected = (self.last > 0).then_some(self.last + 1);
-        let record: Stamped =
+        let record: LogEntry =
             parse_record(text).map_err(|damage| reader.damaged(expected, damage))?;
         let seq = record.seq;
         let known = self.snapshot.unwrap_or(0);

@@ -6,7 +6,7 @@ use std::io::{self, BufReader, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, lchown};
 use std::path::{Path, PathBuf};
 
-use coordinator_core::RecoveryWhy;
+use coordinator_core::RecoveryCause;
 use sluice_common::api::timestamp;
 use sluice_common::id::StepId;
 
@@ -95,7 +95,7 @@ fn fill(backup: &Path, draft: &Path) -> Result<Summary, BackupError> {
     };
     let summary = read(BufReader::new(file), backup, &mut making)?;
     let store = making.store.expect("a backup begins with its header");
-    store.finish(RecoveryWhy::Restored)?;
+    store.finish(RecoveryCause::Restored)?;
     Ok(summary)
 }
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use coordinator_core::RecoveryWhy;
+use coordinator_core::RecoveryCause;
 
 use super::control::{ControlSocket, backup, check};
 use super::restore::restore;
@@ -81,7 +81,7 @@ fn a_store_that_rests_is_backed_up_and_restored_with_its_keys() {
     assert_eq!(before.cluster, after.cluster);
     assert_eq!(
         (before.recovers, after.recovers),
-        (None, Some(RecoveryWhy::Restored))
+        (None, Some(RecoveryCause::Restored))
     );
     drop(store);
 }
@@ -246,5 +246,5 @@ fn a_store_that_is_lost_beside_its_keys_is_made_anew_for_the_same_cluster() {
     }
     assert_eq!(identity::init(&site.data).unwrap(), cluster);
     let (_, recovered) = identity::open_store(&site.data, 1000).unwrap();
-    assert_eq!(recovered.recovers, Some(RecoveryWhy::StoreLost));
+    assert_eq!(recovered.recovers, Some(RecoveryCause::StoreLost));
 }

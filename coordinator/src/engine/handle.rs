@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use coordinator_core::{
-    Answer, Applied, Book, Change, Core, Input, JoinAsk, JoinRefusal, Joined, NewStep, Preview,
-    Refusal, Refused, ReplyId, SessionId, Stamped, Steer, Submitted, Warrant,
+    AccessSnapshot, Answer, Applied, Core, Input, JoinApplication, JoinRefusal, Joined, LogEntry,
+    NewStep, Preview, Refusal, Refused, ReplyId, SessionId, StepAction, Submitted, TermsChange,
+    Warrant,
 };
 use sluice_common::access::AuditEntry;
 use sluice_common::credential::NodeClaim;
@@ -34,7 +35,7 @@ pub struct EngineHandle {
     committed: watch::Receiver<u64>,
     interests: StepWatchers,
     meter: Arc<Meter>,
-    book: Arc<watch::Sender<Arc<Book>>>,
+    book: Arc<watch::Sender<Arc<AccessSnapshot>>>,
     seal: Seal,
     pending: PendingQueries,
 }
@@ -129,7 +130,7 @@ impl EngineHandle {
     pub async fn steer<R: Send + 'static>(
         &self,
         step: StepId,
-        steer: Steer,
+        steer: StepAction,
         view: impl FnOnce(&Core, Result<StepId, Refusal>) -> R + Send + 'static,
     ) -> Result<R, EngineGone> {
         let (tell, answer) = oneshot::channel();
@@ -139,7 +140,11 @@ impl EngineHandle {
             };
             let _caller_may_be_gone = tell.send(view(core, result));
         });
-        let input = Box::new(move |reply| Input::Steer { reply, step, steer });
+        let input = Box::new(move |reply| Input::StepAction {
+            reply,
+            step,
+            action: steer,
+        });
         self.call(Message::Change { input, reply }, answer).await
     }
 
@@ -150,7 +155,7 @@ impl EngineHandle {
     /// If the engine ended first.
     pub async fn apply<R: Send + 'static>(
         &self,
-        changes: Vec<Change>,
+        changes: Vec<TermsChange>,
         force: bool,
         dry_run: bool,
         view: impl FnOnce(&Core, Result<Applied, Refused>) -> R + Send + 'static,
@@ -195,7 +200,10 @@ impl EngineHandle {
     ///
     /// # Errors
     /// If the engine ended first.
-    pub async fn join(&self, ask: JoinAsk) -> Result<Result<Joined, JoinRefusal>, EngineGone> {
+    pub async fn join(
+        &self,
+        ask: JoinApplication,
+    ) -> Result<Result<Joined, JoinRefusal>, EngineGone> {
         let (tell, answer) = oneshot::channel();
         let reply = Box::new(move |_: &Core, answer: Answer| {
             let Answer::Joined(joined) = answer else {
@@ -348,12 +356,12 @@ impl EngineHandle {
     }
 
     /// Returns the committed access rules, without waiting for the engine.
-    pub fn book(&self) -> Arc<Book> {
+    pub fn book(&self) -> Arc<AccessSnapshot> {
         Arc::clone(&self.book.borrow())
     }
 
     /// Returns the committed access rules, with their changes.
-    pub fn book_changes(&self) -> watch::Receiver<Arc<Book>> {
+    pub fn book_changes(&self) -> watch::Receiver<Arc<AccessSnapshot>> {
         self.book.subscribe()
     }
 
@@ -366,11 +374,11 @@ impl EngineHandle {
         self.tell(Message::Note(entry)).await
     }
 
-    pub(super) fn publish(&self, book: Book) {
+    pub(super) fn publish(&self, book: AccessSnapshot) {
         self.book.send_replace(Arc::new(book));
     }
 
-    pub(super) fn touch(&self, records: &[Stamped]) {
+    pub(super) fn touch(&self, records: &[LogEntry]) {
         self.interests.touch(records);
     }
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use coordinator_core::{
-    HELD_BACK, JoinTokenMade, Placement, Record, RecoveryEnd, RecoveryWhy, Stamped, State,
+    HELD_BACK, JoinTokenMade, LogEntry, Placement, Record, RecoveryCause, RecoveryEnd, State,
 };
 use sluice_common::access::AuditEntry;
 use sluice_common::api::timestamp;
@@ -21,7 +21,7 @@ use sluice_common::inventory::Inventory;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::StepSpec;
 use sluice_common::wire::{AttemptEnd, StopReason};
-use sluice_reasons::Why;
+use sluice_reasons::Cause;
 use tracing::{Level, debug, enabled, info, warn};
 
 /// Logs committed records. Remembers the last state of each node, because a record has only the new one.
@@ -43,7 +43,7 @@ impl RecordLogger {
     }
 
     /// Logs one line for each event in `records`; `state` is the state after all of them.
-    pub(super) fn log(&mut self, state: &State, records: &[Stamped]) {
+    pub(super) fn log(&mut self, state: &State, records: &[LogEntry]) {
         if enabled!(Level::WARN) {
             for stamped in records {
                 self.log_record(state, &stamped.record);
@@ -273,11 +273,11 @@ fn gpus_reported(node: &NodeName, states: &GpuStates) {
     }
 }
 
-fn recovery_began(why: RecoveryWhy) {
+fn recovery_began(why: RecoveryCause) {
     let why = match why {
-        RecoveryWhy::Restored => "the store was put back from a backup",
-        RecoveryWhy::StoreLost => "the store is new and the cluster is not",
-        RecoveryWhy::LaterEpoch => "a host has obeyed a later coordinator",
+        RecoveryCause::Restored => "the store was put back from a backup",
+        RecoveryCause::StoreLost => "the store is new and the cluster is not",
+        RecoveryCause::LaterEpoch => "a host has obeyed a later coordinator",
     };
     warn!(
         "recovering: {why}; nothing new starts until hosts have told what they run, or that has stopped"
@@ -298,9 +298,9 @@ fn accepted(step: &StepId, spec: &StepSpec) {
     info!(%step, subject = %spec.subject, pool, name = %spec.name, "step accepted");
 }
 
-fn rejected(step: &StepId, spec: &StepSpec, why: &Why) {
+fn rejected(step: &StepId, spec: &StepSpec, why: &Cause) {
     let pool = spec.pool.as_ref().map(|pool| pool.as_str());
-    info!(%step, subject = %spec.subject, pool, reason = why.code().as_str(), why = %why.said().message, "step rejected");
+    info!(%step, subject = %spec.subject, pool, reason = why.code().as_str(), why = %why.to_reason().message, "step rejected");
 }
 
 fn stopping(attempt: &AttemptId, why: StopReason, by: Option<&StepId>) {
@@ -328,17 +328,17 @@ fn stopping(attempt: &AttemptId, why: StopReason, by: Option<&StepId>) {
     }
 }
 
-fn requeued(state: &State, step: &StepId, why: &Why) {
+fn requeued(state: &State, step: &StepId, why: &Cause) {
     let last = state.step(step).and_then(|found| found.latest());
     let attempt = last.map(|attempt| attempt.number);
-    info!(%step, attempt, reason = why.code().as_str(), why = %why.said().message, "step requeued");
+    info!(%step, attempt, reason = why.code().as_str(), why = %why.to_reason().message, "step requeued");
 }
 
-fn ended(state: &State, step: &StepId, found: StepState, why: &Why) {
+fn ended(state: &State, step: &StepId, found: StepState, why: &Cause) {
     let last = state.step(step).and_then(|step| step.latest());
     let attempt = last.map(|attempt| attempt.number);
     let pool = last.map(|attempt| attempt.pool.as_str());
-    let part = last.and_then(|attempt| attempt.telling());
+    let part = last.and_then(|attempt| attempt.decisive_part());
     let node = part.map(|part| part.node.as_str());
     let end = part.and_then(|part| part.end.as_ref());
     let exit_code = end.and_then(|end| end.exit.code());
@@ -346,7 +346,7 @@ fn ended(state: &State, step: &StepId, found: StepState, why: &Why) {
     let duration_ms = end.and_then(duration_ms);
     info!(
         %step, attempt, state = %found, node, pool, exit_code, signal, duration_ms,
-        reason = why.code().as_str(), why = %why.said().message, "step ended"
+        reason = why.code().as_str(), why = %why.to_reason().message, "step ended"
     );
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use coordinator_core::Stamped;
+use coordinator_core::LogEntry;
 use sluice_common::id::StepId;
 use tokio::sync::watch;
 
@@ -28,7 +28,7 @@ impl StepWatchers {
     }
 
     /// Wakes the callers that wait for a step of one of `records`.
-    pub(super) fn touch(&self, records: &[Stamped]) {
+    pub(super) fn touch(&self, records: &[LogEntry]) {
         let watched = self.lock();
         if watched.is_empty() {
             return;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use coordinator_core::{Book, Core, Refusal, Step};
+use coordinator_core::{AccessSnapshot, Core, Refusal, Step};
 use sluice_common::access::{
     AccessQuery, AuditEntry, Decision, Effect, Member, NamePattern, Resource, RoleGrant, RoleSpec,
     Scope, TokenDigest, Verb, decide,
@@ -93,7 +93,7 @@ impl Identity {
     }
 
     /// Fails if the credential would be refused now.
-    fn is_still_known(&self, api: &Api, book: &Book) -> Result<(), ApiError> {
+    fn is_still_known(&self, api: &Api, book: &AccessSnapshot) -> Result<(), ApiError> {
         let credentials = &api.0.credentials;
         let is_over = self.expires_at().is_some_and(|end| end <= wall());
         let why = match self {
@@ -151,7 +151,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 
 impl Caller {
     /// Makes a caller with the rights that `book` gives to the identity.
-    pub(super) fn new(who: Identity, from: String, book: &Book) -> Self {
+    pub(super) fn new(who: Identity, from: String, book: &AccessSnapshot) -> Self {
         let rights = rights(&who, book);
         Self(Arc::new(CallerInner { who, from, rights }))
     }
@@ -415,7 +415,7 @@ fn hide(view: &mut StepView) {
     }
 }
 
-fn rights(who: &Identity, book: &Book) -> Option<Vec<(RoleGrant, RoleSpec)>> {
+fn rights(who: &Identity, book: &AccessSnapshot) -> Option<Vec<(RoleGrant, RoleSpec)>> {
     let mut grants: Vec<RoleGrant> = match who {
         Identity::Local | Identity::Admin(_) => return None,
         Identity::Token { name, .. } => {

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use coordinator_core::{AccessChange, Book, Input, KeptToken, Refusal};
+use coordinator_core::{AccessChange, AccessSnapshot, Input, Refusal, StoredToken};
 use sluice_common::access::{ApiToken, NamePattern, RoleGrant};
 use sluice_common::api::{ApiTokenCreated, ApiTokenRequest, ApiTokenView, Page, timestamp};
 use sluice_common::error_code::ErrorCode;
@@ -51,7 +51,7 @@ pub(super) async fn get(
     find(&api.engine().book(), &segment).map(Json)
 }
 
-fn find(book: &Book, segment: &str) -> Result<ApiTokenView, ApiError> {
+fn find(book: &AccessSnapshot, segment: &str) -> Result<ApiTokenView, ApiError> {
     let name = TokenName::new(segment).ok();
     let found = name.and_then(|name| {
         let kept = book.access.tokens.get(&name)?;
@@ -63,7 +63,7 @@ fn find(book: &Book, segment: &str) -> Result<ApiTokenView, ApiError> {
     })
 }
 
-fn view(name: &TokenName, KeptToken { token, created_at }: &KeptToken) -> ApiTokenView {
+fn view(name: &TokenName, StoredToken { token, created_at }: &StoredToken) -> ApiTokenView {
     ApiTokenView {
         name: name.to_string(),
         grants: token.grants.clone(),

@@ -18,7 +18,7 @@ use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use coordinator_core::Book;
+use coordinator_core::AccessSnapshot;
 use sluice_common::access::{AccessQuery, AuditEntry, Resource, Scope, Verb};
 use sluice_common::error_code::ErrorCode;
 
@@ -211,7 +211,7 @@ fn user(request: &Request) -> Option<UserCertificate> {
 }
 
 /// Finds the identity of a token.
-async fn of_token(api: &Api, book: &Book, secret: &[u8]) -> Result<Identity, ApiError> {
+async fn of_token(api: &Api, book: &AccessSnapshot, secret: &[u8]) -> Result<Identity, ApiError> {
     let shown = &digest_of(secret);
     let credentials = &api.0.credentials;
     if credentials.is_admin(shown) {

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
-use coordinator_core::{Core, written};
+use coordinator_core::{Core, spec};
 use sluice_common::api::ClusterView;
 
 use super::Api;
@@ -30,7 +30,7 @@ pub(super) async fn get(State(api): State<Api>, _: NoParams) -> Result<Response,
 /// Handles `PUT /v1/cluster`: replaces the settings.
 pub(super) async fn put(State(api): State<Api>, put: PutRequest) -> Result<Response, ApiError> {
     let terms = put.body()?;
-    let wanted = written::cluster(terms).map_err(ApiError::Field)?;
+    let wanted = spec::cluster(terms).map_err(ApiError::Field)?;
     let seen = |core: &Core| Some(view(core)).map(|it| (it.version, it));
     put.make(&api, wanted, seen).await
 }

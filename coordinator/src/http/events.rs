@@ -13,7 +13,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event as SseEvent, Sse};
 use axum::response::{IntoResponse, Response};
-use coordinator_core::Stamped;
+use coordinator_core::LogEntry;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use serde::Deserialize;
@@ -121,7 +121,7 @@ struct EventFilter {
 }
 
 impl EventFilter {
-    fn takes(&self, Stamped { record, .. }: &Stamped) -> bool {
+    fn takes(&self, LogEntry { record, .. }: &LogEntry) -> bool {
         let of_step = |step| record.step() == Some(step);
         let on_node = |node| record.names(node);
         self.step.as_ref().is_none_or(of_step) && self.node.as_ref().is_none_or(on_node)

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use coordinator_core::{Core, Input, JoinToken, NewJoinToken, Refusal, TokenStanding};
+use coordinator_core::{Core, Input, JoinToken, NewJoinToken, Refusal, TokenStatus};
 use sluice_common::access::{AccessQuery, Resource, Scope, Verb};
 use sluice_common::api::{
     JoinTokenRequest, JoinTokenState, JoinTokenView, NewJoinTokenView, Page, timestamp,
@@ -205,10 +205,10 @@ fn view(token: &JoinToken) -> JoinTokenView {
     JoinTokenView {
         id: token.id.to_string(),
         state: match token.standing(now) {
-            TokenStanding::Open => JoinTokenState::Open,
-            TokenStanding::UsedUp => JoinTokenState::UsedUp,
-            TokenStanding::Expired => JoinTokenState::Expired,
-            TokenStanding::Revoked => JoinTokenState::Revoked,
+            TokenStatus::Open => JoinTokenState::Open,
+            TokenStatus::UsedUp => JoinTokenState::UsedUp,
+            TokenStatus::Expired => JoinTokenState::Expired,
+            TokenStatus::Revoked => JoinTokenState::Revoked,
         },
         pool: token.pool.as_ref().map(ToString::to_string),
         node: token.node.as_ref().map(ToString::to_string),

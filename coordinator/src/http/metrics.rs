@@ -106,7 +106,7 @@ fn look(core: &Core) -> EngineSnapshot {
         capacity: state.capacity_of(pool),
         used: state.used_of(pool),
         queued: state.queue_len(pool) as u64,
-        holding: state.holding_of(pool) as u64,
+        holding: state.running_in(pool) as u64,
         oldest: state.oldest_in(pool).map(|step| step.submitted_at),
     });
     EngineSnapshot {

@@ -5,8 +5,8 @@ use axum::extract::{FromRequestParts, Path, State};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use axum::response::Response;
-use coordinator_core::written::{self, invalid, platform_name};
-use coordinator_core::{Core, Refusal, Wanted};
+use coordinator_core::spec::{self, invalid, platform_name};
+use coordinator_core::{Core, Desired, Refusal};
 use sluice_common::api::{Page, PlatformView};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{PlatformName, PoolName};
@@ -94,9 +94,9 @@ pub(super) async fn put(
 ) -> Result<Response, ApiError> {
     let terms: PlatformSpec = put.body()?;
     override_is_short("override", &terms.overrides)?;
-    let terms = written::platform_terms(terms)?;
+    let terms = spec::platform_terms(terms)?;
     let (of, name) = (pool.clone(), platform.clone());
-    let wanted = Wanted::Platform {
+    let wanted = Desired::Platform {
         pool,
         platform,
         terms: terms.into(),
@@ -112,6 +112,6 @@ pub(super) async fn remove(
     Params(params): Params<ChangeParams>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let wanted = Wanted::NoPlatform { pool, platform };
+    let wanted = Desired::NoPlatform { pool, platform };
     delete(&api, wanted, params.read()?, &headers).await
 }

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
 use axum::response::Response;
-pub(super) use coordinator_core::written::invalid;
+pub(super) use coordinator_core::spec::invalid;
 use coordinator_core::{Core, Refusal, Step};
 use serde::Deserialize;
 use sluice_common::access::{Resource, Verb};

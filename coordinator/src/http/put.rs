@@ -4,7 +4,7 @@
 use axum::Json;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::response::{IntoResponse, Response};
-use coordinator_core::{Change, Core, Wanted};
+use coordinator_core::{Core, Desired, TermsChange};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sluice_common::limit::MAX_BODY_BYTES;
@@ -46,11 +46,20 @@ impl PutRequest {
     pub(super) async fn make<V: Serialize + Send + 'static>(
         self,
         api: &Api,
-        wanted: Wanted,
+        wanted: Desired,
         seen: impl FnOnce(&Core) -> Option<(u64, V)> + Send + 'static,
     ) -> Result<Response, ApiError> {
         let Self { how, version, .. } = self;
-        let (applied, view) = make(api, vec![Change { wanted, version }], how, seen).await?;
+        let (applied, view) = make(
+            api,
+            vec![TermsChange {
+                desired: wanted,
+                version,
+            }],
+            how,
+            seen,
+        )
+        .await?;
         Ok(match view.filter(|_| !how.dry_run) {
             Some((version, view)) => tagged(version, Json(view)),
             None => Json(applied).into_response(),

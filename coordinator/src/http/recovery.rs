@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use coordinator_core::{Core, Input, RecoveryWhy};
+use coordinator_core::{Core, Input, RecoveryCause};
 use sluice_common::api::{RecoveryView, timestamp};
 
 use super::Api;
@@ -15,9 +15,9 @@ pub(super) fn view(core: &Core) -> RecoveryView {
         return RecoveryView::default();
     };
     let why = match recovery.why {
-        RecoveryWhy::Restored => "restored",
-        RecoveryWhy::StoreLost => "store_lost",
-        RecoveryWhy::LaterEpoch => "later_epoch",
+        RecoveryCause::Restored => "restored",
+        RecoveryCause::StoreLost => "store_lost",
+        RecoveryCause::LaterEpoch => "later_epoch",
     };
     RecoveryView {
         recovering: true,

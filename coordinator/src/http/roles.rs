@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use coordinator_core::{Book, Refusal};
+use coordinator_core::{AccessSnapshot, Refusal};
 use sluice_common::access::{BUILT_IN_ROLES, BindingSpec, RoleSpec, pool_roles};
 use sluice_common::api::{BindingView, Page, RoleView};
 use sluice_common::error_code::ErrorCode;
@@ -27,7 +27,7 @@ pub(super) async fn list(
 }
 
 /// Lists the names of every role, in order.
-fn names(book: &Book) -> Vec<RoleName> {
+fn names(book: &AccessSnapshot) -> Vec<RoleName> {
     let pools = book.pools.iter();
     let of_pools = pools.flat_map(|pool| pool_roles(pool.as_str()).collect::<Vec<_>>());
     let built_in = BUILT_IN_ROLES
@@ -40,7 +40,7 @@ fn names(book: &Book) -> Vec<RoleName> {
     all
 }
 
-fn role(book: &Book, name: &RoleName) -> Option<RoleView> {
+fn role(book: &AccessSnapshot, name: &RoleName) -> Option<RoleView> {
     let version = book.access.roles.get(name).map(|it| it.version);
     let RoleSpec { description, rules } = book.role(name)?;
     Some(RoleView {
@@ -77,7 +77,7 @@ pub(super) async fn list_bindings(
     Ok(Json(wanted.page(views, |view| view.name.clone())))
 }
 
-fn binding(book: &Book, name: &BindingName) -> Option<BindingView> {
+fn binding(book: &AccessSnapshot, name: &BindingName) -> Option<BindingView> {
     let written = book.access.bindings.get(name)?.clone();
     let BindingSpec {
         description,

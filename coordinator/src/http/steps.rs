@@ -6,7 +6,7 @@ mod list;
 use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
-use coordinator_core::{Core, PartPhase, Refusal, Steer, Step};
+use coordinator_core::{Core, PartPhase, Refusal, Step, StepAction};
 use serde::Deserialize;
 use sluice_common::api::StepView;
 use sluice_common::id::StepId;
@@ -79,9 +79,9 @@ pub(super) async fn act(
         return Err(params::invalid("grace_period", belongs));
     }
     match verb {
-        Some("suspend") => steer(&api, id, Steer::Suspend).await,
-        Some("resume") => steer(&api, id, Steer::Resume).await,
-        Some("requeue") => steer(&api, id, Steer::Requeue).await,
+        Some("suspend") => steer(&api, id, StepAction::Suspend).await,
+        Some("resume") => steer(&api, id, StepAction::Resume).await,
+        Some("requeue") => steer(&api, id, StepAction::Requeue).await,
         _ => cancel(&api, id, grace).await,
     }
     .map(|view| Json(caller.seen(view)))
@@ -127,7 +127,7 @@ async fn cancel(api: &Api, id: StepId, grace: Option<Span>) -> Result<StepView, 
     known(id, view)
 }
 
-async fn steer(api: &Api, id: StepId, steer: Steer) -> Result<StepView, ApiError> {
+async fn steer(api: &Api, id: StepId, steer: StepAction) -> Result<StepView, ApiError> {
     let asked = id.clone();
     let steered = api.engine().steer(id, steer, move |core, result| {
         result

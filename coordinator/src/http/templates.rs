@@ -4,8 +4,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use coordinator_core::written::{self, template_name};
-use coordinator_core::{Core, Wanted};
+use coordinator_core::spec::{self, template_name};
+use coordinator_core::{Core, Desired};
 use sluice_common::api::{Page, TemplateView};
 use sluice_common::id::TemplateName;
 use sluice_common::template::Template;
@@ -58,7 +58,7 @@ pub(super) async fn put(
     let name = template_name("template", segment.clone()).map_err(ApiError::Field)?;
     let terms: Box<Template> = put.body()?;
     length::is_short("name", &terms)?;
-    let wanted = written::template(segment, terms)?;
+    let wanted = spec::template(segment, terms)?;
     let seen = move |core: &Core| view::template(core, &name).map(|it| (it.version, it));
     put.make(&api, wanted, seen).await
 }
@@ -71,7 +71,7 @@ pub(super) async fn delete(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let template = known(&segment)?;
-    let wanted = Wanted::NoTemplate { template };
+    let wanted = Desired::NoTemplate { template };
     terms::delete(&api, wanted, params.read()?, &headers).await
 }
 

@@ -12,8 +12,8 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use coordinator_core::written::{self, platform_name, pool_name, subject_name, template_name};
-use coordinator_core::{Applied, Change, Core, Refused, Wanted};
+use coordinator_core::spec::{self, platform_name, pool_name, subject_name, template_name};
+use coordinator_core::{Applied, Core, Desired, Refused, TermsChange};
 use serde::Deserialize;
 use sluice_common::api::{ApplyRequest, ApplyView, DeleteDocument, PutDocument};
 use sluice_common::id::PoolName;
@@ -65,13 +65,13 @@ pub(super) async fn apply(
     let ApplyRequest { put, delete } = body::parse(&json, "")?;
     let put = put.into_iter().enumerate();
     let put = put.map(|(at, document)| {
-        wanted(document).map_err(|error| within(error, &format!("put[{at}]")))
+        desired(document).map_err(|error| within(error, &format!("put[{at}]")))
     });
     let delete = delete.into_iter().enumerate();
     let delete = delete.map(|(at, document)| {
         unwanted(document).map_err(|error| within(error, &format!("delete[{at}]")))
     });
-    let changes: Vec<Change> = put.chain(delete).collect::<Result<_, _>>()?;
+    let changes: Vec<TermsChange> = put.chain(delete).collect::<Result<_, _>>()?;
     rights::permit(&api, &caller, &changes, how.dry_run).await?;
     let (view, _) = make(&api, changes, how, |_| ()).await?;
     Ok(Json(view))
@@ -83,50 +83,53 @@ fn within(mut error: FieldError, place: &str) -> ApiError {
     ApiError::Field(error)
 }
 
-fn wanted(document: PutDocument) -> Result<Change, FieldError> {
+fn desired(document: PutDocument) -> Result<TermsChange, FieldError> {
     length::can_be_kept(&document)?;
-    written::change(document)
+    spec::change(document)
 }
 
-fn unwanted(document: DeleteDocument) -> Result<Change, FieldError> {
-    let wanted = match document {
+fn unwanted(document: DeleteDocument) -> Result<TermsChange, FieldError> {
+    let desired = match document {
         DeleteDocument::Role { name } => rights::no_role(name)?,
         DeleteDocument::Binding { name } => rights::no_binding(name)?,
         DeleteDocument::Pool { name } => {
             let pool = pool_name("name", name)?;
-            Wanted::NoPool { pool }
+            Desired::NoPool { pool }
         }
         DeleteDocument::Policy { pool, subject } => {
             let (pool, subject) = (pool_name("pool", pool)?, subject_name(subject)?);
-            Wanted::NoPolicy { pool, subject }
+            Desired::NoPolicy { pool, subject }
         }
-        DeleteDocument::Validation { name } => Wanted::NoValidation {
-            validation: written::validation_name(name)?,
+        DeleteDocument::Validation { name } => Desired::NoValidation {
+            validation: spec::validation_name(name)?,
         },
         DeleteDocument::Platform { pool, name } => {
             let platform = platform_name("name", name)?;
             let pool = pool_name("pool", pool)?;
-            Wanted::NoPlatform { pool, platform }
+            Desired::NoPlatform { pool, platform }
         }
         DeleteDocument::Template { name } => {
             let template = template_name("name", name)?;
-            Wanted::NoTemplate { template }
+            Desired::NoTemplate { template }
         }
     };
     let version = None;
-    Ok(Change { wanted, version })
+    Ok(TermsChange { desired, version })
 }
 
 /// Makes or previews changes; `seen` reads the result.
 pub(super) async fn make<R: Send + 'static>(
     api: &Api,
-    changes: Vec<Change>,
+    changes: Vec<TermsChange>,
     how: ChangeMode,
     seen: impl FnOnce(&Core) -> R + Send + 'static,
 ) -> Result<(ApplyView, R), ApiError> {
-    let wanted: Vec<Wanted> = changes.iter().map(|change| change.wanted.clone()).collect();
+    let desired: Vec<Desired> = changes
+        .iter()
+        .map(|change| change.desired.clone())
+        .collect();
     let tell = move |core: &Core, applied: Result<Applied, Refused>| {
-        applied.map(|applied| (outcome::view_of(how.dry_run, &wanted, applied), seen(core)))
+        applied.map(|applied| (outcome::view_of(how.dry_run, &desired, applied), seen(core)))
     };
     let engine = api.engine();
     let made = engine.apply(changes, how.force, how.dry_run, tell).await?;
@@ -142,15 +145,15 @@ pub(super) async fn put_pool(
     let pool = pool_name("pool", segment).map_err(ApiError::Field)?;
     let spec: PoolSpec = put.body()?;
     length::of_platforms_can_be_kept(&spec).map_err(ApiError::Field)?;
-    let terms = written::pool(spec).map_err(ApiError::Field)?;
+    let terms = spec::pool(spec).map_err(ApiError::Field)?;
     let name = pool.clone();
     let terms = Box::new(terms);
-    let wanted = Wanted::Pool { pool, terms };
+    let desired = Desired::Pool { pool, terms };
     let seen = move |core: &Core| {
         let found = core.state().pool(&name);
         found.map(|pool| (pool.version, view::pool(core, pool)))
     };
-    put.make(&api, wanted, seen).await
+    put.make(&api, desired, seen).await
 }
 
 /// Handles `PUT /v1/pools/{pool}/policies/{subject}`: creates or replaces it.
@@ -159,15 +162,15 @@ pub(super) async fn put_policy(
     PolicyPath { pool, subject }: PolicyPath,
     put: PutRequest,
 ) -> Result<Response, ApiError> {
-    let policy = written::policy(&subject, put.body()?).map_err(ApiError::Field)?;
+    let policy = spec::policy(&subject, put.body()?).map_err(ApiError::Field)?;
     let (of, who) = (pool.clone(), subject.clone());
-    let wanted = Wanted::Policy {
+    let desired = Desired::Policy {
         pool,
         subject,
         policy,
     };
     let seen = move |core: &Core| view::policy(core, &of, &who).map(|it| (it.version, it));
-    put.make(&api, wanted, seen).await
+    put.make(&api, desired, seen).await
 }
 
 /// Handles `DELETE /v1/pools/{pool}`: 204. Its policies are deleted too; it must have no nodes.
@@ -182,7 +185,7 @@ pub(super) async fn delete_pool(
             pool: segment.escape_debug().to_string(),
         });
     };
-    delete(&api, Wanted::NoPool { pool }, params.read()?, &headers).await
+    delete(&api, Desired::NoPool { pool }, params.read()?, &headers).await
 }
 
 /// Handles `DELETE /v1/pools/{pool}/policies/{subject}`: 204. The subject's running steps run on.
@@ -192,18 +195,18 @@ pub(super) async fn delete_policy(
     Params(params): Params<ChangeParams>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let wanted = Wanted::NoPolicy { pool, subject };
-    delete(&api, wanted, params.read()?, &headers).await
+    let desired = Desired::NoPolicy { pool, subject };
+    delete(&api, desired, params.read()?, &headers).await
 }
 
 pub(super) async fn delete(
     api: &Api,
-    wanted: Wanted,
+    desired: Desired,
     how: ChangeMode,
     headers: &HeaderMap,
 ) -> Result<Response, ApiError> {
     let version = expected(headers)?;
-    let (applied, ()) = make(api, vec![Change { wanted, version }], how, |_| ()).await?;
+    let (applied, ()) = make(api, vec![TermsChange { desired, version }], how, |_| ()).await?;
     Ok(match how.dry_run {
         true => Json(applied).into_response(),
         false => StatusCode::NO_CONTENT.into_response(),

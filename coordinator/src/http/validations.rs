@@ -4,8 +4,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use coordinator_core::written::{validation, validation_name};
-use coordinator_core::{Core, Refusal, Validation, Wanted};
+use coordinator_core::spec::{validation, validation_name};
+use coordinator_core::{Core, Desired, Refusal, Validation};
 use sluice_common::api::{Page, ValidationView};
 use sluice_common::id::ValidationName;
 
@@ -87,6 +87,6 @@ pub(super) async fn delete(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let validation = validation_name(segment)?;
-    let wanted = Wanted::NoValidation { validation };
+    let wanted = Desired::NoValidation { validation };
     delete_terms(&api, wanted, params.read()?, &headers).await
 }

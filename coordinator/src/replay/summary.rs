@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 
 use coordinator_core::{
-    About, Attempt, Node, Part, PartPhase, Pool, Record, State, Step, Validation,
+    Attempt, Node, Part, PartPhase, Pool, Record, RecordSubject, State, Step, Validation,
 };
 use sluice_common::api::timestamp;
 use sluice_common::cluster::SubjectSpec;
@@ -93,19 +93,25 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Entity> {
         (_, Record::PoolDeleted { pool }) => touched_with(state, pool),
         // These records change no step, node or pool.
         (_, Record::NodeRefused { .. } | Record::NodeRevoked { .. })
-        | (About::Joining(_) | About::Audit | About::Validations | About::Templates, _) => {
-            Vec::new()
+        | (
+            RecordSubject::Joining(_)
+            | RecordSubject::Audit
+            | RecordSubject::Validations
+            | RecordSubject::Templates,
+            _,
+        ) => Vec::new(),
+        (RecordSubject::Cluster, _) => vec![Entity::Coordinator],
+        (RecordSubject::Access, _) => vec![Entity::Access],
+        (RecordSubject::Pool(pool), _) => vec![Entity::Pool(pool.clone())],
+        (RecordSubject::Policy(pool, subject), _) => {
+            vec![Entity::Policy(pool.clone(), subject.clone())]
         }
-        (About::Cluster, _) => vec![Entity::Coordinator],
-        (About::Access, _) => vec![Entity::Access],
-        (About::Pool(pool), _) => vec![Entity::Pool(pool.clone())],
-        (About::Policy(pool, subject), _) => vec![Entity::Policy(pool.clone(), subject.clone())],
         (
-            About::Node(node),
+            RecordSubject::Node(node),
             Record::NodeReported(_) | Record::NodeLabelled(_) | Record::NodeDeleted { .. },
         ) => vec![Entity::Node(node.clone()), Entity::Host(node.clone())],
-        (About::Node(node), _) => vec![Entity::Node(node.clone())],
-        (About::Submitted(..) | About::Step(_) | About::Attempt(..), _) => {
+        (RecordSubject::Node(node), _) => vec![Entity::Node(node.clone())],
+        (RecordSubject::Submitted(..) | RecordSubject::Step(_) | RecordSubject::Attempt(..), _) => {
             let itself = record.step();
             // A pool keeps one nomination, which may pass to another step and waits for those that hold its resources.
             let moves_promises = matches!(
@@ -338,7 +344,7 @@ fn exit(exit: &Exit) -> String {
 
 /// Summarises a waiting step's nomination, and what it waits for.
 fn promise(state: &State, step: &Step) -> Option<String> {
-    let promise = state.market().nomination(&step.id)?;
+    let promise = state.scheduler().nomination(&step.id)?;
     let hosts: Vec<String> = promise.hosts.iter().map(NodeName::to_string).collect();
     let awaited: Vec<String> = promise
         .awaits

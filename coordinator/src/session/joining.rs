@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use coordinator_core::{JoinAsk, JoinRefusal, Joined};
+use coordinator_core::{JoinApplication, JoinRefusal, Joined};
 use sluice_common::error_chain::error_chain;
 use sluice_common::join::{JoinReply, JoinRequest};
 use sluice_transport::{FrameReader, FrameWriter, JoiningPeer, SigningRequest, TransportError};
@@ -164,7 +164,7 @@ async fn admit(
     }
     let signed = SigningRequest::read(&request.request)
         .map_err(|error| JoinDenied::Request(error_chain(&error)))?;
-    let ask = JoinAsk {
+    let ask = JoinApplication {
         hash: sluice_transport::join_line::hash_of(&request.secret),
         node: request.node,
         pool: request.pool,

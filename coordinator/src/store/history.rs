@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use coordinator_core::{Misfit, Stamped, State};
+use coordinator_core::{ApplyError, LogEntry, State};
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable};
 use sluice_common::id::ClusterId;
 use sluice_common::time::Time;
@@ -196,7 +196,7 @@ impl StoreHistory {
         &self,
         after: u64,
         to: u64,
-        mut show: impl FnMut(&Stamped) -> Result<(), Misfit>,
+        mut show: impl FnMut(&LogEntry) -> Result<(), ApplyError>,
     ) -> Result<(), StoreError> {
         look(&self.file, |file| {
             each(&self.db, after..to, file, &mut show)
@@ -294,7 +294,7 @@ fn each(
     db: &Database,
     places: std::ops::Range<u64>,
     file: &Path,
-    show: &mut dyn FnMut(&Stamped) -> Result<(), Misfit>,
+    show: &mut dyn FnMut(&LogEntry) -> Result<(), ApplyError>,
 ) -> Result<(), StoreError> {
     let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
     let damaged = |seq, damage| StoreError::damaged_record(file, "log", seq, damage);

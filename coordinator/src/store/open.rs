@@ -5,7 +5,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use coordinator_core::{RecoveryWhy, Stamped, State};
+use coordinator_core::{LogEntry, RecoveryCause, State};
 use redb::{Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, TableError};
 use sluice_common::hex;
 use sluice_common::id::ClusterId;
@@ -138,7 +138,7 @@ fn create(dir: &Path, file: &Path, cluster: Option<ClusterId>) -> Result<(), Sto
         .map_err(|error| StoreError::opening(&draft, error.into()))?;
     keep_private(&draft)?;
     let mark = cluster.is_some().then_some(RecoveryMark {
-        why: RecoveryWhy::StoreLost,
+        why: RecoveryCause::StoreLost,
         seq: 0,
     });
     let cluster = cluster.map_or_else(new_cluster, Ok)?;
@@ -389,8 +389,8 @@ pub(super) fn snapshot_in(
 }
 
 /// Parses the record in a stored text, at its position.
-pub(super) fn record_in(line: &[u8], seq: u64) -> Result<Stamped, Damage> {
-    let record: Stamped = encoding::parse(line)?;
+pub(super) fn record_in(line: &[u8], seq: u64) -> Result<LogEntry, Damage> {
+    let record: LogEntry = encoding::parse(line)?;
     match record.seq == seq {
         true => Ok(record),
         false => Err(Damage::Misplaced { seq: record.seq }),

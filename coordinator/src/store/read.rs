@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use coordinator_core::Stamped;
+use coordinator_core::LogEntry;
 use redb::{Database, ReadableDatabase, ReadableTable};
 
 use super::LOG;
@@ -15,7 +15,7 @@ const MAX_READ_BYTES: usize = 4 * 1024 * 1024;
 /// A stored record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    pub record: Stamped,
+    pub record: LogEntry,
     pub json: String,
 }
 

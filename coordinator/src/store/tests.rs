@@ -155,7 +155,7 @@ fn the_log_reads_back_in_order_as_it_was_written() {
     });
     assert_eq!(fold, *maker.state());
     assert_eq!(
-        serde_json::from_str::<Stamped>(&seen[3].json).unwrap(),
+        serde_json::from_str::<LogEntry>(&seen[3].json).unwrap(),
         seen[3].record
     );
 }

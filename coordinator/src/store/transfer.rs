@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use coordinator_core::RecoveryWhy;
+use coordinator_core::RecoveryCause;
 use redb::{Database, ReadableDatabase, ReadableTable, WriteTransaction};
 use sluice_common::id::ClusterId;
 
@@ -188,7 +188,7 @@ impl StoreBuilder {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn finish(self, why: RecoveryWhy) -> Result<(), StoreError> {
+    pub fn finish(self, why: RecoveryCause) -> Result<(), StoreError> {
         let Self {
             db,
             txn,

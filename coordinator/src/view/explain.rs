@@ -1,6 +1,8 @@
 //! Views of explanations.
 
-use coordinator_core::{Attempt, Awaited, Core, Explanation, Holding, InPool, Past, Promised};
+use coordinator_core::{
+    Attempt, AwaitedRun, Core, Explanation, HeldResources, NominationDetails, PastAttempt, PoolWait,
+};
 use sluice_common::amount::ResourceKey;
 use sluice_common::api::{
     AttemptOutcomeView, AwaitedRunView, BeyondShareView, ExplainView, HolderView, HoldingView,
@@ -24,7 +26,7 @@ pub fn explain(core: &Core, id: &StepId) -> Option<ExplainView> {
         id: id.to_string(),
         state: explained.step.state,
         subject: subject.to_string(),
-        reason: explained.reason.said(),
+        reason: explained.reason.to_reason(),
         pools: explained.pools.into_iter().map(pool).collect(),
         refused: refused
             .map(|(pool, message)| RefusalView { pool, message })
@@ -40,28 +42,34 @@ fn refused(explained: &Explanation<'_>) -> Vec<(String, String)> {
         return explained.step.reason.refusals();
     }
     let barred = explained.barred.iter();
-    let barred = barred.map(|(pool, why)| (pool.to_string(), why.said(pool)));
+    let barred = barred.map(|(pool, why)| (pool.to_string(), why.message(pool)));
     barred.collect()
 }
 
-fn pool(pool: InPool<'_>) -> PoolExplanation {
-    let InPool { request, look, .. } = &pool;
-    let (ahead, waiting) = look.position;
-    let holders = look.holders.iter().take(MAX_HOLDERS);
+fn pool(pool: PoolWait<'_>) -> PoolExplanation {
+    let PoolWait {
+        request,
+        inspection,
+        ..
+    } = &pool;
+    let (ahead, waiting) = inspection.position;
+    let holders = inspection.holders.iter().take(MAX_HOLDERS);
     let remedies = pool.would_start_if.iter();
     PoolExplanation {
-        pool: look.pool.to_string(),
-        priority: look.priority,
-        in_share: look.in_share,
-        reason: pool.reason.said(),
+        pool: inspection.pool.to_string(),
+        priority: inspection.priority,
+        in_share: inspection.in_share,
+        reason: pool.reason.to_reason(),
         place: ahead as u64 + 1,
         waiting: waiting as u64,
-        behind: look.behind.map(ToString::to_string),
-        keys: look.keys.iter().filter_map(key).collect(),
-        preemption: explanation::stops(request, look),
+        behind: inspection.behind.map(ToString::to_string),
+        keys: inspection.keys.iter().filter_map(key).collect(),
+        preemption: explanation::stops(request, inspection),
         holders: holders.map(|it| holder(request, it)).collect(),
-        holders_total: look.holders.len() as u64,
-        would_start_if: remedies.map(|it| remedy(request, look.pool, it)).collect(),
+        holders_total: inspection.holders.len() as u64,
+        would_start_if: remedies
+            .map(|it| remedy(request, inspection.pool, it))
+            .collect(),
         promised: pool.promised.map(promise),
     }
 }
@@ -81,7 +89,7 @@ fn key(terms: &ResourceUse<'_>) -> Option<KeyUsageView> {
     })
 }
 
-fn promise(promised: Promised<'_>) -> NominationView {
+fn promise(promised: NominationDetails<'_>) -> NominationView {
     NominationView {
         nodes: promised.hosts.iter().map(ToString::to_string).collect(),
         firm: promised.firm,
@@ -89,7 +97,7 @@ fn promise(promised: Promised<'_>) -> NominationView {
     }
 }
 
-fn awaited(awaited: &Awaited<'_>) -> AwaitedRunView {
+fn awaited(awaited: &AwaitedRun<'_>) -> AwaitedRunView {
     AwaitedRunView {
         step: awaited.attempt.step.to_string(),
         attempt: awaited.attempt.number,
@@ -145,7 +153,7 @@ fn change(change: Change) -> RemedyChange {
     }
 }
 
-fn holding(subject: &Subject, holding: Holding<'_>) -> HoldingView {
+fn holding(subject: &Subject, holding: HeldResources<'_>) -> HoldingView {
     let (attempt, exposure) = (holding.attempt, &holding.exposure);
     let view = super::attempt(attempt);
     let beyond = exposure.above_reserved.iter();
@@ -174,7 +182,7 @@ fn holding(subject: &Subject, holding: Holding<'_>) -> HoldingView {
 }
 
 /// Lists who could preempt a step, or does.
-fn exposed(subject: &Subject, holding: &Holding<'_>) -> Vec<String> {
+fn exposed(subject: &Subject, holding: &HeldResources<'_>) -> Vec<String> {
     let Attempt { stopping, pool, .. } = holding.attempt;
     match (stopping, holding.gives_way) {
         (None, _) => explanation::exposure(subject, pool, &holding.exposure),
@@ -185,7 +193,7 @@ fn exposed(subject: &Subject, holding: &Holding<'_>) -> Vec<String> {
     }
 }
 
-fn outcome(past: Past<'_>) -> AttemptOutcomeView {
+fn outcome(past: PastAttempt<'_>) -> AttemptOutcomeView {
     let view = super::attempt(past.attempt);
     AttemptOutcomeView {
         number: view.number,
@@ -193,7 +201,7 @@ fn outcome(past: Past<'_>) -> AttemptOutcomeView {
         nodes: view.placements.into_iter().map(|part| part.node).collect(),
         allocated_at: view.allocated_at,
         ended_at: view.ended_at,
-        reason: past.outcome.map(|why| why.said()),
+        reason: past.outcome.map(|why| why.to_reason()),
         exit: view.exit,
         preempted_by: past.attempt.preempted_by.as_ref().map(ToString::to_string),
     }

@@ -1,6 +1,6 @@
 //! Views of dry runs of submits.
 
-use coordinator_core::{Core, Line, Passage, Preview, Previewed, Stage, StageReport};
+use coordinator_core::{CheckLine, CheckStatus, Core, Preview, Previewed, Stage, StageReport};
 use sluice_common::api::{
     CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOutcome, StageView, StepView,
 };
@@ -30,7 +30,7 @@ pub fn preview(core: &Core, preview: Preview) -> PreviewView {
 fn step(core: &Core, previewed: &Previewed) -> StepView {
     StepView {
         pool: previewed.pool.as_ref().map(ToString::to_string),
-        reason: previewed.reason.said(),
+        reason: previewed.reason.to_reason(),
         ..super::step(core, &previewed.step)
     }
 }
@@ -57,19 +57,19 @@ fn stage(report: StageReport) -> StageView {
     }
 }
 
-fn check(line: Line) -> CheckView {
+fn check(line: CheckLine) -> CheckView {
     CheckView {
         pool: line.pool.map(|pool| pool.to_string()),
         about: line.check.about(),
         outcome: passage(line.passage),
-        message: line.check.said(),
+        message: line.check.message(),
     }
 }
 
-fn passage(passage: Passage) -> StageOutcome {
+fn passage(passage: CheckStatus) -> StageOutcome {
     match passage {
-        Passage::Passed => StageOutcome::Passed,
-        Passage::Failed => StageOutcome::Failed,
-        Passage::NotReached => StageOutcome::NotReached,
+        CheckStatus::Passed => StageOutcome::Passed,
+        CheckStatus::Failed => StageOutcome::Failed,
+        CheckStatus::NotReached => StageOutcome::NotReached,
     }
 }

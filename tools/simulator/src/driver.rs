@@ -22,7 +22,7 @@ const COMMAND: &str = "job";
 
 /// A job as it is submitted: on how many hosts, and what of each.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct JobRequest {
     /// What the trace says of it.
     pub job: TraceJob,
     /// On how many hosts it runs at once.
@@ -35,7 +35,7 @@ pub struct Asked {
 
 /// Where a job stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Stands {
+pub(crate) enum JobStatus {
     /// It has not come, or was not taken.
     #[default]
     Outside,
@@ -48,8 +48,8 @@ pub(crate) enum Stands {
 
 /// What became of a job.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fate {
-    pub(crate) stands: Stands,
+pub(crate) struct JobOutcome {
+    pub(crate) status: JobStatus,
     /// Why it was rejected.
     pub(crate) rejected: Option<&'static str>,
     /// Why it failed.
@@ -74,7 +74,7 @@ pub(crate) struct Fate {
 
 /// How it stood from a time on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Level {
+pub(crate) struct UsageSample {
     pub(crate) at: Time,
     pub(crate) gpus: u64,
     /// Jobs that wait.
@@ -84,8 +84,8 @@ pub(crate) struct Level {
 /// What happened to each job of a trace, and when.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
-    pub(crate) fates: Vec<Fate>,
-    pub(crate) levels: Vec<Level>,
+    pub(crate) outcomes: Vec<JobOutcome>,
+    pub(crate) samples: Vec<UsageSample>,
     /// When the last job came that was looked at.
     pub(crate) last_arrival: Time,
     pub(crate) end: Time,
@@ -97,17 +97,17 @@ pub struct Log {
 #[derive(Debug)]
 pub struct Driver<'a> {
     run: TraceRun,
-    jobs: &'a [Asked],
+    jobs: &'a [JobRequest],
     /// The next one to come.
     next: usize,
-    level: Level,
+    level: UsageSample,
     log: Log,
 }
 
 impl<'a> Driver<'a> {
     /// `jobs` are in the order of arrival.
-    pub fn new(run: TraceRun, jobs: &'a [Asked]) -> Self {
-        let level = Level {
+    pub fn new(run: TraceRun, jobs: &'a [JobRequest]) -> Self {
+        let level = UsageSample {
             at: run.now(),
             gpus: 0,
             waiting: 0,
@@ -118,7 +118,7 @@ impl<'a> Driver<'a> {
             next: 0,
             level,
             log: Log {
-                fates: vec![Fate::default(); jobs.len()],
+                outcomes: vec![JobOutcome::default(); jobs.len()],
                 ..Log::default()
             },
         }
@@ -148,8 +148,8 @@ impl<'a> Driver<'a> {
     fn count_kept_waiting(&mut self, now: Time) {
         let more = now.since(self.run.now());
         for step in self.run.kept_waiting() {
-            let fate = self.fate(&step);
-            fate.kept_waiting = fate.kept_waiting + more;
+            let outcome = self.outcome(&step);
+            outcome.kept_waiting = outcome.kept_waiting + more;
         }
     }
 
@@ -167,13 +167,13 @@ impl<'a> Driver<'a> {
         };
         self.next += 1;
         self.log.last_arrival = now;
-        self.log.fates[at].came = Some(now);
+        self.log.outcomes[at].came = Some(now);
         let submitted = self.run.submit(job.as_submitted(at)?, job.job.lasts);
-        let fate = &mut self.log.fates[at];
+        let outcome = &mut self.log.outcomes[at];
         match submitted {
-            Ok(in_share) => fate.in_share = in_share && job.job.gpus > 0,
-            Err(Refusal::PoolInMaintenance { .. }) => fate.rejected = Some(IN_MAINTENANCE),
-            Err(_) => fate.rejected = Some(REFUSED),
+            Ok(in_share) => outcome.in_share = in_share && job.job.gpus > 0,
+            Err(Refusal::PoolInMaintenance { .. }) => outcome.rejected = Some(IN_MAINTENANCE),
+            Err(_) => outcome.rejected = Some(REFUSED),
         }
         Ok(true)
     }
@@ -184,44 +184,46 @@ impl<'a> Driver<'a> {
             self.take(&stamped.record, stamped.at);
         }
         self.level.at = self.run.now();
-        let before = self.log.levels.last();
+        let before = self.log.samples.last();
         if before.is_none_or(|before| {
             (before.gpus, before.waiting) != (self.level.gpus, self.level.waiting)
         }) {
-            self.log.levels.push(self.level);
+            self.log.samples.push(self.level);
         }
     }
 
     fn take(&mut self, record: &Record, now: Time) {
         match record {
-            Record::StepQueued(record::StepQueued { step, .. }) => self.stand(step, Stands::Waits),
+            Record::StepQueued(record::StepQueued { step, .. }) => {
+                self.stand(step, JobStatus::Waits)
+            }
             Record::StepRejected(record::StepRejected { step, reason, .. }) => {
-                let fate = self.fate(step);
-                fate.rejected = Some(reason.code().as_str());
-                fate.in_share = false;
+                let outcome = self.outcome(step);
+                outcome.rejected = Some(reason.code().as_str());
+                outcome.in_share = false;
             }
             Record::Allocated(record::Allocated { attempt, .. }) => {
-                self.stand(&attempt.step, Stands::Runs);
-                let fate = self.fate(&attempt.step);
-                fate.started.get_or_insert(now);
-                fate.done = Span::ZERO;
-                fate.works_since = now;
+                self.stand(&attempt.step, JobStatus::Runs);
+                let outcome = self.outcome(&attempt.step);
+                outcome.started.get_or_insert(now);
+                outcome.done = Span::ZERO;
+                outcome.works_since = now;
             }
             Record::Stopping(record::Stopping { attempt, why, .. }) => {
                 let gives_way = *why == StopReason::Preempted;
-                self.fate(&attempt.step).preempted += u32::from(gives_way);
+                self.outcome(&attempt.step).preempted += u32::from(gives_way);
             }
             Record::Suspending(record::Suspending { attempt, .. }) => {
-                self.fate(&attempt.step).preempted += 1
+                self.outcome(&attempt.step).preempted += 1
             }
             Record::Suspended(record::Suspended { attempt, .. }) => self.on_frozen(attempt, now),
             Record::Resuming { attempt, .. } => {
-                self.stand(&attempt.step, Stands::Runs);
-                self.fate(&attempt.step).works_since = now;
+                self.stand(&attempt.step, JobStatus::Runs);
+                self.outcome(&attempt.step).works_since = now;
             }
             Record::Requeued { step, .. } => {
                 self.lose_work(step, now);
-                self.stand(step, Stands::Waits);
+                self.stand(step, JobStatus::Waits);
             }
             Record::StepEnded(record::StepEnded {
                 step,
@@ -230,55 +232,57 @@ impl<'a> Driver<'a> {
             }) => {
                 if *state != StepState::Succeeded {
                     self.lose_work(step, now);
-                    self.fate(step).failed = Some(reason.code().as_str());
+                    self.outcome(step).failed = Some(reason.code().as_str());
                 }
-                self.stand(step, Stands::Over);
+                self.stand(step, JobStatus::Over);
             }
             _ => {}
         }
     }
 
-    fn fate(&mut self, step: &StepId) -> &mut Fate {
-        &mut self.log.fates[number(step)]
+    fn outcome(&mut self, step: &StepId) -> &mut JobOutcome {
+        &mut self.log.outcomes[number(step)]
     }
 
     /// A job stands elsewhere from now on.
-    fn stand(&mut self, step: &StepId, stands: Stands) {
+    fn stand(&mut self, step: &StepId, status: JobStatus) {
         let at = number(step);
-        let before = std::mem::replace(&mut self.log.fates[at].stands, stands);
+        let before = std::mem::replace(&mut self.log.outcomes[at].status, status);
         let gpus = self.jobs[at].gpus_held();
-        let waits = |stands| matches!(stands, Stands::Waits | Stands::Frozen);
-        self.level.gpus += if stands == Stands::Runs { gpus } else { 0 };
-        self.level.gpus -= if before == Stands::Runs { gpus } else { 0 };
-        self.level.waiting += u64::from(waits(stands));
+        let waits = |status| matches!(status, JobStatus::Waits | JobStatus::Frozen);
+        self.level.gpus += if status == JobStatus::Runs { gpus } else { 0 };
+        self.level.gpus -= if before == JobStatus::Runs { gpus } else { 0 };
+        self.level.waiting += u64::from(waits(status));
         self.level.waiting -= u64::from(waits(before));
     }
 
     fn on_frozen(&mut self, attempt: &AttemptId, now: Time) {
-        let fate = self.fate(&attempt.step);
-        fate.done = fate.done + now.since(fate.works_since);
-        self.stand(&attempt.step, Stands::Frozen);
+        let outcome = self.outcome(&attempt.step);
+        outcome.done = outcome.done + now.since(outcome.works_since);
+        self.stand(&attempt.step, JobStatus::Frozen);
     }
 
     /// What a job's attempt had done is gone: nothing is known of checkpoints.
     fn lose_work(&mut self, step: &StepId, now: Time) {
         let at = number(step);
         let gpus = self.jobs[at].gpus_held();
-        let fate = &mut self.log.fates[at];
-        let ran = match fate.stands {
-            Stands::Runs => now.since(fate.works_since),
-            Stands::Outside | Stands::Waits | Stands::Frozen | Stands::Over => Span::ZERO,
+        let outcome = &mut self.log.outcomes[at];
+        let ran = match outcome.status {
+            JobStatus::Runs => now.since(outcome.works_since),
+            JobStatus::Outside | JobStatus::Waits | JobStatus::Frozen | JobStatus::Over => {
+                Span::ZERO
+            }
         };
-        let done = std::mem::replace(&mut fate.done, Span::ZERO) + ran;
-        fate.lost += u128::from(done.millis()) * u128::from(gpus);
+        let done = std::mem::replace(&mut outcome.done, Span::ZERO) + ran;
+        outcome.lost += u128::from(done.millis()) * u128::from(gpus);
     }
 }
 
-fn arrival(asked: &Asked) -> Time {
+fn arrival(asked: &JobRequest) -> Time {
     Time::default() + asked.job.at
 }
 
-impl Asked {
+impl JobRequest {
     /// Over all of its hosts, with what is rounded up on each.
     pub(crate) fn gpus_held(&self) -> u64 {
         self.gpus * u64::from(self.nodes)
@@ -317,15 +321,15 @@ fn number(step: &StepId) -> usize {
     number.expect("every step here has a job's number for its name")
 }
 
-impl Fate {
+impl JobOutcome {
     /// Whether it runs.
     pub(crate) fn runs(&self) -> bool {
-        self.stands == Stands::Runs
+        self.status == JobStatus::Runs
     }
 
     /// Whether it did what it was to do.
     pub(crate) fn finished(&self) -> bool {
-        self.stands == Stands::Over && self.failed.is_none()
+        self.status == JobStatus::Over && self.failed.is_none()
     }
 
     /// From its arrival to its first start.
@@ -337,17 +341,17 @@ impl Fate {
 impl Log {
     /// Whether any job gave way.
     pub fn has_preemptions(&self) -> bool {
-        self.fates.iter().any(|fate| fate.preempted > 0)
+        self.outcomes.iter().any(|outcome| outcome.preempted > 0)
     }
 
     /// How many jobs were rejected, by reason.
     pub(crate) fn rejected(&self) -> BTreeMap<&'static str, usize> {
-        counted(self.fates.iter().filter_map(|fate| fate.rejected))
+        counted(self.outcomes.iter().filter_map(|outcome| outcome.rejected))
     }
 
     /// How many jobs failed, by reason.
     pub(crate) fn failed(&self) -> BTreeMap<&'static str, usize> {
-        counted(self.fates.iter().filter_map(|fate| fate.failed))
+        counted(self.outcomes.iter().filter_map(|outcome| outcome.failed))
     }
 }
 

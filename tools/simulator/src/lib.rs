@@ -11,21 +11,21 @@
     reason = "a field says by its name what it is; where it does not, it has a comment"
 )]
 
+mod csv_table;
 mod driver;
 mod plot;
 mod report;
 pub mod scenario;
-mod sheet;
 mod shuffle;
 mod simulation;
 mod trace;
 mod trace_run;
 
-pub use driver::{Asked, Driver, Log};
+pub use csv_table::{CsvTable, Row, Unreadable};
+pub use driver::{Driver, JobRequest, Log};
 pub use plot::svg;
 pub use report::{ClusterFigures, Point, Report, Waiting};
-pub use sheet::{Row, Sheet, Unreadable};
 pub use shuffle::arrivals;
 pub use simulation::{HostSize, Impossible, Job, Simulation};
 pub use trace::{Trace, TraceJob, megabytes};
-pub use trace_run::{NotPut, TraceRun};
+pub use trace_run::{SetupError, TraceRun};

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use sluice_common::time::{Span, Time};
 
-use crate::driver::{Asked, Fate, Level, Log};
+use crate::driver::{JobOutcome, JobRequest, Log, UsageSample};
 
 pub use series::Point;
 
@@ -24,7 +24,7 @@ pub struct Report {
     pub waiting: Waiting,
     pub waiting_by_subject: BTreeMap<String, Waiting>,
     pub preemptions: Preemptions,
-    pub in_share: Promises,
+    pub in_share: InShareFigures,
     /// What the figures rest on.
     pub notes: Vec<String>,
     pub run: Run,
@@ -90,7 +90,7 @@ pub struct Preemptions {
 
 /// Jobs that were within what is reserved for their subject when they came.
 #[derive(Clone, Debug, Serialize)]
-pub struct Promises {
+pub struct InShareFigures {
     pub jobs: usize,
     /// Of these, those that were not started in that instant.
     pub late: usize,
@@ -118,24 +118,24 @@ impl Report {
     /// Adds up a log.
     pub fn new(
         cluster: ClusterFigures,
-        asked: &[Asked],
+        asked: &[JobRequest],
         log: &Log,
         notes: Vec<String>,
         took: std::time::Duration,
     ) -> Self {
-        let came: Vec<(&Asked, &Fate)> = asked
+        let came: Vec<(&JobRequest, &JobOutcome)> = asked
             .iter()
-            .zip(&log.fates)
-            .filter(|(_, fate)| fate.came.is_some())
+            .zip(&log.outcomes)
+            .filter(|(_, outcome)| outcome.came.is_some())
             .collect();
         let allocation = allocation(log, cluster.gpus);
-        let granted = gpu_hours(&log.levels, log.end);
+        let granted = gpu_hours(&log.samples, log.end);
         Self {
             jobs: jobs(&came, log),
-            waiting: waiting(came.iter().map(|(_, fate)| *fate)),
+            waiting: waiting(came.iter().map(|(_, outcome)| *outcome)),
             waiting_by_subject: by_subject(&came),
             preemptions: preemptions(&came, granted),
-            in_share: promises(came.iter().map(|(_, fate)| *fate)),
+            in_share: promises(came.iter().map(|(_, outcome)| *outcome)),
             allocation,
             notes,
             run: Run {
@@ -148,11 +148,12 @@ impl Report {
     }
 }
 
-fn jobs(came: &[(&Asked, &Fate)], log: &Log) -> JobFigures {
-    let count = |is: &dyn Fn(&Fate) -> bool| came.iter().filter(|(_, fate)| is(fate)).count();
+fn jobs(came: &[(&JobRequest, &JobOutcome)], log: &Log) -> JobFigures {
+    let count =
+        |is: &dyn Fn(&JobOutcome) -> bool| came.iter().filter(|(_, outcome)| is(outcome)).count();
     let (rejected, failed) = (log.rejected(), log.failed());
-    let finished = count(&Fate::finished);
-    let running = count(&Fate::runs);
+    let finished = count(&JobOutcome::finished);
+    let running = count(&JobOutcome::runs);
     let over: usize = rejected.values().chain(failed.values()).sum();
     JobFigures {
         arrived: came.len(),
@@ -170,10 +171,15 @@ fn allocation(log: &Log, gpus: u64) -> Allocation {
     let all = gpus.max(1) as f64;
     let until = log.last_arrival;
     let hours = until.since(Time::default()).millis() as f64 / MILLIS_PER_HOUR;
-    let mean = gpu_hours(&log.levels, until) / hours.max(f64::MIN_POSITIVE);
-    let last = log.levels.iter().rfind(|level| level.at <= until);
+    let mean = gpu_hours(&log.samples, until) / hours.max(f64::MIN_POSITIVE);
+    let last = log.samples.iter().rfind(|level| level.at <= until);
     let last = last.map_or(0, |level| level.gpus);
-    let peak = log.levels.iter().map(|level| level.gpus).max().unwrap_or(0);
+    let peak = log
+        .samples
+        .iter()
+        .map(|level| level.gpus)
+        .max()
+        .unwrap_or(0);
     Allocation {
         mean_pct: if hours > 0.0 {
             100.0 * mean / all
@@ -188,32 +194,34 @@ fn allocation(log: &Log, gpus: u64) -> Allocation {
 }
 
 /// What was granted until a time.
-fn gpu_hours(levels: &[Level], until: Time) -> f64 {
-    let ends = levels.iter().skip(1).map(|level| level.at).chain([until]);
-    let pieces = levels.iter().zip(ends).map(|(level, end)| {
+fn gpu_hours(samples: &[UsageSample], until: Time) -> f64 {
+    let ends = samples.iter().skip(1).map(|level| level.at).chain([until]);
+    let pieces = samples.iter().zip(ends).map(|(level, end)| {
         let held = end.min(until).since(level.at).millis();
         level.gpus as f64 * held as f64
     });
     pieces.sum::<f64>() / MILLIS_PER_HOUR
 }
 
-fn by_subject(came: &[(&Asked, &Fate)]) -> BTreeMap<String, Waiting> {
-    let mut by_subject: BTreeMap<String, Vec<&Fate>> = BTreeMap::new();
-    for (asked, fate) in came {
+fn by_subject(came: &[(&JobRequest, &JobOutcome)]) -> BTreeMap<String, Waiting> {
+    let mut by_subject: BTreeMap<String, Vec<&JobOutcome>> = BTreeMap::new();
+    for (asked, outcome) in came {
         let subject = asked.job.subject.to_string();
-        by_subject.entry(subject).or_default().push(fate);
+        by_subject.entry(subject).or_default().push(outcome);
     }
     let waits = by_subject.into_iter();
     waits
-        .map(|(subject, fates)| (subject, waiting(fates.into_iter())))
+        .map(|(subject, outcomes)| (subject, waiting(outcomes.into_iter())))
         .collect()
 }
 
-fn waiting<'a>(fates: impl Iterator<Item = &'a Fate>) -> Waiting {
-    let fates: Vec<&Fate> = fates.filter(|fate| fate.rejected.is_none()).collect();
-    let waits = sorted(fates.iter().filter_map(|fate| fate.waited()));
+fn waiting<'a>(outcomes: impl Iterator<Item = &'a JobOutcome>) -> Waiting {
+    let outcomes: Vec<&JobOutcome> = outcomes
+        .filter(|outcome| outcome.rejected.is_none())
+        .collect();
+    let waits = sorted(outcomes.iter().filter_map(|outcome| outcome.waited()));
     Waiting {
-        jobs: fates.len(),
+        jobs: outcomes.len(),
         started: waits.len(),
         at_once: waits.partition_point(|wait| *wait == Span::ZERO),
         p50_s: percentile(&waits, 50),
@@ -223,12 +231,18 @@ fn waiting<'a>(fates: impl Iterator<Item = &'a Fate>) -> Waiting {
     }
 }
 
-fn preemptions(came: &[(&Asked, &Fate)], granted: f64) -> Preemptions {
-    let lost: u128 = came.iter().map(|(_, fate)| fate.lost).sum();
+fn preemptions(came: &[(&JobRequest, &JobOutcome)], granted: f64) -> Preemptions {
+    let lost: u128 = came.iter().map(|(_, outcome)| outcome.lost).sum();
     let lost = lost as f64 / MILLIS_PER_HOUR;
     Preemptions {
-        count: came.iter().map(|(_, fate)| u64::from(fate.preempted)).sum(),
-        jobs: came.iter().filter(|(_, fate)| fate.preempted > 0).count(),
+        count: came
+            .iter()
+            .map(|(_, outcome)| u64::from(outcome.preempted))
+            .sum(),
+        jobs: came
+            .iter()
+            .filter(|(_, outcome)| outcome.preempted > 0)
+            .count(),
         gpu_hours_lost: lost,
         lost_pct: if granted > 0.0 {
             100.0 * lost / granted
@@ -238,19 +252,19 @@ fn preemptions(came: &[(&Asked, &Fate)], granted: f64) -> Preemptions {
     }
 }
 
-fn promises<'a>(fates: impl Iterator<Item = &'a Fate>) -> Promises {
-    let promised: Vec<&Fate> = fates.filter(|fate| fate.in_share).collect();
-    let waits = sorted(promised.iter().filter_map(|fate| fate.waited()));
+fn promises<'a>(outcomes: impl Iterator<Item = &'a JobOutcome>) -> InShareFigures {
+    let promised: Vec<&JobOutcome> = outcomes.filter(|outcome| outcome.in_share).collect();
+    let waits = sorted(promised.iter().filter_map(|outcome| outcome.waited()));
     let late = &waits[waits.partition_point(|wait| *wait == Span::ZERO)..];
     let never = promised.len() - waits.len();
-    let is_late = |fate: &&&Fate| fate.waited() != Some(Span::ZERO);
+    let is_late = |outcome: &&&JobOutcome| outcome.waited() != Some(Span::ZERO);
     let kept = sorted(
         promised
             .iter()
             .filter(is_late)
-            .map(|fate| fate.kept_waiting),
+            .map(|outcome| outcome.kept_waiting),
     );
-    Promises {
+    InShareFigures {
         jobs: promised.len(),
         late: late.len() + never,
         never,
@@ -284,9 +298,9 @@ fn seconds(span: Span) -> f64 {
 mod tests {
     use super::*;
 
-    fn level(at: u64, gpus: u64) -> Level {
+    fn level(at: u64, gpus: u64) -> UsageSample {
         let at = Time::from_unix_millis(at * 3_600_000);
-        Level {
+        UsageSample {
             at,
             gpus,
             waiting: 0,
@@ -304,8 +318,8 @@ mod tests {
 
     #[test]
     fn gpu_hours_are_levels_times_their_lengths() {
-        let levels = [level(0, 2), level(1, 4), level(3, 0)];
-        assert_eq!(gpu_hours(&levels, level(4, 0).at), 10.0);
-        assert_eq!(gpu_hours(&levels, level(2, 0).at), 6.0);
+        let samples = [level(0, 2), level(1, 4), level(3, 0)];
+        assert_eq!(gpu_hours(&samples, level(4, 0).at), 10.0);
+        assert_eq!(gpu_hours(&samples, level(2, 0).at), 6.0);
     }
 }

@@ -29,7 +29,7 @@ use sluice_scheduler::{
     Scheduler, demand,
 };
 
-use life::Life;
+use life::JobLife;
 
 pub use host::HostSize;
 use host::SimulatedHost;
@@ -41,11 +41,11 @@ pub struct Simulation {
     scheduler: Scheduler,
     now: Time,
     submitted: u64,
-    jobs: BTreeMap<StepId, Life>,
+    jobs: BTreeMap<StepId, JobLife>,
     /// Since when each frozen job is.
     frozen_since: BTreeMap<StepId, Time>,
     hosts: BTreeMap<NodeName, SimulatedHost>,
-    happened: Vec<Happening>,
+    events: Vec<SimulationEvent>,
 }
 
 /// What is submitted.
@@ -77,7 +77,7 @@ pub struct Job {
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Happening {
+pub(crate) enum SimulationEvent {
     /// A job began to run on these hosts.
     Started { step: StepId, hosts: Vec<NodeName> },
     /// A job gave way, frozen or stopped.
@@ -167,8 +167,8 @@ impl Simulation {
     pub fn lose(&mut self, node: &NodeName) -> Result<(), Impossible> {
         self.open(node, false)?;
         for id in self.scheduler.runs_on(node) {
-            if !self.end_attempt(&id, Life::may_run_again_after_loss) {
-                self.happened.push(Happening::Lost { step: id.step });
+            if !self.end_attempt(&id, JobLife::may_run_again_after_loss) {
+                self.events.push(SimulationEvent::Lost { step: id.step });
             }
         }
         Ok(())
@@ -201,7 +201,7 @@ impl Simulation {
             return Err(Impossible::Repeated(job.step.clone()));
         }
         self.submitted += 1;
-        let life = Life {
+        let life = JobLife {
             attempts: 0,
             retries_left: job.retries,
             free_preemptions: job.free_preemptions,
@@ -287,8 +287,8 @@ impl Simulation {
     }
 
     /// What came of everything since it was asked last, in order.
-    pub(crate) fn happened(&mut self) -> Vec<Happening> {
-        std::mem::take(&mut self.happened)
+    pub(crate) fn events(&mut self) -> Vec<SimulationEvent> {
+        std::mem::take(&mut self.events)
     }
 
     fn grant(
@@ -328,11 +328,11 @@ impl Simulation {
             backfill,
         };
         self.scheduler.hold(&id, run);
-        self.happened.push(Happening::Started { step, hosts });
+        self.events.push(SimulationEvent::Started { step, hosts });
     }
 
     /// Frees what an attempt holds and lets its job wait again, in its old place, where it may; whether it does.
-    fn end_attempt(&mut self, id: &AttemptId, may: impl FnOnce(&mut Life) -> bool) -> bool {
+    fn end_attempt(&mut self, id: &AttemptId, may: impl FnOnce(&mut JobLife) -> bool) -> bool {
         let request = self.scheduler.run(id).map(|run| run.request.clone());
         // What is frozen waits to be resumed no longer.
         self.scheduler.dequeue(&id.step);

@@ -11,7 +11,7 @@ use sluice_common::id::Subject;
 use sluice_common::platform::slug;
 use sluice_common::time::Span;
 
-use crate::sheet::{Row, Sheet, Unreadable};
+use crate::csv_table::{CsvTable, Row, Unreadable};
 
 const OPENB: [&str; 5] = ["name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"];
 const PHILLY: [&str; 4] = ["timestamp", "duration", "num_gpus", "cluster"];
@@ -53,17 +53,17 @@ impl Trace {
     ///
     /// # Errors
     /// Where it is of neither, or some row has a mistake.
-    pub fn of(sheet: &Sheet) -> Result<Self, Unreadable> {
-        if sheet.has(&PHILLY) {
-            return philly(sheet);
+    pub fn of(csv_table: &CsvTable) -> Result<Self, Unreadable> {
+        if csv_table.has(&PHILLY) {
+            return philly(csv_table);
         }
-        if sheet.has(&OPENB) {
-            return openb(sheet);
+        if csv_table.has(&OPENB) {
+            return openb(csv_table);
         }
         Err(Unreadable(format!(
             "{}: its header `{}` is of no trace that is known: write `{}` or `{}`",
-            sheet.file(),
-            sheet.header().escape_debug(),
+            csv_table.file(),
+            csv_table.header().escape_debug(),
             OPENB.join(","),
             PHILLY.join(",")
         )))
@@ -82,8 +82,8 @@ impl Trace {
     }
 }
 
-fn openb(sheet: &Sheet) -> Result<Trace, Unreadable> {
-    let rows = sheet.each(|row| {
+fn openb(csv_table: &CsvTable) -> Result<Trace, Unreadable> {
+    let rows = csv_table.each(|row| {
         let part = row.number("gpu_milli")?;
         let gpus = row.number("num_gpu")?;
         let job = TraceJob {
@@ -126,8 +126,8 @@ fn lifetime(row: Row<'_>) -> Result<Option<Span>, String> {
     Ok(Some(end - start))
 }
 
-fn philly(sheet: &Sheet) -> Result<Trace, Unreadable> {
-    let jobs = sheet.each(|row| {
+fn philly(csv_table: &CsvTable) -> Result<Trace, Unreadable> {
+    let jobs = csv_table.each(|row| {
         let at: DateTime = row.value("timestamp", "a time such as 2017-10-09 07:01:55")?;
         let since = at.duration_since(DateTime::constant(1970, 1, 1, 0, 0, 0, 0));
         let millis = u64::try_from(since.as_millis());
@@ -174,8 +174,8 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Trace, String> {
-        let sheet = Sheet::parse("t.csv".to_owned(), text);
-        let read = sheet.and_then(|sheet| Trace::of(&sheet));
+        let csv_table = CsvTable::parse("t.csv".to_owned(), text);
+        let read = csv_table.and_then(|csv_table| Trace::of(&csv_table));
         read.map_err(|e| e.to_string())
     }
 

@@ -11,7 +11,7 @@
 //! A step works for as long as its owner says, and ends well; one that is frozen works on when it is brought back, one that
 //! starts anew begins over. Hosts never fall silent.
 
-mod promises;
+mod nominations;
 #[cfg(test)]
 mod tests;
 
@@ -19,8 +19,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use coordinator_core::record;
 use coordinator_core::{
-    Answer, Bounds, Core, Input, NewStep, Output, Record, Refusal, Refused, ReplyId, SessionId,
-    Settings, Stamped, State, TimerKey, written,
+    Answer, Bounds, Core, Input, LogEntry, NewStep, Output, Record, Refusal, Refused, ReplyId,
+    SessionId, Settings, State, TimerKey, spec,
 };
 use sluice_common::api::PutDocument;
 use sluice_common::credential::NodeClaim;
@@ -37,7 +37,7 @@ use sluice_common::wire::{
     StartedProcess, StopReason, ToNode,
 };
 
-use promises::Promises;
+use nominations::NominationWatch;
 
 /// Simulated hosts are never silent, so the terms of links hold nothing up. What is over is told by records and need not be
 /// remembered.
@@ -70,16 +70,16 @@ pub struct TraceRun {
     work: BTreeMap<StepId, Work>,
     /// When what runs will be done, and which attempt that is.
     ends: BTreeSet<(Time, AttemptId)>,
-    promises: Promises,
+    promises: NominationWatch,
     inbox: VecDeque<Input>,
     answer: Option<Answer>,
     refused: Option<String>,
-    records: Vec<Stamped>,
+    records: Vec<LogEntry>,
 }
 
 /// Why what documents declare cannot be made. Documents are counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotPut {
+pub enum SetupError {
     /// A document says what none may say.
     #[error("{error}")]
     Malformed { at: usize, error: FieldError },
@@ -140,7 +140,7 @@ impl TraceRun {
             due: BTreeSet::new(),
             work: BTreeMap::new(),
             ends: BTreeSet::new(),
-            promises: Promises::default(),
+            promises: NominationWatch::default(),
             inbox: VecDeque::new(),
             answer: None,
             refused: None,
@@ -160,7 +160,7 @@ impl TraceRun {
     }
 
     /// The facts since they were asked for last, in order.
-    pub fn records(&mut self) -> Vec<Stamped> {
+    pub fn records(&mut self) -> Vec<LogEntry> {
         std::mem::take(&mut self.records)
     }
 
@@ -168,9 +168,9 @@ impl TraceRun {
     ///
     /// # Errors
     /// Why it cannot be made.
-    pub fn put(&mut self, documents: Vec<PutDocument>) -> Result<(), NotPut> {
+    pub fn put(&mut self, documents: Vec<PutDocument>) -> Result<(), SetupError> {
         let changes = documents.into_iter().enumerate().map(|(at, document)| {
-            written::change(document).map_err(|error| NotPut::Malformed { at, error })
+            spec::change(document).map_err(|error| SetupError::Malformed { at, error })
         });
         let changes = changes.collect::<Result<_, _>>()?;
         let answer = self.ask(Input::Apply {
@@ -181,7 +181,7 @@ impl TraceRun {
         });
         match answer {
             Some(Answer::Applied(Ok(_))) => Ok(()),
-            Some(Answer::Applied(Err(Refused { at, refusal }))) => Err(NotPut::Refused {
+            Some(Answer::Applied(Err(Refused { at, refusal }))) => Err(SetupError::Refused {
                 at,
                 why: refusal.to_string(),
             }),

@@ -13,7 +13,7 @@ use crate::model::placement::Placement;
 use crate::state::State;
 
 /// Free GPUs, by index.
-type Free = Vec<(u32, String)>;
+type FreeGpus = Vec<(u32, String)>;
 
 /// The GPUs of `node` for a step that asks for a platform, or for any. They are of one kind where one has enough beyond what
 /// others are promised: of the one of which frozen steps wait for fewest, then of the one that is of the fewest platforms,
@@ -37,8 +37,8 @@ pub(crate) fn place(
             .flat_map(|(kind, many)| {
                 let free = of.remove(&kind).unwrap_or_default();
                 let many = usize::try_from(many).unwrap_or(usize::MAX);
-                let market = state.market();
-                market.choose_gpus(&node.name, free.into_iter(), many)
+                let scheduler = state.scheduler();
+                scheduler.choose_gpus(&node.name, free.into_iter(), many)
             })
             .collect(),
     };
@@ -51,7 +51,7 @@ fn share(
     state: &State,
     node: &Node,
     step: &StepId,
-    of: &BTreeMap<PlatformSet, Free>,
+    of: &BTreeMap<PlatformSet, FreeGpus>,
     wanted: u64,
 ) -> GpusByKind {
     if let [kind] = &state.index().hardware(node).gpus.keys().collect::<Vec<_>>()[..] {
@@ -62,9 +62,9 @@ fn share(
         .iter()
         .map(|(kind, free)| (kind.clone(), free.len() as u64))
         .collect();
-    let promised = state.market().reserved_on(&node.name, step);
-    let awaited = state.market().awaited_gpus(&node.name);
-    let waited = |free: &Free| {
+    let promised = state.scheduler().reserved_on(&node.name, step);
+    let awaited = state.scheduler().awaited_gpus(&node.name);
+    let waited = |free: &FreeGpus| {
         let waited = free
             .iter()
             .filter(|(_, gpu)| awaited.get(gpu) == Some(&false));
@@ -94,7 +94,7 @@ fn share(
 fn of_several(
     mut rest: Matching,
     all: &GpusByKind,
-    of: &BTreeMap<PlatformSet, Free>,
+    of: &BTreeMap<PlatformSet, FreeGpus>,
     wanted: u64,
 ) -> (GpusByKind, u64) {
     let missing = wanted - rest.assign(only(all, |kind| of.contains_key(kind)), wanted);
@@ -106,7 +106,11 @@ fn of_several(
 }
 
 /// A share with what is missing made up of whatever there is.
-fn filled(mut share: GpusByKind, mut missing: u64, of: &BTreeMap<PlatformSet, Free>) -> GpusByKind {
+fn filled(
+    mut share: GpusByKind,
+    mut missing: u64,
+    of: &BTreeMap<PlatformSet, FreeGpus>,
+) -> GpusByKind {
     for (kind, free) in of {
         let given = share.entry(kind.clone()).or_default();
         let more = missing.min((free.len() as u64).saturating_sub(*given));
@@ -121,8 +125,8 @@ fn only(all: &GpusByKind, takes: impl Fn(&PlatformSet) -> bool) -> Vec<bool> {
 }
 
 /// The free and fit GPUs of a node by kind.
-pub(crate) fn free_gpus(state: &State, node: &Node) -> BTreeMap<PlatformSet, Free> {
-    let mut of: BTreeMap<PlatformSet, Free> = BTreeMap::new();
+pub(crate) fn free_gpus(state: &State, node: &Node) -> BTreeMap<PlatformSet, FreeGpus> {
+    let mut of: BTreeMap<PlatformSet, FreeGpus> = BTreeMap::new();
     let hardware = state.index().hardware(node);
     for gpu in &node.inventory.gpus {
         let free = node.is_fit(&gpu.uuid) && !state.index().is_granted(&node.name, &gpu.uuid);

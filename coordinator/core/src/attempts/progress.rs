@@ -10,7 +10,7 @@ use sluice_reasons::messages::recorded::closed_for;
 use crate::attempts::live::{live_on, phase_on};
 use crate::attempts::orders::{send_stops, stop_attempt};
 use crate::attempts::queue_timeout::queue_again;
-use crate::attempts::retry_policy::{Verdict, verdict};
+use crate::attempts::retry_policy::{RetryDecision, retry_decision};
 use crate::context::Context;
 use crate::hosts::drain::note_empty;
 use crate::model::step::{Attempt, PartPhase};
@@ -164,13 +164,13 @@ pub(crate) fn conclude(ctx: &mut Context, id: &AttemptId) {
         let node = ctx.state().node(host);
         node.is_some_and(|node| node.drain().is_some())
     });
-    match verdict(step, attempt, drained) {
-        Verdict::Over(state, reason) => ctx.record(Record::StepEnded(record::StepEnded {
+    match retry_decision(step, attempt, drained) {
+        RetryDecision::End(state, reason) => ctx.record(Record::StepEnded(record::StepEnded {
             step: step_id,
             state,
             reason,
         })),
-        Verdict::Again(reason) => queue_again(
+        RetryDecision::Retry(reason) => queue_again(
             ctx,
             Record::Requeued {
                 step: step_id,

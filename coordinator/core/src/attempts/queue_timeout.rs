@@ -1,5 +1,5 @@
 //! Steps that wait for their units no longer than they said. Each has a timer of its own, set when it begins to wait;
-//! what it waits for is `market/block.rs`'s. What a clock was set ahead by is not counted: a coordinator that
+//! what it waits for is `scheduler/block.rs`'s. What a clock was set ahead by is not counted: a coordinator that
 //! is started with its clock an hour ahead takes no hour off anybody's patience. Nor is the time for which somebody holds a
 //! step: it waits for a person.
 
@@ -17,7 +17,7 @@ use crate::record::Record;
 /// Wakes us when a step that waits has waited for too long.
 pub(crate) fn await_units(ctx: &mut Context, id: &StepId) {
     let step = ctx.state().step(id);
-    if let Some((at, _)) = step.and_then(patience_ends) {
+    if let Some((at, _)) = step.and_then(queue_timeout_at) {
         ctx.set_timer(TimerKey::Queue(id.clone()), at);
     }
 }
@@ -25,7 +25,7 @@ pub(crate) fn await_units(ctx: &mut Context, id: &StepId) {
 /// The same for steps that were queued in earlier runs.
 pub(crate) fn await_all_units(ctx: &mut Context) {
     let steps = ctx.state().steps().values();
-    let waiting = steps.filter(|step| patience_ends(step).is_some());
+    let waiting = steps.filter(|step| queue_timeout_at(step).is_some());
     for id in waiting.map(|step| step.id.clone()).collect::<Vec<_>>() {
         await_units(ctx, &id);
     }
@@ -41,7 +41,7 @@ pub(crate) fn queue_again(ctx: &mut Context, requeued: Record) {
 }
 
 /// When a step that waits has waited for too long, and how long that is.
-pub(crate) fn patience_ends(step: &Step) -> Option<(Time, Span)> {
+pub(crate) fn queue_timeout_at(step: &Step) -> Option<(Time, Span)> {
     let waits = step.state == StepState::Queued && !step.held;
     let queue_timeout = step.spec.queue_timeout.filter(|_| waits)?;
     let since = step.queued_again_at.unwrap_or(step.submitted_at);

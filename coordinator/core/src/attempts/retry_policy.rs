@@ -24,54 +24,59 @@ use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptEnd, StopReason};
-use sluice_reasons::Why;
+use sluice_reasons::Cause;
 
 use crate::model::step::{Attempt, Part, Step};
 
 /// What becomes of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum RetryDecision {
     /// It is over.
-    Over(StepState, Why),
+    End(StepState, Cause),
     /// It waits again, in its old place.
-    Again(Why),
+    Retry(Cause),
 }
 
 /// What becomes of `step`, whose `attempt` has ended on every host; `drained` is one of them that is being emptied.
-pub(crate) fn verdict(step: &Step, attempt: &Attempt, drained: Option<&NodeName>) -> Verdict {
-    let (rank, part, end) = telling(attempt).expect("an attempt has parts, and all have ended");
+pub(crate) fn retry_decision(
+    step: &Step,
+    attempt: &Attempt,
+    drained: Option<&NodeName>,
+) -> RetryDecision {
+    let (rank, part, end) =
+        decisive_part(attempt).expect("an attempt has parts, and all have ended");
     let node = part.node.clone();
     // What the core decided goes before what the host tells: a cancel that was answered is not taken back because a
     // timeout came in at the same moment.
     let verdict = match attempt.stopping.or(end.stopped) {
-        Some(StopReason::Cancelled) => Verdict::Over(StepState::Cancelled, Why::Cancelled),
-        Some(StopReason::TimedOut) => Verdict::Over(StepState::Failed, Why::TimedOut),
+        Some(StopReason::Cancelled) => RetryDecision::End(StepState::Cancelled, Cause::Cancelled),
+        Some(StopReason::TimedOut) => RetryDecision::End(StepState::Failed, Cause::TimedOut),
         Some(StopReason::Drained) => {
             let node = drained.cloned().unwrap_or(node);
-            by_choice(step, gave_way(part, end, Why::Drained { node }))
+            by_choice(step, gave_way(part, end, Cause::Drained { node }))
         }
-        Some(StopReason::Preempted) => by_choice(step, gave_way(part, end, Why::Preempted)),
+        Some(StopReason::Preempted) => by_choice(step, gave_way(part, end, Cause::Preempted)),
         Some(StopReason::GpuLost) if end.exit == Exit::Code(0) => {
             over(StepState::Succeeded, part, end)
         }
-        Some(StopReason::GpuLost) => failed_or_again(step, Why::GpuLost { node }),
-        Some(StopReason::Requeued) => gave_way(part, end, Why::Requeued),
+        Some(StopReason::GpuLost) => failed_or_again(step, Cause::GpuLost { node }),
+        Some(StopReason::Requeued) => gave_way(part, end, Cause::Requeued),
         Some(StopReason::NotSuspended) => {
             by_choice(step, gave_way(part, end, not_suspended(attempt)))
         }
         Some(StopReason::SuspendedTooLong) => {
-            by_choice(step, gave_way(part, end, Why::SuspendedTooLong))
+            by_choice(step, gave_way(part, end, Cause::SuspendedTooLong))
         }
-        Some(StopReason::Superseded) => gave_way(part, end, Why::Superseded { node }),
+        Some(StopReason::Superseded) => gave_way(part, end, Cause::Superseded { node }),
         Some(StopReason::PeerEnded) | None => {
             let lost = attempt.broken_by.as_ref().is_some_and(|by| by.lost);
             let why = match lost {
-                true => Why::HostLost { node: node.clone() },
+                true => Cause::HostLost { node: node.clone() },
                 false => exited(part, end),
             };
             let of_all = match attempt.parts.len() {
                 1 => why,
-                _ => Why::OfRank {
+                _ => Cause::OfRank {
                     rank: rank as u64,
                     node,
                     part: Box::new(why),
@@ -87,7 +92,7 @@ pub(crate) fn verdict(step: &Step, attempt: &Attempt, drained: Option<&NodeName>
 }
 
 /// How an attempt ended, whatever became of the step then; `None` while it has not ended.
-pub(crate) fn outcome(step: &Step, attempt: &Attempt) -> Option<Why> {
+pub(crate) fn outcome(step: &Step, attempt: &Attempt) -> Option<Cause> {
     if !attempt.has_ended() {
         return None;
     }
@@ -99,36 +104,36 @@ pub(crate) fn outcome(step: &Step, attempt: &Attempt) -> Option<Why> {
         attempts,
         ..step.clone()
     };
-    match verdict(&spent, attempt, None) {
-        Verdict::Over(_, reason) | Verdict::Again(reason) => Some(reason),
+    match retry_decision(&spent, attempt, None) {
+        RetryDecision::End(_, reason) | RetryDecision::Retry(reason) => Some(reason),
     }
 }
 
 /// A step that gave way may rather be over than wait again, or pay for it.
-fn by_choice(step: &Step, verdict: Verdict) -> Verdict {
+fn by_choice(step: &Step, verdict: RetryDecision) -> RetryDecision {
     match verdict {
-        Verdict::Again(reason) if step.spec.on_preempt == OnPreempt::Fail => {
-            Verdict::Over(StepState::Preempted, reason)
+        RetryDecision::Retry(reason) if step.spec.on_preempt == OnPreempt::Fail => {
+            RetryDecision::End(StepState::Preempted, reason)
         }
-        Verdict::Again(reason) => free_or_paid(step, reason, StepState::Preempted),
-        over @ Verdict::Over(..) => over,
+        RetryDecision::Retry(reason) => free_or_paid(step, reason, StepState::Preempted),
+        over @ RetryDecision::End(..) => over,
     }
 }
 
 /// What was no fault of the step's: it waits again for free, or for a retry where that is its choice.
-fn free_or_paid(step: &Step, reason: Why, else_over: StepState) -> Verdict {
+fn free_or_paid(step: &Step, reason: Cause, else_over: StepState) -> RetryDecision {
     if step.spec.free_preemptions {
-        return Verdict::Again(reason);
+        return RetryDecision::Retry(reason);
     }
     again_or(step, reason, else_over)
 }
 
 /// Waits again for a retry, while there are any.
-fn again_or(step: &Step, reason: Why, else_over: StepState) -> Verdict {
+fn again_or(step: &Step, reason: Cause, else_over: StepState) -> RetryDecision {
     if step.retries_spent >= step.spec.retries {
-        return Verdict::Over(else_over, reason);
+        return RetryDecision::End(else_over, reason);
     }
-    Verdict::Again(Why::Retry {
+    RetryDecision::Retry(Cause::Retry {
         after: Box::new(reason),
         spent: step.retries_spent + 1,
         allowed: step.spec.retries,
@@ -136,13 +141,13 @@ fn again_or(step: &Step, reason: Why, else_over: StepState) -> Verdict {
 }
 
 /// The part whose end stands for that of the whole, with its rank.
-fn telling(attempt: &Attempt) -> Option<(usize, &Part, &AttemptEnd)> {
-    let part = attempt.telling()?;
+fn decisive_part(attempt: &Attempt) -> Option<(usize, &Part, &AttemptEnd)> {
+    let part = attempt.decisive_part()?;
     let rank = attempt.parts.iter().position(|p| p.node == part.node)?;
     Some((rank, part, part.end.as_ref()?))
 }
 
-fn gave_way(part: &Part, end: &AttemptEnd, why: Why) -> Verdict {
+fn gave_way(part: &Part, end: &AttemptEnd, why: Cause) -> RetryDecision {
     match &end.exit {
         Exit::Code(0) => over(StepState::Succeeded, part, end),
         Exit::StartFailed(_) => over(StepState::Failed, part, end),
@@ -155,17 +160,17 @@ fn gave_way(part: &Part, end: &AttemptEnd, why: Why) -> Verdict {
         | Exit::HostRebooted
         | Exit::OutOfMemory(_)
         | Exit::StorageExceeded(_)
-        | Exit::Unknown => Verdict::Again(why),
+        | Exit::Unknown => RetryDecision::Retry(why),
     }
 }
 
 /// One that ended by itself; `why` says so of the whole.
-fn by_exit(step: &Step, part: &Part, end: &AttemptEnd, why: Why) -> Verdict {
+fn by_exit(step: &Step, part: &Part, end: &AttemptEnd, why: Cause) -> RetryDecision {
     match &end.exit {
         Exit::Code(0) => over(StepState::Succeeded, part, end),
         Exit::StartFailed(_) => failed(why),
         // Nothing of it ever ran, so there is nothing to pay for.
-        Exit::NotBegun(_) => Verdict::Again(why),
+        Exit::NotBegun(_) => RetryDecision::Retry(why),
         Exit::HostFailed(_) | Exit::PrologFailed(_) | Exit::LeaseExpired | Exit::HostRebooted => {
             free_or_paid(step, why, StepState::Failed)
         }
@@ -178,36 +183,36 @@ fn by_exit(step: &Step, part: &Part, end: &AttemptEnd, why: Why) -> Verdict {
 }
 
 /// One that could not be frozen waits as if it had been stopped for good: it was to give way.
-fn not_suspended(attempt: &Attempt) -> Why {
+fn not_suspended(attempt: &Attempt) -> Cause {
     match attempt.not_suspended.clone() {
-        Some(failure) => Why::NotSuspended { failure },
-        None => Why::Preempted,
+        Some(failure) => Cause::NotSuspended { failure },
+        None => Cause::Preempted,
     }
 }
 
-fn exited(part: &Part, end: &AttemptEnd) -> Why {
-    Why::Exited {
+fn exited(part: &Part, end: &AttemptEnd) -> Cause {
+    Cause::Exited {
         node: part.node.clone(),
         exit: end.exit.clone(),
     }
 }
 
-fn over(state: StepState, part: &Part, end: &AttemptEnd) -> Verdict {
-    Verdict::Over(state, exited(part, end))
+fn over(state: StepState, part: &Part, end: &AttemptEnd) -> RetryDecision {
+    RetryDecision::End(state, exited(part, end))
 }
 
-fn failed(reason: Why) -> Verdict {
-    Verdict::Over(StepState::Failed, reason)
+fn failed(reason: Cause) -> RetryDecision {
+    RetryDecision::End(StepState::Failed, reason)
 }
 
-fn failed_or_again(step: &Step, failure: Why) -> Verdict {
+fn failed_or_again(step: &Step, failure: Cause) -> RetryDecision {
     again_or(step, failure, StepState::Failed)
 }
 
 /// Attempts are numbered, and numbers end.
-fn bounded(attempt: &Attempt, verdict: Verdict) -> Verdict {
+fn bounded(attempt: &Attempt, verdict: RetryDecision) -> RetryDecision {
     match verdict {
-        Verdict::Again(reason) if attempt.number == u32::MAX => failed(reason),
-        Verdict::Again(_) | Verdict::Over(..) => verdict,
+        RetryDecision::Retry(reason) if attempt.number == u32::MAX => failed(reason),
+        RetryDecision::Retry(_) | RetryDecision::End(..) => verdict,
     }
 }

@@ -47,7 +47,7 @@ fn room_for(ctx: &Context, id: &AttemptId) -> u64 {
         return 0;
     };
     let wanted = memory_of_gpus(ctx, &part.node, &part.gpus);
-    ctx.state().market().free_beside(id, &part.node, wanted)
+    ctx.state().scheduler().free_beside(id, &part.node, wanted)
 }
 
 /// The most that can be moved from GPUs of a node, in units of 10^6 bytes, whatever its host says was.
@@ -108,7 +108,7 @@ pub(crate) fn on_answer_to_resume(ctx: &mut Context, node: &NodeName, id: &Attem
 
 /// A hello shows where an attempt stands: what it missed is said again. `is_frozen` is whether it is, or is on its
 /// way there.
-pub(crate) fn steer_again(ctx: &mut Context, id: &AttemptId, is_frozen: bool) {
+pub(crate) fn resend_suspension(ctx: &mut Context, id: &AttemptId, is_frozen: bool) {
     let step = ctx.state().step(&id.step);
     let attempt = step.and_then(|step| step.attempt(id.number));
     let Some(attempt) = attempt.filter(|a| a.stopping.is_none() && !a.has_ended()) else {

@@ -10,7 +10,7 @@ use crate::state::State;
 /// The pools in which `record` could let a step start. It is asked before the record is applied and after: a node that
 /// moves affects both its pools.
 pub(crate) fn affected_pools(state: &State, record: &Record) -> Vec<PoolName> {
-    let of_run = |attempt| state.market().run(attempt).map(|run| run.pool.clone());
+    let of_run = |attempt| state.scheduler().run(attempt).map(|run| run.pool.clone());
     match record.effect() {
         Effect::Nothing => Vec::new(),
         Effect::Pool(pool) => Vec::from([pool.clone()]),
@@ -31,8 +31,8 @@ fn home(state: &State, node: &NodeName) -> Option<PoolName> {
 
 /// The pools for which a step waits.
 fn awaited(state: &State, step: &StepId) -> Vec<PoolName> {
-    let market = state.market();
-    let request = market.request(step).into_iter();
-    let pools = request.flat_map(|request| market.pools_for(request));
+    let scheduler = state.scheduler();
+    let request = scheduler.request(step).into_iter();
+    let pools = request.flat_map(|request| scheduler.pools_for(request));
     pools.map(|(name, _)| name.clone()).collect()
 }

@@ -7,7 +7,7 @@ use alloc::collections::BTreeSet;
 use sluice_common::id::PoolName;
 
 use super::{Context, Outbox};
-use crate::state::Undo;
+use crate::state::Rollback;
 
 /// What waited to be done when a run began.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct DryRun {
 impl Context {
     /// From here on everything is noted. Dry runs do not nest.
     pub(crate) fn begin_dry_run(&mut self) -> DryRun {
-        self.undo = Some(Box::new(Undo::of(&self.state)));
+        self.rollback = Some(Box::new(Rollback::of(&self.state)));
         DryRun {
             outbox: core::mem::take(&mut self.outbox),
             affected: self.affected.clone(),
@@ -29,15 +29,15 @@ impl Context {
 
     /// What was made since the run began stays.
     pub(crate) fn keep(&mut self, run: DryRun) {
-        self.undo = None;
+        self.rollback = None;
         let made = core::mem::replace(&mut self.outbox, run.outbox);
         self.outbox.append(made);
     }
 
     /// Nothing of it was ever made.
     pub(crate) fn take_back(&mut self, run: DryRun) {
-        if let Some(undo) = self.undo.take() {
-            self.state.take_back(*undo);
+        if let Some(rollback) = self.rollback.take() {
+            self.state.take_back(*rollback);
         }
         self.outbox = run.outbox;
         self.affected = run.affected;
@@ -46,8 +46,8 @@ impl Context {
     /// How many pools and steps would be put back.
     #[cfg(test)]
     pub(crate) fn noted(&self) -> (usize, usize) {
-        let undo = self.undo.as_ref();
-        undo.map_or((0, 0), |undo| undo.noted())
+        let rollback = self.rollback.as_ref();
+        rollback.map_or((0, 0), |rollback| rollback.noted())
     }
 }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::time::Time;
 use sluice_common::wire::StopReason;
-use sluice_reasons::{Barred, Standing, Wait, Why};
+use sluice_reasons::{Cause, Exclusion, StepReason, Wait};
 use sluice_scheduler::{Inspection, PreemptionRisk, Remedy, Request};
 
 use crate::model::step::{Attempt, Step};
@@ -16,48 +16,48 @@ pub struct Explanation<'a> {
     /// The step.
     pub step: &'a Step,
     /// The short answer.
-    pub reason: Standing,
+    pub reason: StepReason,
     /// When it was answered.
     pub at: Time,
     /// Where it waits: the pools in which it does, most preferred first.
-    pub pools: Vec<InPool<'a>>,
+    pub pools: Vec<PoolWait<'a>>,
     /// Where it waits: each pool of its subject whose rules keep it out.
-    pub barred: Vec<(PoolName, Barred)>,
+    pub barred: Vec<(PoolName, Exclusion)>,
     /// What it holds.
-    pub holding: Option<Holding<'a>>,
+    pub holding: Option<HeldResources<'a>>,
     /// Its attempts, oldest first.
-    pub past: Vec<Past<'a>>,
+    pub past: Vec<PastAttempt<'a>>,
 }
 
 /// A step that waits in a pool.
 #[derive(Clone, Debug)]
-pub struct InPool<'a> {
+pub struct PoolWait<'a> {
     /// What it asks for.
     pub request: &'a Request,
     /// As the scheduler sees it there.
-    pub look: Inspection<'a>,
+    pub inspection: Inspection<'a>,
     /// The first rule that keeps it from starting.
     pub reason: Wait,
     /// What it is promised here.
-    pub promised: Option<Promised<'a>>,
+    pub promised: Option<NominationDetails<'a>>,
     /// What would let it start, the smallest first.
     pub would_start_if: Vec<Remedy>,
 }
 
 /// A promise, and what it waits for.
 #[derive(Clone, Debug)]
-pub struct Promised<'a> {
+pub struct NominationDetails<'a> {
     /// On which hosts, by rank.
     pub hosts: &'a [NodeName],
     /// Whether nobody else may have it; else others may be started around it.
     pub firm: bool,
     /// The runs that must be gone first.
-    pub awaits: Vec<Awaited<'a>>,
+    pub awaits: Vec<AwaitedRun<'a>>,
 }
 
 /// A run whose end is awaited.
 #[derive(Clone, Debug)]
-pub struct Awaited<'a> {
+pub struct AwaitedRun<'a> {
     /// Which.
     pub attempt: &'a AttemptId,
     /// Whose.
@@ -72,7 +72,7 @@ pub struct Awaited<'a> {
 
 /// A step that holds units, or is on its way to give them back.
 #[derive(Clone, Debug)]
-pub struct Holding<'a> {
+pub struct HeldResources<'a> {
     /// Its attempt.
     pub attempt: &'a Attempt,
     /// By whom it could be made to give way.
@@ -83,7 +83,7 @@ pub struct Holding<'a> {
     pub grace_ends: Option<Time>,
 }
 
-impl Holding<'_> {
+impl HeldResources<'_> {
     /// Whether another subject's step could stop it, now or once it is spared no longer.
     pub fn is_exposed(&self) -> bool {
         let PreemptionRisk {
@@ -105,9 +105,9 @@ impl Holding<'_> {
 
 /// One attempt, and how it ended.
 #[derive(Clone, Debug)]
-pub struct Past<'a> {
+pub struct PastAttempt<'a> {
     /// The attempt.
     pub attempt: &'a Attempt,
     /// How it ended; `None` while it has not.
-    pub outcome: Option<Why>,
+    pub outcome: Option<Cause>,
 }

@@ -10,9 +10,9 @@ use crate::context::Context;
 use crate::explain::reason;
 use crate::explain::waiting::in_pools;
 use crate::model::step::{Attempt, Step};
-use crate::submit::rules::barred_from;
+use crate::submit::rules::excluded_from;
 
-use super::answer::{Explanation, Holding, Past};
+use super::answer::{Explanation, HeldResources, PastAttempt};
 use super::waiting::grace_ends;
 
 /// Why a step is where it is, whole. `None` where it is not remembered. It is read from the state as the last
@@ -30,7 +30,7 @@ pub(crate) fn explain<'a>(ctx: &'a Context, id: &StepId) -> Option<Explanation<'
             Vec::new()
         },
         barred: if waits {
-            barred_from(ctx, step)
+            excluded_from(ctx, step)
         } else {
             Vec::new()
         },
@@ -38,7 +38,7 @@ pub(crate) fn explain<'a>(ctx: &'a Context, id: &StepId) -> Option<Explanation<'
         past: step
             .attempts
             .iter()
-            .map(|attempt| Past {
+            .map(|attempt| PastAttempt {
                 attempt,
                 outcome: outcome(step, attempt),
             })
@@ -48,11 +48,11 @@ pub(crate) fn explain<'a>(ctx: &'a Context, id: &StepId) -> Option<Explanation<'
 }
 
 /// What the step holds, while an attempt of it has not ended.
-fn holding<'a>(ctx: &'a Context, step: &'a Step) -> Option<Holding<'a>> {
+fn holding<'a>(ctx: &'a Context, step: &'a Step) -> Option<HeldResources<'a>> {
     let attempt = step.live()?;
     let id = step.attempt_id(attempt.number);
-    let exposure = ctx.state().market().preemption_risk(&id, ctx.now())?;
-    Some(Holding {
+    let exposure = ctx.state().scheduler().preemption_risk(&id, ctx.now())?;
+    Some(HeldResources {
         attempt,
         exposure,
         gives_way: gives_way(ctx, attempt),
@@ -63,5 +63,5 @@ fn holding<'a>(ctx: &'a Context, step: &'a Step) -> Option<Holding<'a>> {
 fn gives_way<'a>(ctx: &Context, attempt: &'a Attempt) -> Option<(&'a StepId, bool)> {
     let by = attempt.preempted_by.as_ref();
     let by = by.filter(|_| attempt.stopping.is_some())?;
-    Some((by, ctx.state().market().request(by).is_some()))
+    Some((by, ctx.state().scheduler().request(by).is_some()))
 }

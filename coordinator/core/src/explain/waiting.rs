@@ -10,40 +10,42 @@ use crate::context::Context;
 use crate::explain::wait_for;
 use crate::model::step::{Attempt, Step};
 
-use super::answer::{Awaited, InPool, Promised};
+use super::answer::{AwaitedRun, NominationDetails, PoolWait};
 
 /// The step in every pool in which it waits.
-pub(crate) fn in_pools<'a>(ctx: &'a Context, step: &Step) -> Vec<InPool<'a>> {
-    let market = ctx.state().market();
-    let Some(request) = market.request(&step.id) else {
+pub(crate) fn in_pools<'a>(ctx: &'a Context, step: &Step) -> Vec<PoolWait<'a>> {
+    let scheduler = ctx.state().scheduler();
+    let Some(request) = scheduler.request(&step.id) else {
         return Vec::new();
     };
-    let pools = market.pools_of(&step.id).into_iter();
-    let looks = pools.filter_map(|pool| market.inspect(&step.id, pool, ctx.now()));
-    looks.map(|look| in_pool(ctx, request, look)).collect()
+    let pools = scheduler.pools_of(&step.id).into_iter();
+    let inspections = pools.filter_map(|pool| scheduler.inspect(&step.id, pool, ctx.now()));
+    inspections
+        .map(|inspection| in_pool(ctx, request, inspection))
+        .collect()
 }
 
-fn in_pool<'a>(ctx: &'a Context, request: &'a Request, look: Inspection<'a>) -> InPool<'a> {
-    let market = ctx.state().market();
-    let reason = match &look.block {
-        Some(block) => wait_for(ctx, look.pool, request, block.clone()),
-        None => next(look.pool),
+fn in_pool<'a>(ctx: &'a Context, request: &'a Request, inspection: Inspection<'a>) -> PoolWait<'a> {
+    let scheduler = ctx.state().scheduler();
+    let reason = match &inspection.block {
+        Some(block) => wait_for(ctx, inspection.pool, request, block.clone()),
+        None => next(inspection.pool),
     };
-    InPool {
+    PoolWait {
         request,
         reason,
-        promised: promised(ctx, &request.step, look.pool),
-        would_start_if: market.remedies(&request.step, look.pool, ctx.now()),
-        look,
+        promised: promised(ctx, &request.step, inspection.pool),
+        would_start_if: scheduler.remedies(&request.step, inspection.pool, ctx.now()),
+        inspection,
     }
 }
 
-fn promised<'a>(ctx: &'a Context, step: &StepId, pool: &PoolName) -> Option<Promised<'a>> {
-    let nomination = ctx.state().market().nomination(step)?;
+fn promised<'a>(ctx: &'a Context, step: &StepId, pool: &PoolName) -> Option<NominationDetails<'a>> {
+    let nomination = ctx.state().scheduler().nomination(step)?;
     if nomination.pool != *pool {
         return None;
     }
-    Some(Promised {
+    Some(NominationDetails {
         hosts: &nomination.hosts,
         firm: nomination.is_firm(),
         awaits: nomination
@@ -54,10 +56,10 @@ fn promised<'a>(ctx: &'a Context, step: &StepId, pool: &PoolName) -> Option<Prom
     })
 }
 
-fn awaited<'a>(ctx: &'a Context, id: &'a AttemptId) -> Awaited<'a> {
+fn awaited<'a>(ctx: &'a Context, id: &'a AttemptId) -> AwaitedRun<'a> {
     let step = ctx.state().step(&id.step);
     let attempt = step.and_then(|step| step.attempt(id.number));
-    Awaited {
+    AwaitedRun {
         attempt: id,
         subject: step.map(|step| &step.spec.subject),
         stopping: attempt.and_then(|attempt| attempt.stopping),

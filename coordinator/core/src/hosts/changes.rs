@@ -1,4 +1,4 @@
-//! What a host says of itself between two hellos, taken in no faster than [`Pace`](crate::contact::pace::Pace) lets it.
+//! What a host says of itself between two hellos, taken in no faster than [`ChangeRate`](crate::contact::pace::Pace) lets it.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -10,7 +10,7 @@ use sluice_common::id::NodeName;
 use sluice_common::inventory::Inventory;
 use sluice_common::state::NodeState;
 
-use crate::contact::pace::HostChange;
+use crate::contact::change_rate::HostChange;
 use crate::context::Context;
 use crate::hosts::gpus::take_gpu_states;
 use crate::hosts::health::on_health;
@@ -24,8 +24,8 @@ pub(crate) fn on_change(ctx: &mut Context, name: &NodeName, change: HostChange) 
     let Some(contact) = ctx.contact_mut(name) else {
         return;
     };
-    contact.pace.drop_like(&change);
-    let waits = contact.pace.is_holding() || contact.pace.next_at() > ctx.now();
+    contact.change_rate.drop_like(&change);
+    let waits = contact.change_rate.is_holding() || contact.change_rate.next_at() > ctx.now();
     if !waits {
         return take_in(ctx, name, change);
     }
@@ -59,9 +59,9 @@ fn hold(ctx: &mut Context, name: &NodeName, change: HostChange) {
     let Some(contact) = ctx.contact_mut(name) else {
         return;
     };
-    contact.pace.hold(change);
-    let at = contact.pace.next_at();
-    if !core::mem::replace(&mut contact.pace.told, true) {
+    contact.change_rate.hold(change);
+    let at = contact.change_rate.next_at();
+    if !core::mem::replace(&mut contact.change_rate.told, true) {
         tell_held_back(ctx, name);
     }
     ctx.set_timer(TimerKey::Changes(name.clone()), at);

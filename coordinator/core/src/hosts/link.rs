@@ -25,7 +25,7 @@ pub(crate) fn on_heard(ctx: &mut Context, session: SessionId, node: &NodeName) -
     }
     contact.heard_at = Some(now);
     contact.silent_since = now;
-    let is_deaf = contact.hearing.is_deaf();
+    let is_deaf = contact.delivery.is_deaf();
     match ctx.state().node(node).map(|node| node.state) {
         // Hearing us again is a change too: it may say with each heartbeat that it does, and that it does not.
         Some(NodeState::Unreachable | NodeState::Lost) if !is_deaf && may_change(ctx, node) => {
@@ -43,7 +43,7 @@ pub(crate) fn on_heard(ctx: &mut Context, session: SessionId, node: &NodeName) -
 /// where it can neither start nor stop anything.
 pub(crate) fn settle_node(ctx: &mut Context, node: &NodeName) {
     let contact = ctx.contact(node);
-    if contact.is_some_and(|contact| contact.hearing.is_deaf()) {
+    if contact.is_some_and(|contact| contact.delivery.is_deaf()) {
         return;
     }
     if let Some(why) = contact.and_then(|contact| contact.supervisor.unresponsive_reason()) {
@@ -109,14 +109,14 @@ pub(crate) fn lost_at_after(ctx: &Context, silent_since: Time) -> Time {
 pub(crate) fn charge(ctx: &mut Context, name: &NodeName) {
     let now = ctx.now();
     if let Some(contact) = ctx.contact_mut(name) {
-        contact.pace.take(now);
+        contact.change_rate.take(now);
     }
 }
 
 /// Whether a host may change once more now.
 pub(crate) fn may_change(ctx: &Context, name: &NodeName) -> bool {
     let contact = ctx.contact(name);
-    contact.is_some_and(|contact| contact.pace.next_at() <= ctx.now())
+    contact.is_some_and(|contact| contact.change_rate.next_at() <= ctx.now())
 }
 
 /// One that is silent is settled when it is heard.
@@ -131,7 +131,7 @@ pub(crate) fn settle_again(ctx: &mut Context, node: &NodeName) {
 pub(crate) fn cut(ctx: &mut Context, node: &NodeName, why: &str) {
     let contact = ctx.contact(node);
     if let Some(session) = contact.and_then(|contact| contact.session) {
-        ctx.let_go(session, why);
+        ctx.unhold_step(session, why);
         on_node_gone(ctx, session, node);
     }
 }

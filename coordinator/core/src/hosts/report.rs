@@ -136,7 +136,7 @@ pub const HELD_BACK: &str = "it says so often that it has changed that the coord
 pub(crate) fn with_note(ctx: &Context, name: &NodeName, mut inventory: Inventory) -> Inventory {
     inventory.notes.retain(|note| note != HELD_BACK);
     let contact = ctx.contact(name);
-    if contact.is_some_and(|contact| contact.pace.told) {
+    if contact.is_some_and(|contact| contact.change_rate.told) {
         inventory.notes.push(String::from(HELD_BACK));
     }
     inventory

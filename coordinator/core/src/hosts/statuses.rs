@@ -19,7 +19,7 @@ use crate::attempts::progress::{
 };
 use crate::attempts::strays::on_stray;
 use crate::attempts::suspension::{
-    on_answer_to_resume, on_host_not_suspended, on_host_runs, on_host_suspended, steer_again,
+    on_answer_to_resume, on_host_not_suspended, on_host_runs, on_host_suspended, resend_suspension,
 };
 use crate::context::Context;
 use crate::model::step::PartPhase;
@@ -68,7 +68,7 @@ pub(crate) fn take_listed(ctx: &mut Context, node: &NodeName, status: AttemptSta
     take_status(ctx, node, status);
     if let Some(attempt) = missed_stop {
         stop_again(ctx, node, &attempt);
-        steer_again(ctx, &attempt, is_frozen);
+        resend_suspension(ctx, &attempt, is_frozen);
     }
 }
 

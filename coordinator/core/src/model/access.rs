@@ -15,16 +15,16 @@ use sluice_common::time::Time;
 #[serde(default)]
 pub struct Access {
     /// Roles that somebody wrote, by name.
-    pub roles: BTreeMap<RoleName, Written<RoleSpec>>,
+    pub roles: BTreeMap<RoleName, Versioned<RoleSpec>>,
     /// Bindings, by name.
-    pub bindings: BTreeMap<BindingName, Written<BindingSpec>>,
+    pub bindings: BTreeMap<BindingName, Versioned<BindingSpec>>,
     /// API tokens, by name; those that have expired too, until somebody revokes them.
-    pub tokens: BTreeMap<TokenName, KeptToken>,
+    pub tokens: BTreeMap<TokenName, StoredToken>,
 }
 
 /// A document, and since when it is as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Written<T> {
+pub struct Versioned<T> {
     /// As it was written.
     pub terms: T,
     /// The number of the record that set it last.
@@ -33,7 +33,7 @@ pub struct Written<T> {
 
 /// An API token that is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptToken {
+pub struct StoredToken {
     /// The token.
     #[serde(flatten)]
     pub token: ApiToken,
@@ -117,17 +117,17 @@ impl Access {
         let version = seq;
         match change.clone() {
             AccessChange::RolePut { role, terms } => {
-                self.roles.insert(role, Written { terms, version });
+                self.roles.insert(role, Versioned { terms, version });
                 true
             }
             AccessChange::RoleDeleted { role } => self.roles.remove(&role).is_some(),
             AccessChange::BindingPut { binding, terms } => {
-                self.bindings.insert(binding, Written { terms, version });
+                self.bindings.insert(binding, Versioned { terms, version });
                 true
             }
             AccessChange::BindingDeleted { binding } => self.bindings.remove(&binding).is_some(),
             AccessChange::ApiTokenCreated { token, terms } => {
-                let kept = KeptToken {
+                let kept = StoredToken {
                     token: terms,
                     created_at: at,
                 };

@@ -72,7 +72,7 @@ pub struct NodeAccess {
 
 /// How a token stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenStanding {
+pub enum TokenStatus {
     /// It lets hosts in.
     Open,
     /// It has let in as many as it may.
@@ -85,15 +85,15 @@ pub enum TokenStanding {
 
 impl JoinToken {
     /// How it stands at `now`.
-    pub fn standing(&self, now: Time) -> TokenStanding {
+    pub fn standing(&self, now: Time) -> TokenStatus {
         if self.revoked_at.is_some() {
-            TokenStanding::Revoked
+            TokenStatus::Revoked
         } else if now >= self.expires_at {
-            TokenStanding::Expired
+            TokenStatus::Expired
         } else if self.used.len() >= self.uses as usize {
-            TokenStanding::UsedUp
+            TokenStatus::UsedUp
         } else {
-            TokenStanding::Open
+            TokenStatus::Open
         }
     }
 }
@@ -130,7 +130,7 @@ impl Admission {
         let closed = self
             .tokens
             .values()
-            .filter(|token| token.standing(now) != TokenStanding::Open);
+            .filter(|token| token.standing(now) != TokenStatus::Open);
         closed
             .min_by_key(|token| token.made_at)
             .map(|token| token.id.clone())

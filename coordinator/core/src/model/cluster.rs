@@ -18,7 +18,7 @@ pub struct Cluster {
 /// Where the cluster's defaults sent a step when it was submitted. It stays so when they change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Home {
+pub struct Route {
     /// The one pool that it may run in; absent where the step named one, or its policies choose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
@@ -27,7 +27,7 @@ pub struct Home {
     pub subject: Option<Subject>,
 }
 
-impl Home {
+impl Route {
     /// Whether it was sent nowhere.
     pub fn is_empty(&self) -> bool {
         self.pool.is_none() && self.subject.is_none()

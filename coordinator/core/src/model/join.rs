@@ -5,7 +5,7 @@ use sluice_common::id::{NodeName, PoolName};
 
 /// A host that shows the secret of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JoinAsk {
+pub struct JoinApplication {
     /// What the secret hashes to.
     pub hash: SecretHash,
     /// The name that it wants to have.

@@ -81,12 +81,12 @@ pub struct Cordon {
     pub drain: Option<Drain>,
     /// Where it is to be as soon as it is empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub moves: Option<Moves>,
+    pub moves: Option<PoolMove>,
 }
 
 /// Where a node is to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moves {
+pub struct PoolMove {
     /// In which pool.
     pub pool: PoolName,
     /// Whether it is open there: it was before it was to move.

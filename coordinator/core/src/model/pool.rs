@@ -13,7 +13,7 @@ use sluice_common::state::NodeState;
 use sluice_scheduler::PoolTerms;
 
 use crate::model::node::Node;
-use crate::record::logged::Logged;
+use crate::record::stored_spec::StoredPoolSpec;
 
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub struct Pool {
     /// Its name.
     pub name: PoolName,
     /// What an admin decided. Its platforms are apart, each with its version.
-    #[serde(flatten, with = "Logged")]
+    #[serde(flatten, with = "StoredPoolSpec")]
     pub spec: PoolSpec,
     /// The number of the record that set these terms last.
     #[serde(default)]
@@ -32,15 +32,15 @@ pub struct Pool {
     pub made: u64,
     /// Who may use it, and how.
     #[serde(default)]
-    pub policies: BTreeMap<Subject, Binding>,
+    pub policies: BTreeMap<Subject, BoundPolicy>,
     /// The platforms that it declares.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub platforms: BTreeMap<PlatformName, Platform>,
+    pub platforms: BTreeMap<PlatformName, DeclaredPlatform>,
 }
 
 /// A platform that a pool declares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Platform {
+pub struct DeclaredPlatform {
     /// The terms.
     pub terms: PlatformSpec,
     /// The number of the record that set them last.
@@ -49,7 +49,7 @@ pub struct Platform {
 
 /// A subject's policy in a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Binding {
+pub struct BoundPolicy {
     /// The terms.
     pub policy: PolicySpec,
     /// The number of the record that set them last.

@@ -9,15 +9,15 @@ use sluice_common::step::StepSpec;
 use sluice_common::time::Time;
 use sluice_common::wire::StartedProcess;
 
-use crate::model::cluster::Home;
+use crate::model::cluster::Route;
 use crate::model::placement::Placement;
-use crate::model::template::Grounds;
+use crate::model::template::Provenance;
 
 /// Why hosts may run what the store does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum RecoveryWhy {
+pub enum RecoveryCause {
     /// The store was put back from a backup.
     Restored,
     /// The store was lost: this one is new, and the cluster is not.
@@ -51,7 +51,7 @@ pub struct LogPoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovery {
     /// Why.
-    pub why: RecoveryWhy,
+    pub why: RecoveryCause,
     /// Since when.
     pub since: Time,
     /// Up to where the store knows what was granted.
@@ -72,11 +72,11 @@ pub struct Warrant {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub barred: BTreeSet<PoolName>,
     /// Where the cluster's defaults sent it.
-    #[serde(default, skip_serializing_if = "Home::is_empty")]
-    pub home: Home,
+    #[serde(default, skip_serializing_if = "Route::is_empty")]
+    pub home: Route,
     /// What templates lay under it.
-    #[serde(default, skip_serializing_if = "Grounds::is_empty")]
-    pub grounds: Grounds,
+    #[serde(default, skip_serializing_if = "Provenance::is_empty")]
+    pub grounds: Provenance,
     /// How many of its retries were used up.
     #[serde(default)]
     pub retries_spent: u32,

@@ -11,11 +11,11 @@ use sluice_common::state::StepState;
 use sluice_common::step::{StepSpec, serialize_without_env_values};
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, StartedProcess, StopReason, SuspendFailure};
-use sluice_reasons::Why;
+use sluice_reasons::Cause;
 
-use crate::model::cluster::Home;
+use crate::model::cluster::Route;
 use crate::model::placement::Placement;
-use crate::model::template::Grounds;
+use crate::model::template::Provenance;
 
 /// Attempts that are remembered of one step; beyond them the oldest whose units are free are dropped, so that a step
 /// with many retries does not grow for ever.
@@ -42,7 +42,7 @@ pub struct Step {
     /// Where it is in its life.
     pub state: StepState,
     /// Why it came there. What a queued step waits for *now* is told by [`crate::Core::reason`].
-    pub reason: Why,
+    pub reason: Cause,
     /// Its attempts, oldest first; the last [`MAX_ATTEMPTS_KEPT`] of them.
     pub attempts: Vec<Attempt>,
     /// How many of its retries are used up.
@@ -62,11 +62,11 @@ pub struct Step {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub barred: BTreeSet<PoolName>,
     /// Where the cluster's defaults sent it.
-    #[serde(default, skip_serializing_if = "Home::is_empty")]
-    pub home: Home,
+    #[serde(default, skip_serializing_if = "Route::is_empty")]
+    pub home: Route,
     /// What templates lay under it when it was submitted.
-    #[serde(default, skip_serializing_if = "Grounds::is_empty")]
-    pub grounds: Grounds,
+    #[serde(default, skip_serializing_if = "Provenance::is_empty")]
+    pub grounds: Provenance,
 }
 
 fn is_none(span: &Span) -> bool {
@@ -116,7 +116,7 @@ pub struct Attempt {
     pub port: Option<u16>,
     /// The part that ended badly first while nothing was being stopped: what became of it is what became of all.
     #[serde(default)]
-    pub broken_by: Option<Broken>,
+    pub broken_by: Option<FailedPart>,
     /// How it stands with being frozen, where it was told to be and has not been brought back.
     #[serde(default)]
     pub suspension: Option<Suspension>,
@@ -152,7 +152,7 @@ pub enum SuspensionPhase {
 
 /// The part of an attempt that brought the others down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Broken {
+pub struct FailedPart {
     /// Its host.
     pub node: NodeName,
     /// Whether that host was lost with it.
@@ -275,7 +275,7 @@ impl Attempt {
 
     /// The part whose end stands for that of the whole: the one that brought the others down, else the first that did
     /// not end well, else the first.
-    pub fn telling(&self) -> Option<&Part> {
+    pub fn decisive_part(&self) -> Option<&Part> {
         let broken = self.broken_by.as_ref();
         let ended_badly = |part: &&Part| part.end.as_ref().is_some_and(|end| !end.is_clean());
         broken

@@ -12,7 +12,7 @@ use sluice_scheduler::Guard;
 
 /// A template, and since when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptTemplate {
+pub struct StoredTemplate {
     /// As it was written.
     pub template: Template,
     /// The number of the record that set it last.
@@ -23,11 +23,11 @@ pub struct KeptTemplate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Grounds {
+pub struct Provenance {
     /// Each distinct merge once.
     merges: Vec<MergedTemplate>,
     /// Which of them lies where.
-    places: Vec<Place>,
+    places: Vec<ProvenanceEntry>,
     /// Where the settings came from that were filled in from the pool that it prefers, by the field.
     pub settings: Origins,
     /// What platforms do not allow of it, by the pool.
@@ -42,7 +42,7 @@ pub struct Grounds {
     derive(schemars::JsonSchema),
     schemars(rename = "Ground")
 )]
-struct Place {
+struct ProvenanceEntry {
     pool: PoolName,
     /// The platform that overrides something; `None` is any other of the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,7 +50,7 @@ struct Place {
     merge: usize,
 }
 
-impl Grounds {
+impl Provenance {
     /// Whether nothing lies under the step.
     pub fn is_empty(&self) -> bool {
         self.merges.is_empty() && self.settings.is_empty() && self.guards.is_empty()
@@ -80,7 +80,7 @@ impl Grounds {
             self.merges.push(merged);
         }
         let pool = pool.clone();
-        self.places.push(Place {
+        self.places.push(ProvenanceEntry {
             pool,
             platform,
             merge,

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use sluice_common::id::{PoolName, StepId};
-use sluice_reasons::{Check, Standing};
+use sluice_reasons::{Check, StepReason};
 
 use super::Refusal;
 use crate::model::step::Step;
@@ -36,7 +36,7 @@ impl Stage {
 
 /// How something came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Passage {
+pub enum CheckStatus {
     /// It goes on.
     Passed,
     /// It ends here.
@@ -47,11 +47,11 @@ pub enum Passage {
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct CheckLine {
     /// The pool that was asked.
     pub pool: Option<PoolName>,
     /// How it came out.
-    pub passage: Passage,
+    pub passage: CheckStatus,
     /// What was looked at.
     pub check: Check,
 }
@@ -62,9 +62,9 @@ pub struct StageReport {
     /// Which.
     pub stage: Stage,
     /// How it came out.
-    pub passage: Passage,
+    pub passage: CheckStatus,
     /// What was looked at, pool by pool.
-    pub lines: Vec<Line>,
+    pub lines: Vec<CheckLine>,
 }
 
 /// What a submit would come to.
@@ -82,7 +82,7 @@ pub struct Previewed {
     /// The step.
     pub step: Step,
     /// Why it would be there.
-    pub reason: Standing,
+    pub reason: StepReason,
     /// Where it would run, wait or prefer to.
     pub pool: Option<PoolName>,
     /// Steps that would give way to it at once.

@@ -6,7 +6,7 @@ use sluice_common::id::{PlatformName, PoolName, Subject};
 use sluice_common::platform::spec::PlatformSpec;
 use sluice_common::pool::{PolicySpec, PoolSpec};
 
-use super::logged::Logged;
+use super::stored_spec::StoredPoolSpec;
 
 /// A pool was made or changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,7 +15,7 @@ pub struct PoolPut {
     /// Its name.
     pub pool: PoolName,
     /// What it is, but its platforms, which have records of their own.
-    #[serde(flatten, with = "Logged")]
+    #[serde(flatten, with = "StoredPoolSpec")]
     pub spec: PoolSpec,
 }
 

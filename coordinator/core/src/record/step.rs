@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use sluice_common::id::{PoolName, StepId};
 use sluice_common::state::StepState;
 use sluice_common::step::{StepSpec, serialize_without_env_values};
-use sluice_reasons::Why;
+use sluice_reasons::Cause;
 
-use crate::model::cluster::Home;
-use crate::model::template::Grounds;
+use crate::model::cluster::Route;
+use crate::model::template::Provenance;
 
 /// A step was accepted and waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,11 +25,11 @@ pub struct StepQueued {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub barred: BTreeSet<PoolName>,
     /// Where the cluster's defaults send it.
-    #[serde(default, skip_serializing_if = "Home::is_empty")]
-    pub home: Home,
+    #[serde(default, skip_serializing_if = "Route::is_empty")]
+    pub home: Route,
     /// What templates lay under it, wherever it may be granted.
-    #[serde(default, skip_serializing_if = "Grounds::is_empty")]
-    pub grounds: Grounds,
+    #[serde(default, skip_serializing_if = "Provenance::is_empty")]
+    pub grounds: Provenance,
 }
 
 /// A step was refused for good: it could never be granted. It is stored all the same.
@@ -43,7 +43,7 @@ pub struct StepRejected {
     pub spec: StepSpec,
     /// Why, with the numbers.
     #[cfg_attr(feature = "schema", schemars(with = "sluice_common::reason::Reason"))]
-    pub reason: Why,
+    pub reason: Cause,
 }
 
 /// A step came to a terminal state.
@@ -56,5 +56,5 @@ pub struct StepEnded {
     pub state: StepState,
     /// Why.
     #[cfg_attr(feature = "schema", schemars(with = "sluice_common::reason::Reason"))]
-    pub reason: Why,
+    pub reason: Cause,
 }

@@ -25,7 +25,7 @@ use crate::recovery::warrants::{is_past, may_be_adopted};
 use crate::recovery::{has_told, know_pool, lose_track};
 
 /// What is to become of an attempt whose warrant was shown.
-enum Ruling {
+enum AdoptionDecision {
     Adopt,
     /// Another host of it is not known yet.
     Wait,
@@ -33,7 +33,7 @@ enum Ruling {
 }
 
 /// Looks again at what waited for this host, which has come.
-pub(crate) fn rule_again(ctx: &mut Context) {
+pub(crate) fn decide_again(ctx: &mut Context) {
     let waiting = ctx.contacts().iter().flat_map(|(node, contact)| {
         let shown = contact
             .asked
@@ -57,14 +57,14 @@ pub(crate) fn rule(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
         .map(|warrant| unheld(*warrant, node, &asked.phase));
     let ruling = match &warrant {
         Some(warrant) => judge_warrant(ctx, node, id, warrant, &asked.phase),
-        None => Ruling::Refuse,
+        None => AdoptionDecision::Refuse,
     };
     match (ruling, warrant) {
-        (Ruling::Wait, _) => {}
-        (Ruling::Adopt, Some(warrant)) if make_way(ctx, id) => {
+        (AdoptionDecision::Wait, _) => {}
+        (AdoptionDecision::Adopt, Some(warrant)) if make_way(ctx, id) => {
             adopt(ctx, node, id, warrant, &asked.phase);
         }
-        (Ruling::Adopt | Ruling::Refuse, _) => {
+        (AdoptionDecision::Adopt | AdoptionDecision::Refuse, _) => {
             if let Some(contact) = ctx.contact_mut(node) {
                 contact.asked.remove(id);
             }
@@ -86,13 +86,13 @@ fn judge_warrant(
     id: &AttemptId,
     warrant: &Warrant,
     phase: &AttemptPhase,
-) -> Ruling {
+) -> AdoptionDecision {
     let hosts: BTreeSet<&NodeName> = warrant.placements.iter().map(|it| &it.node).collect();
     let known = ctx.state().recovery().map(|recovery| recovery.known);
     let is_later = known.is_some_and(|known| warrant.told_at > known);
     let is_whole = hosts.contains(node) && hosts.len() == warrant.placements.len();
     if !is_later || !is_whole || !may_be_adopted(ctx, id) {
-        return Ruling::Refuse;
+        return AdoptionDecision::Refuse;
     }
     // Of two steps of one name the later one counts, whatever its caller has done with it.
     let is_another = |step: &Step| step.submitted_at < warrant.submitted_at;
@@ -105,11 +105,11 @@ fn judge_warrant(
         });
     let is_frozen = matches!(phase, AttemptPhase::Suspended { .. });
     if !fits || !(is_frozen || are_free(ctx, &warrant.placements)) {
-        return Ruling::Refuse;
+        return AdoptionDecision::Refuse;
     }
     match hosts.iter().all(|host| ctx.state().node(host).is_some()) {
-        true => Ruling::Adopt,
-        false => Ruling::Wait,
+        true => AdoptionDecision::Adopt,
+        false => AdoptionDecision::Wait,
     }
 }
 

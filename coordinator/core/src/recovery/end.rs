@@ -8,7 +8,7 @@ use sluice_common::time::{Span, Time};
 use sluice_common::wire::AttemptStatus;
 
 use crate::attempts::strays::on_stray;
-use crate::contact::Asked;
+use crate::contact::PendingAdoption;
 use crate::context::Context;
 use crate::hosts::link::settle_again;
 use crate::input::TimerKey;
@@ -20,7 +20,7 @@ use crate::recovery::{recovery_lasts_until, unreported};
 pub(crate) const ANSWER_LIMIT: Span = Span::from_secs(30);
 
 /// Ends the recovery when it has come to its end; asked after every input.
-pub(crate) fn look_at_recovery(ctx: &mut Context) {
+pub(crate) fn check_recovery(ctx: &mut Context) {
     let over = ctx.state().recovery().is_some() && ctx.now() >= recovery_lasts_until(ctx);
     if !over || unreported(ctx).next().is_some() {
         return;
@@ -60,7 +60,10 @@ pub(crate) fn end_recovery(ctx: &mut Context, end: RecoveryEnd) {
     }
 }
 
-pub(crate) fn take_asked(ctx: &mut Context, node: &NodeName) -> BTreeMap<AttemptId, Asked> {
+pub(crate) fn take_asked(
+    ctx: &mut Context,
+    node: &NodeName,
+) -> BTreeMap<AttemptId, PendingAdoption> {
     let contact = ctx.contact_mut(node);
     contact
         .map(|contact| core::mem::take(&mut contact.asked))

@@ -5,7 +5,7 @@ use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::wire::{AttemptStatus, ToNode};
 
 use crate::attempts::strays::on_stray;
-use crate::contact::Asked;
+use crate::contact::PendingAdoption;
 use crate::context::Context;
 use crate::model::step::Step;
 
@@ -33,7 +33,7 @@ pub(crate) fn ask_for_warrant(ctx: &mut Context, node: &NodeName, status: Attemp
     if contact.asked.len() >= MAX_ATTEMPTS_PER_NODE {
         return on_stray(ctx, node, status);
     }
-    let asked = Asked {
+    let asked = PendingAdoption {
         phase: status.phase,
         at: now,
         warrant: None,

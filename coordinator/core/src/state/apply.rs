@@ -6,8 +6,8 @@ mod admission;
 mod attempt;
 mod mismatch;
 mod node;
+mod nomination;
 mod pool;
-mod promise;
 mod recovery;
 mod start;
 mod suspend;
@@ -16,7 +16,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 pub use mismatch::Mismatch;
-use mismatch::Thing;
+use mismatch::RecordRef;
 
 use attempt::{attempt_mut, attempt_of, drop_oldest_attempt, follow_parts, part_in};
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
@@ -24,15 +24,15 @@ use sluice_common::reason::ReasonCode;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::StepSpec;
 use sluice_common::time::{Span, Time};
-use sluice_reasons::Why;
+use sluice_reasons::Cause;
 
-use crate::model::cluster::Home;
+use crate::model::cluster::Route;
 use crate::model::pool::Pool;
-use crate::model::step::{Attempt, Broken, Finished, Part, PartPhase, Step};
-use crate::model::template::Grounds;
+use crate::model::step::{Attempt, FailedPart, Finished, Part, PartPhase, Step};
+use crate::model::template::Provenance;
 use crate::record;
 use crate::record::{
-    Allocated, Ended, Record, Stamped, Started, StepEnded, StepQueued, StepRejected, Stopping,
+    Allocated, Ended, LogEntry, Record, Started, StepEnded, StepQueued, StepRejected, Stopping,
 };
 
 use super::State;
@@ -40,7 +40,7 @@ use super::State;
 /// A record that does not fit the state it meets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("record {seq} does not follow from those before it: {what}")]
-pub struct Misfit {
+pub struct ApplyError {
     /// The record's number.
     pub seq: u64,
     /// What does not fit.
@@ -56,10 +56,10 @@ impl State {
     /// # Errors
     /// Where the record's number is not the next, or it names what is not there or cannot happen now. The state may
     /// then be half changed and must not be used.
-    pub fn apply(&mut self, stamped: &Stamped) -> Result<(), Misfit> {
-        let Stamped { seq, at, record } = stamped;
-        let fit = if *seq == self.kept.seq + 1 {
-            self.kept.seq = *seq;
+    pub fn apply(&mut self, stamped: &LogEntry) -> Result<(), ApplyError> {
+        let LogEntry { seq, at, record } = stamped;
+        let fit = if *seq == self.stored.seq + 1 {
+            self.stored.seq = *seq;
             let about = record.step().cloned();
             let stands = |state: &Self| Some(state.step(about.as_ref()?)?.state);
             let from = stands(self);
@@ -69,10 +69,10 @@ impl State {
             fit
         } else {
             Err(Mismatch::Number {
-                next: self.kept.seq + 1,
+                next: self.stored.seq + 1,
             })
         };
-        fit.map_err(|what| Misfit { seq: *seq, what })
+        fit.map_err(|what| ApplyError { seq: *seq, what })
     }
 
     fn fold(&mut self, at: Time, record: &Record) -> Fit {
@@ -140,7 +140,7 @@ impl State {
             Record::Held { step } => self.on_held(step),
             Record::Unheld { step } => self.on_unheld(at, step),
             Record::AccessChanged { change } => {
-                let fits = self.kept.access.fold(at, self.kept.seq, change);
+                let fits = self.stored.access.fold(at, self.stored.seq, change);
                 need(fits, || Mismatch::Access(change.about()))
             }
             Record::Audited { .. } | Record::NodeRefused { .. } => Ok(()),
@@ -163,13 +163,13 @@ impl State {
             home,
             grounds,
         } = it;
-        let mut step = self.new_step(at, id, spec, StepState::Queued, Why::Submitted)?;
+        let mut step = self.new_step(at, id, spec, StepState::Queued, Cause::Submitted)?;
         step.barred = barred.clone();
         step.home = home.clone();
         step.grounds = grounds.clone();
         self.index.note_submitted(&step);
         self.index.enqueue(&step);
-        self.kept.steps.insert(id.clone(), step);
+        self.stored.steps.insert(id.clone(), step);
         Ok(())
     }
 
@@ -180,11 +180,11 @@ impl State {
             reason: why,
         } = it;
         let mut step = self.new_step(at, id, spec, StepState::Rejected, why.clone())?;
-        let seq = self.kept.seq;
+        let seq = self.stored.seq;
         step.finished = Some(Finished { seq, at });
         self.index.note_submitted(&step);
         self.index.note_finished(&step);
-        self.kept.steps.insert(id.clone(), step);
+        self.stored.steps.insert(id.clone(), step);
         Ok(())
     }
 
@@ -194,15 +194,15 @@ impl State {
         id: &StepId,
         spec: &StepSpec,
         state: StepState,
-        reason: Why,
+        reason: Cause,
     ) -> Result<Step, Mismatch> {
-        need(!self.kept.steps.contains_key(id), || {
-            Mismatch::There(Thing::Step(id.clone()))
+        need(!self.stored.steps.contains_key(id), || {
+            Mismatch::There(RecordRef::Step(id.clone()))
         })?;
         Ok(Step {
             id: id.clone(),
             spec: spec.clone(),
-            place: self.kept.seq,
+            place: self.stored.seq,
             submitted_at: at,
             state,
             reason,
@@ -211,8 +211,8 @@ impl State {
             finished: None,
             held: false,
             barred: BTreeSet::new(),
-            home: Home::default(),
-            grounds: Grounds::default(),
+            home: Route::default(),
+            grounds: Provenance::default(),
             queued_again_at: None,
             not_waited: Span::ZERO,
         })
@@ -227,13 +227,13 @@ impl State {
             port,
         } = it;
         let port = *port;
-        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let step = step_mut(&mut self.stored.steps, &id.step)?;
         let next = step.latest().map_or(1, |last| last.number + 1);
         need(step.state == StepState::Queued && id.number == next, || {
             Mismatch::NotQueued(id.clone(), step.state)
         })?;
         self.index.dequeue(step);
-        self.kept.nominations.remove(&step.id);
+        self.stored.nominations.remove(&step.id);
         let attempt = Attempt {
             number: id.number,
             pool: pool.clone(),
@@ -252,7 +252,7 @@ impl State {
             parts: placements.iter().map(Part::new).collect(),
         };
         step.state = StepState::Allocated;
-        step.reason = Why::Allocated {
+        step.reason = Cause::Allocated {
             nodes: placements.iter().map(|it| it.node.clone()).collect(),
         };
         self.index.hold(id, step, &attempt);
@@ -262,7 +262,7 @@ impl State {
     }
 
     fn on_starting(&mut self, id: &AttemptId, node: &NodeName) -> Fit {
-        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let step = step_mut(&mut self.stored.steps, &id.step)?;
         let part = part_in(step, id, node, &[PartPhase::Allocated])?;
         part.phase = PartPhase::Starting;
         follow_parts(step, id, node)
@@ -274,19 +274,19 @@ impl State {
             node,
             process,
         } = it;
-        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let step = step_mut(&mut self.stored.steps, &id.step)?;
         let part = part_in(step, id, node, &[PartPhase::Starting])?;
         part.phase = PartPhase::Running;
         part.started = Some(*process);
         attempt_mut(step, id)?.began_at.get_or_insert(at);
-        self.index.market_mut().start(id, at);
+        self.index.scheduler_mut().start(id, at);
         follow_parts(step, id, node)
     }
 
     fn on_checkpointed(&mut self, id: &AttemptId, at: Time) -> Fit {
-        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let step = step_mut(&mut self.stored.steps, &id.step)?;
         attempt_mut(step, id)?.saved_at = Some(at);
-        self.index.market_mut().save(id, at);
+        self.index.scheduler_mut().save(id, at);
         Ok(())
     }
 
@@ -298,7 +298,7 @@ impl State {
             grace,
         } = it;
         let (why, grace) = (*why, *grace);
-        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let step = step_mut(&mut self.stored.steps, &id.step)?;
         let own = step.spec.grace;
         let attempt = attempt_mut(step, id)?;
         need(!attempt.has_ended(), || Mismatch::Ended(id.clone()))?;
@@ -310,12 +310,12 @@ impl State {
             .filter(|_| attempt.suspension.is_some()));
         if attempt.is_frozen() {
             // It waits to be brought back no longer.
-            self.kept.nominations.remove(&id.step);
-            self.index.market_mut().dequeue(&id.step);
+            self.stored.nominations.remove(&id.step);
+            self.index.scheduler_mut().dequeue(&id.step);
         }
-        self.index.market_mut().stop(id);
+        self.index.scheduler_mut().stop(id);
         step.state = StepState::Stopping;
-        step.reason = Why::Stopping { cause: why };
+        step.reason = Cause::Stopping { cause: why };
         Ok(())
     }
 
@@ -325,7 +325,7 @@ impl State {
             node,
             end,
         } = it;
-        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let step = step_mut(&mut self.stored.steps, &id.step)?;
         let before = [
             PartPhase::Allocated,
             PartPhase::Starting,
@@ -334,27 +334,27 @@ impl State {
         let part = part_in(step, id, node, &before)?;
         part.phase = PartPhase::Ended;
         part.end = Some(end.clone());
-        let lost = self.kept.nodes.get(node);
+        let lost = self.stored.nodes.get(node);
         let lost = lost.is_some_and(|node| node.state == NodeState::Lost);
         let attempt = attempt_mut(step, id)?;
         if attempt.broken_by.is_none() && attempt.stopping.is_none() && !end.is_clean() {
-            attempt.broken_by = Some(Broken {
+            attempt.broken_by = Some(FailedPart {
                 node: node.clone(),
                 lost,
             });
         }
         if attempt.has_ended() {
             if attempt.is_frozen() {
-                self.kept.nominations.remove(&id.step);
-                self.index.market_mut().dequeue(&id.step);
+                self.stored.nominations.remove(&id.step);
+                self.index.scheduler_mut().dequeue(&id.step);
             }
-            self.index.market_mut().stop(id);
+            self.index.scheduler_mut().stop(id);
         }
         follow_parts(step, id, node)
     }
 
     fn on_released(&mut self, at: Time, id: &AttemptId, node: &NodeName) -> Fit {
-        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let step = step_mut(&mut self.stored.steps, &id.step)?;
         let part = part_in(step, id, node, &[PartPhase::Ended])?;
         part.phase = PartPhase::Released;
         part.released_at = Some(at);
@@ -366,8 +366,8 @@ impl State {
         self.place_nodes(core::iter::once(node))
     }
 
-    fn on_requeued(&mut self, at: Time, id: &StepId, reason: &Why) -> Fit {
-        let step = step_mut(&mut self.kept.steps, id)?;
+    fn on_requeued(&mut self, at: Time, id: &StepId, reason: &Cause) -> Fit {
+        let step = step_mut(&mut self.stored.steps, id)?;
         let over = step.latest().is_some_and(Attempt::has_ended);
         let open = !step.state.is_terminal() && step.state != StepState::Queued;
         need(over && open, || {
@@ -393,31 +393,31 @@ impl State {
             reason,
         } = it;
         let end = *end;
-        let step = step_mut(&mut self.kept.steps, id)?;
+        let step = step_mut(&mut self.stored.steps, id)?;
         let open = !step.state.is_terminal() && step.live().is_none();
         need(open && end.is_terminal(), || {
             Mismatch::CannotEnd(id.clone(), step.state, end)
         })?;
         if step.state == StepState::Queued {
             self.index.dequeue(step);
-            self.kept.nominations.remove(id);
+            self.stored.nominations.remove(id);
         }
         step.state = end;
         step.reason = reason.clone();
-        let seq = self.kept.seq;
+        let seq = self.stored.seq;
         step.finished = Some(Finished { seq, at });
         self.index.note_finished(step);
         Ok(())
     }
 
     fn on_step_forgotten(&mut self, id: &StepId) -> Fit {
-        let step = step_mut(&mut self.kept.steps, id)?;
+        let step = step_mut(&mut self.stored.steps, id)?;
         let holds = step.holds_units();
         let finished = step.finished.filter(|_| !holds);
         finished.ok_or_else(|| Mismatch::NotOver(id.clone()))?;
         self.index.drop_finished(step);
         self.index.drop_submitted(step);
-        self.kept.steps.remove(id);
+        self.stored.steps.remove(id);
         Ok(())
     }
 }
@@ -431,5 +431,5 @@ type Pools = alloc::collections::BTreeMap<PoolName, Pool>;
 
 fn step_mut<'a>(steps: &'a mut Steps, id: &StepId) -> Result<&'a mut Step, Mismatch> {
     let step = steps.get_mut(id);
-    step.ok_or_else(|| Thing::Step(id.clone()).into())
+    step.ok_or_else(|| RecordRef::Step(id.clone()).into())
 }

@@ -17,8 +17,8 @@ use sluice_scheduler::{
     FreezeState, Hardware, HostInventory, HostResources, Nomination, Request, Run, Scheduler,
 };
 
-use super::Kept;
-use super::load::Loads;
+use super::StoredState;
+use super::load::SubjectLoads;
 use crate::model::node::Node;
 use crate::model::pool::Pool;
 use crate::model::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};
@@ -26,15 +26,15 @@ use crate::model::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};
 /// Everything derived. Entries that would be empty are absent, so that equal facts give equal indexes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Index {
-    market: Scheduler,
-    held: BTreeMap<NodeName, Held>,
+    scheduler: Scheduler,
+    held: BTreeMap<NodeName, HostHoldings>,
     /// The nodes at each address. One machine may be several, as those that are made for trials are.
     addresses: BTreeMap<String, BTreeSet<NodeName>>,
     in_order: BTreeMap<u64, StepId>,
     finished: BTreeMap<u64, StepId>,
     by_state: BTreeMap<StepState, u64>,
     /// What each subject has.
-    loads: Loads,
+    loads: SubjectLoads,
     /// What pools require of their nodes.
     required: BTreeMap<PoolName, BTreeSet<Capability>>,
     /// The platforms that pools declare.
@@ -45,7 +45,7 @@ pub(crate) struct Index {
 
 /// What is granted on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Held {
+struct HostHoldings {
     attempts: BTreeSet<AttemptId>,
     used: HostResources,
     gpus: BTreeMap<String, AttemptId>,
@@ -53,7 +53,7 @@ struct Held {
 
 impl Index {
     /// Builds it from scratch.
-    pub(super) fn of(kept: &Kept) -> Self {
+    pub(super) fn of(kept: &StoredState) -> Self {
         let mut index = Self::default();
         for pool in kept.pools.values() {
             index.put_pool(pool);
@@ -104,26 +104,26 @@ impl Index {
         let id = step.attempt_id(attempt.number);
         self.hold(&id, step, attempt);
         if step.state == StepState::Suspended && !step.held {
-            self.market.await_resumption(&id);
+            self.scheduler.await_resumption(&id);
         }
     }
 
-    pub(crate) fn market(&self) -> &Scheduler {
-        &self.market
+    pub(crate) fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
     }
 
     pub(super) fn put_pool(&mut self, pool: &Pool) {
         self.put_terms(pool);
         for (subject, binding) in &pool.policies {
             let policy = binding.policy.clone();
-            self.market.put_policy(&pool.name, subject, policy);
+            self.scheduler.put_policy(&pool.name, subject, policy);
         }
     }
 
     /// Terms of a pool, its policies apart. Where it requires something else than before, its nodes are to be placed
     /// anew.
     pub(super) fn put_terms(&mut self, pool: &Pool) {
-        self.market.put_pool(&pool.name, pool.terms());
+        self.scheduler.put_pool(&pool.name, pool.terms());
         self.platforms.remove(&pool.name);
         if !pool.platforms.is_empty() {
             self.platforms.insert(pool.name.clone(), pool.declared());
@@ -138,37 +138,39 @@ impl Index {
     pub(super) fn remove_pool(&mut self, pool: &PoolName) {
         self.required.remove(pool);
         self.platforms.remove(pool);
-        self.market.remove_pool(pool);
+        self.scheduler.remove_pool(pool);
     }
 
     /// What its pool requires of a node and it does not have.
-    pub(crate) fn lacking(&self, node: &Node) -> BTreeSet<Capability> {
+    pub(crate) fn missing_capabilities(&self, node: &Node) -> BTreeSet<Capability> {
         let required = self.required.get(&node.pool);
         required.map_or_else(BTreeSet::new, |required| {
             node.inventory.missing_capabilities(required)
         })
     }
 
-    pub(super) fn market_mut(&mut self) -> &mut Scheduler {
-        &mut self.market
+    pub(super) fn scheduler_mut(&mut self) -> &mut Scheduler {
+        &mut self.scheduler
     }
 
     pub(super) fn enqueue(&mut self, step: &Step) {
         let mut request = request(step);
         // Of no meaning for one that runs.
-        request.avoided_hosts = shunned(step);
-        self.market.enqueue(request);
+        request.avoided_hosts = avoided_hosts(step);
+        self.scheduler.enqueue(request);
     }
 
     pub(super) fn dequeue(&mut self, step: &Step) {
-        self.market.dequeue(&step.id);
+        self.scheduler.dequeue(&step.id);
     }
 
     /// Promises a place; runs that hold nothing any more are not awaited.
     pub(super) fn nominate(&mut self, step: &StepId, nomination: &Nomination) {
         let mut nomination = nomination.clone();
-        nomination.awaits.retain(|id| self.market.run(id).is_some());
-        self.market.nominate(step, nomination);
+        nomination
+            .awaits
+            .retain(|id| self.scheduler.run(id).is_some());
+        self.scheduler.nominate(step, nomination);
     }
 
     /// Counts an attempt's units as granted, on its hosts and in its pool.
@@ -182,7 +184,7 @@ impl Index {
     }
 
     /// An attempt holds from now on what it does as it stands after a change.
-    pub(super) fn hold_otherwise(
+    pub(super) fn hold_changed(
         &mut self,
         id: &AttemptId,
         step: &Step,
@@ -198,7 +200,7 @@ impl Index {
         for part in &attempt.parts {
             self.drop_part(id, step, attempt, part);
         }
-        self.market.detach_run(id);
+        self.scheduler.detach_run(id);
     }
 
     /// Counts an attempt's units as granted, with what its parts still hold.
@@ -234,7 +236,7 @@ impl Index {
             stopping: attempt.stopping.is_some() || attempt.has_ended(),
             backfill: attempt.backfill.clone(),
         };
-        self.market.hold(id, run);
+        self.scheduler.hold(id, run);
     }
 
     /// Counts a part's units as granted on its host.
@@ -251,7 +253,7 @@ impl Index {
 
     /// Gives a part's units back to its host.
     pub(super) fn release(&mut self, id: &AttemptId, step: &Step, attempt: &Attempt, part: &Part) {
-        self.market.release(id, &part.node);
+        self.scheduler.release(id, &part.node);
         self.drop_part(id, step, attempt, part);
     }
 
@@ -309,14 +311,14 @@ impl Index {
         }
     }
 
-    pub(super) fn weigh_anew(&mut self, step: &Step, before: u64) {
+    pub(super) fn update_weight(&mut self, step: &Step, before: u64) {
         let seq = step.finished.map(|it| it.seq);
         let weight = step.spec.weight();
         self.loads
-            .weigh_anew(&step.spec.subject, before, weight, seq);
+            .update_weight(&step.spec.subject, before, weight, seq);
     }
 
-    pub(crate) fn loads(&self) -> &Loads {
+    pub(crate) fn loads(&self) -> &SubjectLoads {
         &self.loads
     }
 
@@ -345,8 +347,8 @@ impl Index {
             unfit_gpus: unfit.iter().map(|gpu| gpu.uuid.clone()).collect(),
             lost_by_run,
         };
-        let open = node.is_open() && self.lacking(node).is_empty();
-        self.market.put_host(&node.name, &node.pool, size, open);
+        let open = node.is_open() && self.missing_capabilities(node).is_empty();
+        self.scheduler.put_host(&node.name, &node.pool, size, open);
     }
 
     /// Finds out of which platforms a node and its GPUs are, after a change of what it has or of what is said of it.
@@ -436,7 +438,7 @@ impl Index {
     }
 
     pub(super) fn used_of(&self, pool: &PoolName) -> Amounts {
-        let pool = self.market.pool(pool);
+        let pool = self.scheduler.pool(pool);
         pool.map_or_else(Amounts::new, |pool| pool.used().clone())
     }
 }
@@ -466,7 +468,7 @@ pub(crate) fn request(step: &Step) -> Request {
 }
 
 /// The hosts whose prolog failed before it: it is tried elsewhere first.
-fn shunned(step: &Step) -> BTreeSet<NodeName> {
+fn avoided_hosts(step: &Step) -> BTreeSet<NodeName> {
     let parts = step.attempts.iter().flat_map(|attempt| &attempt.parts);
     let failed = parts.filter(|part| {
         let end = part.end.as_ref();

@@ -7,8 +7,8 @@ use sluice_common::id::{StepId, Subject};
 
 /// The loads of all subjects. A subject without steps has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Loads {
-    subjects: BTreeMap<Subject, Load>,
+pub(crate) struct SubjectLoads {
+    subjects: BTreeMap<Subject, SubjectLoad>,
     /// Subjects by how much their ended steps weigh.
     heaviest: BTreeSet<(u64, Subject)>,
     /// Subjects by how many ended steps of theirs are remembered.
@@ -19,7 +19,7 @@ pub(crate) struct Loads {
 
 /// What one subject has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Load {
+pub(crate) struct SubjectLoad {
     /// Steps that are not over, or hold something still.
     pub(crate) steps: u64,
     /// What these weigh.
@@ -29,8 +29,8 @@ pub(crate) struct Load {
     ended: BTreeMap<u64, StepId>,
 }
 
-impl Loads {
-    pub(crate) fn of(&self, subject: &Subject) -> Option<&Load> {
+impl SubjectLoads {
+    pub(crate) fn of(&self, subject: &Subject) -> Option<&SubjectLoad> {
         self.subjects.get(subject)
     }
 
@@ -57,7 +57,7 @@ impl Loads {
         });
     }
 
-    /// The reverse of [`Loads::end`].
+    /// The reverse of [`SubjectLoads::end`].
     pub(super) fn open_again(&mut self, subject: &Subject, weight: u64, seq: u64) {
         self.change(subject, |load| {
             load.steps += 1;
@@ -68,7 +68,7 @@ impl Loads {
     }
 
     /// A step that was told to weigh `before` weighs `weight`. `seq` is the number of the record that ended it.
-    pub(super) fn weigh_anew(
+    pub(super) fn update_weight(
         &mut self,
         subject: &Subject,
         before: u64,
@@ -84,7 +84,7 @@ impl Loads {
         });
     }
 
-    fn change(&mut self, subject: &Subject, change: impl FnOnce(&mut Load)) {
+    fn change(&mut self, subject: &Subject, change: impl FnOnce(&mut SubjectLoad)) {
         let load = self.subjects.get_mut(subject);
         let load = load.expect("whose step is remembered has a load");
         let (bytes, count) = (load.ended_bytes, load.ended.len());
@@ -93,8 +93,8 @@ impl Loads {
         if load.steps == 0 && load.ended.is_empty() {
             self.subjects.remove(subject);
         }
-        rank_anew(&mut self.heaviest, bytes, bytes_now, subject);
-        rank_anew(&mut self.fullest, count, count_now, subject);
+        update_ranking(&mut self.heaviest, bytes, bytes_now, subject);
+        update_ranking(&mut self.fullest, count, count_now, subject);
         self.ended_bytes = self.ended_bytes - bytes + bytes_now;
     }
 
@@ -104,20 +104,20 @@ impl Loads {
     }
 
     /// The step that ended first of those of the subject whose ended steps weigh most.
-    pub(crate) fn first_of_heaviest(&self) -> Option<&StepId> {
+    pub(crate) fn oldest_of_most_bytes(&self) -> Option<&StepId> {
         let (_, subject) = self.heaviest.last()?;
         self.subjects.get(subject)?.ended.values().next()
     }
 
     /// The step that ended first of those of the subject with most ended steps.
-    pub(crate) fn first_of_fullest(&self) -> Option<&StepId> {
+    pub(crate) fn oldest_of_most_steps(&self) -> Option<&StepId> {
         let (_, subject) = self.fullest.last()?;
         self.subjects.get(subject)?.ended.values().next()
     }
 }
 
 /// A subject that has nothing has no rank.
-fn rank_anew<T: Ord + Default>(
+fn update_ranking<T: Ord + Default>(
     ranks: &mut BTreeSet<(T, Subject)>,
     before: T,
     now: T,

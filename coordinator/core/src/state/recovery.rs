@@ -9,7 +9,7 @@ use crate::model::recovery::{LogPoint, Recovery, Warrant};
 impl State {
     /// The recovery under way, if there is one. While there is, nothing new starts.
     pub fn recovery(&self) -> Option<&Recovery> {
-        self.kept.recovery.as_ref()
+        self.stored.recovery.as_ref()
     }
 
     /// By what an attempt is known again, as of now.

@@ -57,9 +57,9 @@ pub(crate) fn forget_old(ctx: &mut Context) {
 fn first_too_many(ctx: &Context, bounds: Bounds) -> Option<StepId> {
     let index = ctx.state().index();
     if index.finished().len() > bounds.keep_finished {
-        return index.loads().first_of_fullest().cloned();
+        return index.loads().oldest_of_most_steps().cloned();
     }
     let heavy = index.loads().ended_bytes() > bounds.keep_finished_bytes;
-    let heaviest = index.loads().first_of_heaviest();
+    let heaviest = index.loads().oldest_of_most_bytes();
     heaviest.filter(|_| heavy).cloned()
 }

@@ -15,15 +15,15 @@ use sluice_scheduler::Request;
 use crate::context::Context;
 use crate::model::pool::Pool;
 use crate::model::step::Step;
-use crate::model::template::Grounds;
+use crate::model::template::Provenance;
 use crate::state::request;
 use crate::submit::fill::fill;
-use crate::submit::layers::{grounds, standing_on};
+use crate::submit::layers::{grounds, over_templates};
 use crate::submit::origins::of_settings;
 
 /// A step with all that lies under it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct MergedStep {
+pub struct EffectiveStep {
     /// The pool for which this is told.
     pub pool: Option<PoolName>,
     /// The hardware that it was granted there, where it is known.
@@ -35,7 +35,7 @@ pub struct MergedStep {
 }
 
 /// What a step is where it was granted last, else in `pool`, which it would be granted by.
-pub(crate) fn merged_step(ctx: &Context, step: &Step, pool: Option<&PoolName>) -> MergedStep {
+pub(crate) fn effective_step(ctx: &Context, step: &Step, pool: Option<&PoolName>) -> EffectiveStep {
     let latest = step.latest();
     let part = latest.and_then(|attempt| attempt.parts.first());
     let granted = latest.zip(part);
@@ -48,7 +48,7 @@ pub(crate) fn merged_step(ctx: &Context, step: &Step, pool: Option<&PoolName>) -
     let platform = granted.as_ref().and_then(|of| of.first().cloned());
     let there: Vec<PlatformName> = granted.unwrap_or_else(asked);
     let ground = pool.and_then(|pool| step.grounds.at(pool, &there));
-    MergedStep {
+    EffectiveStep {
         pool: pool.cloned(),
         ..merged(&step.spec, ground, &step.grounds, platform)
     }
@@ -56,16 +56,20 @@ pub(crate) fn merged_step(ctx: &Context, step: &Step, pool: Option<&PoolName>) -
 
 /// What a step would be in a pool if it were submitted now, and that step with all filled in that the pool has a say
 /// in. It may be barred there all the same: [`Core`] tells when it is submitted.
-pub(crate) fn would_merge(ctx: &Context, spec: &StepSpec, pool: &Pool) -> (StepSpec, MergedStep) {
-    let request = Request::from_spec(nobody(), 0, spec);
+pub(crate) fn preview_effective_step(
+    ctx: &Context,
+    spec: &StepSpec,
+    pool: &Pool,
+) -> (StepSpec, EffectiveStep) {
+    let request = Request::from_spec(placeholder_id(), 0, spec);
     let layers = ctx.state().layers_of(pool, &request);
     let ground = layers.first();
     let settings = of_settings(pool, ctx.state(), &request, spec);
-    let mut filled = standing_on(ground, spec).into_owned();
+    let mut filled = over_templates(ground, spec).into_owned();
     fill(&pool.spec, &mut filled);
     let mut grounds = grounds(ctx, &request, spec, core::iter::once(pool));
     grounds.settings = settings;
-    let merged = MergedStep {
+    let merged = EffectiveStep {
         pool: Some(pool.name.clone()),
         ..merged(&filled, Some(ground), &grounds, None)
     };
@@ -73,16 +77,16 @@ pub(crate) fn would_merge(ctx: &Context, spec: &StepSpec, pool: &Pool) -> (StepS
 }
 
 /// The id of a step that is none yet.
-pub(crate) fn nobody() -> StepId {
+pub(crate) fn placeholder_id() -> StepId {
     StepId::new("none").expect("the word is a well-formed name")
 }
 
 fn merged(
     spec: &StepSpec,
     ground: Option<&MergedTemplate>,
-    grounds: &Grounds,
+    grounds: &Provenance,
     platform: Option<PlatformName>,
-) -> MergedStep {
+) -> EffectiveStep {
     let mut all = ground.cloned().unwrap_or_default();
     // Amounts are those of the pool that it preferred, wherever it is granted.
     all.template.resources = DefaultResources::default();
@@ -98,7 +102,7 @@ fn merged(
             *origin = Origin::Pipeline;
         }
     }
-    MergedStep {
+    EffectiveStep {
         pool: None,
         platform,
         template: all.template,
@@ -123,7 +127,7 @@ fn own(spec: &StepSpec) -> Template {
 }
 
 /// With the amounts that it took from a template.
-fn fill_resources(resources: &mut DefaultResources, grounds: &Grounds) {
+fn fill_resources(resources: &mut DefaultResources, grounds: &Provenance) {
     let from = |field: &str| {
         let origin = grounds.settings.get(field)?;
         let ground = match origin {

@@ -3,23 +3,23 @@
 use alloc::vec::Vec;
 
 use sluice_common::id::PoolName;
-use sluice_reasons::rejection::{Bound, Hosts, Shortage};
-use sluice_reasons::{NearPools, Rejection, Why};
+use sluice_reasons::rejection::{AmountBound, HostMismatch, Shortage};
+use sluice_reasons::{Cause, Rejection, SimilarPools};
 use sluice_scheduler::{Infeasible, Request};
 
 use crate::context::Context;
-use crate::guard::kept_off;
+use crate::guard::denied_hosts;
 use crate::model::step::Step;
 use crate::state::request;
 
 /// Why a step that waits could never start, by what is declared, reserved and limited alone: hosts come and go. The rules
 /// of pools were looked at when it was submitted.
-pub(crate) fn never_by_terms(ctx: &Context, step: &Step) -> Option<Why> {
+pub(crate) fn never_by_terms(ctx: &Context, step: &Step) -> Option<Cause> {
     if let Some(unknown) = unknown_pool(ctx, step.spec.pool.as_ref()) {
-        return Some(Why::rejected(unknown));
+        return Some(Cause::rejected(unknown));
     }
     let request = request(step);
-    let found = ctx.state().market().admit(&request, true).err()?;
+    let found = ctx.state().scheduler().admit(&request, true).err()?;
     let found = found.into_iter();
     let found = found.map(|(pool, never)| never_in(ctx, &pool, &request, never));
     Some(rejected(found, &request))
@@ -30,16 +30,16 @@ pub(crate) fn unknown_pool(ctx: &Context, named: Option<&PoolName>) -> Option<Re
     let pool = named.filter(|pool| ctx.state().pool(pool).is_none())?;
     Some(Rejection::UnknownPool {
         pool: pool.clone(),
-        near: NearPools::to(pool, ctx.state().pools().keys()),
+        near: SimilarPools::to(pool, ctx.state().pools().keys()),
     })
 }
 
 /// By what each pool says that was asked, the most preferred first. A request for which there is no pool has no policy.
-pub(crate) fn rejected(by: impl Iterator<Item = Rejection>, request: &Request) -> Why {
+pub(crate) fn rejected(by: impl Iterator<Item = Rejection>, request: &Request) -> Cause {
     let mut by: Vec<Rejection> = by.collect();
     match by.is_empty() {
-        true => Why::rejected(no_policy(request)),
-        false => Why::Rejected {
+        true => Cause::rejected(no_policy(request)),
+        false => Cause::Rejected {
             first: by.remove(0).into(),
             elsewhere: by,
         },
@@ -65,10 +65,13 @@ pub(crate) fn never_in(
             key,
             asked,
             capacity,
-        } => (key, asked, capacity, Bound::Capacity),
-        Infeasible::ExceedsLimit { key, asked, limit } => {
-            (key, asked, limit, Bound::Limit(request.subject.clone()))
-        }
+        } => (key, asked, capacity, AmountBound::Capacity),
+        Infeasible::ExceedsLimit { key, asked, limit } => (
+            key,
+            asked,
+            limit,
+            AmountBound::Limit(request.subject.clone()),
+        ),
         Infeasible::ExceedsReserved {
             key,
             asked,
@@ -77,7 +80,7 @@ pub(crate) fn never_in(
             key,
             asked,
             reserved,
-            Bound::Reserved(request.subject.clone()),
+            AmountBound::Reserved(request.subject.clone()),
         ),
     };
     let pool = pool.clone();
@@ -92,10 +95,10 @@ pub(crate) fn never_in(
 
 /// No host that the pool remembers is large enough, or too few are.
 fn no_host_fits(ctx: &Context, pool: &PoolName, request: &Request, large: usize) -> Rejection {
-    let known = ctx.state().market().pool(pool);
-    let closed = known.and_then(|known| kept_off(pool, known, request));
+    let known = ctx.state().scheduler().pool(pool);
+    let closed = known.and_then(|known| denied_hosts(pool, known, request));
     let hosts = if large > 0 {
-        Hosts::TooFew {
+        HostMismatch::TooFew {
             asked: request.hosts,
             large: large as u64,
             of_one_platform: known.is_some_and(|known| known.platforms().count() > 1),
@@ -104,10 +107,10 @@ fn no_host_fits(ctx: &Context, pool: &PoolName, request: &Request, large: usize)
     } else if let Some(of_no_platform) = of_no_platform(ctx, pool, request) {
         of_no_platform
     } else if let Some(closed) = closed {
-        Hosts::Closed(closed)
+        HostMismatch::Closed(closed)
     } else {
         let closest = known.and_then(|pool| pool.closest(request));
-        Hosts::TooSmall(closest.map(Shortage::of))
+        HostMismatch::TooSmall(closest.map(Shortage::of))
     };
     let pool = pool.clone();
     Rejection::NoHostFits { pool, hosts }
@@ -121,18 +124,18 @@ pub(crate) fn no_policy(request: &Request) -> Rejection {
 }
 
 /// No host of a pool is of what a request asks for; `None` where one is, or where it takes any.
-fn of_no_platform(ctx: &Context, pool: &PoolName, request: &Request) -> Option<Hosts> {
-    let market = ctx.state().market().pool(pool)?;
-    let asked = market.wanted(request);
-    if asked.is_empty() || asked.iter().any(|asked| market.has(asked)) {
+fn of_no_platform(ctx: &Context, pool: &PoolName, request: &Request) -> Option<HostMismatch> {
+    let scheduler = ctx.state().scheduler().pool(pool)?;
+    let asked = scheduler.wanted(request);
+    if asked.is_empty() || asked.iter().any(|asked| scheduler.has(asked)) {
         return None;
     }
     let known = ctx.state().pool(pool)?;
     let declared = asked.iter().filter(|it| known.platforms.contains_key(*it));
-    Some(Hosts::OfNoPlatform {
+    Some(HostMismatch::OfNoPlatform {
         asked: asked.to_vec(),
         declared: declared.cloned().collect(),
         by_default: request.takes_default,
-        there: market.platforms().cloned().collect(),
+        there: scheduler.platforms().cloned().collect(),
     })
 }

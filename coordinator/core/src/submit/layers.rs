@@ -17,7 +17,7 @@ use sluice_scheduler::{Guard, Request};
 use crate::context::Context;
 use crate::guard::Permission;
 use crate::model::pool::Pool;
-use crate::model::template::Grounds;
+use crate::model::template::Provenance;
 use crate::state::State;
 
 /// What a pool lays under a step.
@@ -36,7 +36,7 @@ pub(crate) struct Layers {
 impl State {
     /// The platforms that a request asks for in a pool, or takes there because it names none.
     pub(crate) fn asked_in(&self, pool: &PoolName, request: &Request) -> Vec<PlatformName> {
-        let known = self.market().pool(pool);
+        let known = self.scheduler().pool(pool);
         known.map_or_else(Vec::new, |known| known.wanted(request).to_vec())
     }
 
@@ -207,7 +207,7 @@ pub(crate) fn too_large(merged: &MergedTemplate, spec: &StepSpec) -> Option<Temp
 }
 
 /// A step with the amounts that it takes where these layers lie under it.
-pub(crate) fn standing_on<'a>(merged: &MergedTemplate, spec: &'a StepSpec) -> Cow<'a, StepSpec> {
+pub(crate) fn over_templates<'a>(merged: &MergedTemplate, spec: &'a StepSpec) -> Cow<'a, StepSpec> {
     let below = &merged.template.resources;
     if below.is_empty() {
         return Cow::Borrowed(spec);
@@ -228,8 +228,8 @@ pub(crate) fn grounds<'a>(
     request: &Request,
     spec: &StepSpec,
     pools: impl Iterator<Item = &'a Pool>,
-) -> Grounds {
-    let mut grounds = Grounds::default();
+) -> Provenance {
+    let mut grounds = Provenance::default();
     for pool in pools {
         let layers = ctx.state().layers_of(pool, request);
         let guard = layers.guard(pool, spec);

@@ -11,7 +11,7 @@ use sluice_scheduler::Request;
 use crate::model::pool::Pool;
 use crate::state::State;
 use crate::submit::fill::{cpu_mode, is_open_ended};
-use crate::submit::layers::standing_on;
+use crate::submit::layers::over_templates;
 
 /// Before they are filled in.
 pub(crate) fn of_settings(
@@ -22,7 +22,7 @@ pub(crate) fn of_settings(
 ) -> Origins {
     let layers = state.layers_of(pool, request);
     let below = layers.first();
-    let there = standing_on(below, spec);
+    let there = over_templates(below, spec);
     let unsaid = spec.unset.iter();
     let settings = unsaid.filter_map(|setting| {
         let origin = of_setting(pool, &there, *setting)?;

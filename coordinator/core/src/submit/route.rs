@@ -8,24 +8,24 @@ use sluice_common::id::{PoolName, Subject};
 use sluice_common::step::StepSpec;
 
 use crate::context::Context;
-use crate::model::cluster::Home;
+use crate::model::cluster::Route;
 use crate::model::step::default_subject;
 
 /// Where the cluster's defaults send a step, and through whose policy.
-pub(crate) fn home_of(ctx: &Context, spec: &StepSpec) -> Home {
+pub(crate) fn route_of(ctx: &Context, spec: &StepSpec) -> Route {
     let terms = &ctx.state().cluster().terms;
     let default = terms.pool_of(&spec.subject, spec.request.get(GPU) > 0);
     match (&spec.pool, default) {
-        (None, Some(pool)) if goes_by_its_policies(ctx, spec, pool) => Home::default(),
-        (None, Some(pool)) => Home {
+        (None, Some(pool)) if goes_by_its_policies(ctx, spec, pool) => Route::default(),
+        (None, Some(pool)) => Route {
             pool: Some(pool.clone()),
             subject: lender(ctx, &spec.subject, pool),
         },
-        (Some(named), Some(pool)) if named == pool => Home {
+        (Some(named), Some(pool)) if named == pool => Route {
             pool: None,
             subject: lender(ctx, &spec.subject, pool),
         },
-        (Some(_), _) | (None, None) => Home::default(),
+        (Some(_), _) | (None, None) => Route::default(),
     }
 }
 
@@ -48,6 +48,6 @@ fn lender(ctx: &Context, subject: &Subject, pool: &PoolName) -> Option<Subject> 
 }
 
 fn has_policy(ctx: &Context, pool: &PoolName, subject: &Subject) -> bool {
-    let pool = ctx.state().market().pool(pool);
+    let pool = ctx.state().scheduler().pool(pool);
     pool.is_some_and(|it| it.policy(subject).is_some())
 }

@@ -18,27 +18,27 @@ use sluice_common::processors::CpuMode;
 use sluice_common::step::StepSpec;
 use sluice_common::template::check::TemplateViolation;
 use sluice_common::time::Span;
-use sluice_reasons::rejection::{Breach, Extent};
-use sluice_reasons::{Barred, Rejection, Why};
+use sluice_reasons::rejection::{RuleBreach, SettingValue};
+use sluice_reasons::{Cause, Exclusion, Rejection};
 use sluice_scheduler::Request;
 
 use crate::context::Context;
-use crate::model::cluster::Home;
+use crate::model::cluster::Route;
 use crate::model::pool::Pool;
 use crate::model::step::Step;
-use crate::model::template::Grounds;
+use crate::model::template::Provenance;
 use crate::output::Refusal;
 use crate::state::request;
-use crate::submit::effective_spec::would_merge;
+use crate::submit::effective_spec::preview_effective_step;
 use crate::submit::feasible::{never_in, rejected};
 use crate::submit::fill::fill;
-use crate::submit::layers::{grounds, standing_on};
+use crate::submit::layers::{grounds, over_templates};
 use crate::submit::origins::of_settings;
 use crate::submit::validation::invalid_in;
 
 /// What becomes of a step that is submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Admitted {
+pub(crate) enum SubmitDecision {
     /// It waits.
     Queued {
         /// With everything filled in.
@@ -46,21 +46,21 @@ pub(crate) enum Admitted {
         /// In any pool but these.
         barred: BTreeSet<PoolName>,
         /// Where the cluster's defaults send it.
-        home: Home,
+        home: Route,
         /// What templates lay under it.
-        grounds: Grounds,
+        grounds: Provenance,
     },
     /// It could never run.
     Rejected {
         /// As it was written.
         spec: StepSpec,
         /// Why.
-        reason: Why,
+        reason: Cause,
     },
 }
 
 /// Why a candidate does not take a step.
-enum Obstacle {
+enum PoolObstacle {
     /// It could never be granted there, or a rule of the pool or its assertions do not let it in.
     Never(Rejection),
     /// It would take it, and takes nothing now.
@@ -72,25 +72,25 @@ enum Obstacle {
 pub(crate) fn admit_by_rules(
     ctx: &Context,
     request: &Request,
-    home: Home,
+    home: Route,
     spec: StepSpec,
     past_maintenance: bool,
-) -> Result<Admitted, Refusal> {
+) -> Result<SubmitDecision, Refusal> {
     let mut obstacles = Vec::new();
-    for (name, pool) in ctx.state().market().pools_for(request) {
+    for (name, pool) in ctx.state().scheduler().pools_for(request) {
         let Some(terms) = ctx.state().pool(name) else {
             continue;
         };
         let layers = ctx.state().layers_of(terms, request);
-        let there = standing_on(layers.first(), &spec);
+        let there = over_templates(layers.first(), &spec);
         let mut asks = request.with_amounts(&there.request);
         let forbidden = layers.forbid(name, &spec);
         let guard = forbidden.is_none().then(|| layers.guard(terms, &spec));
         if let Some(guard) = guard.filter(|guard| !guard.is_empty()) {
             asks.guards.insert(name.clone(), guard);
         }
-        let market = ctx.state().market();
-        let never = market.infeasible(pool, &asks, spec.allow_pending);
+        let scheduler = ctx.state().scheduler();
+        let never = scheduler.infeasible(pool, &asks, spec.allow_pending);
         let invalid = || invalid_as_filled(ctx, terms, &asks, &spec);
         let never = || never.map(|never| never_in(ctx, name, &asks, never));
         let broken = || breach(terms, &spec).or_else(|| forbidden.map(by_template));
@@ -98,7 +98,7 @@ pub(crate) fn admit_by_rules(
         let closed = || closed(terms).filter(|_| !past_maintenance);
         // What is judged first is what the step is, then whether it could ever be granted.
         let never = invalid().or_else(never).or_else(broken);
-        match never.map(Obstacle::Never).or_else(closed) {
+        match never.map(PoolObstacle::Never).or_else(closed) {
             None => {
                 let there = there.into_owned();
                 return Ok(queued_under(
@@ -133,7 +133,7 @@ fn invalid_as_filled(
 /// A step as it would be in a pool, with everything filled in.
 pub(crate) fn as_filled(ctx: &Context, pool: &PoolName, spec: &StepSpec) -> StepSpec {
     match ctx.state().pool(pool) {
-        Some(pool) => would_merge(ctx, spec, pool).0,
+        Some(pool) => preview_effective_step(ctx, spec, pool).0,
         None => spec.clone(),
     }
 }
@@ -141,7 +141,7 @@ pub(crate) fn as_filled(ctx: &Context, pool: &PoolName, spec: &StepSpec) -> Step
 /// The first rule of a pool that a step breaks by what it says.
 pub(crate) fn broken_rule(ctx: &Context, pool: &PoolName, spec: &StepSpec) -> Option<Rejection> {
     let terms = ctx.state().pool(pool)?;
-    let request = Request::from_spec(crate::submit::effective_spec::nobody(), 0, spec);
+    let request = Request::from_spec(crate::submit::effective_spec::placeholder_id(), 0, spec);
     let layers = ctx.state().layers_of(terms, &request);
     let broken = breach(terms, spec);
     let broken = broken.or_else(|| layers.forbid(pool, spec).map(by_template));
@@ -152,11 +152,11 @@ pub(crate) fn broken_rule(ctx: &Context, pool: &PoolName, spec: &StepSpec) -> Op
 fn queued_under(
     ctx: &Context,
     preferred: &Pool,
-    home: Home,
+    home: Route,
     request: &Request,
     mut spec: StepSpec,
     past_maintenance: bool,
-) -> Admitted {
+) -> SubmitDecision {
     let settings = of_settings(preferred, ctx.state(), request, &spec);
     fill(&preferred.spec, &mut spec);
     let as_said = StepSpec {
@@ -183,7 +183,7 @@ fn queued_under(
     );
     grounds.settings = settings;
     let barred = barred.into_iter().map(|pool| pool.name.clone()).collect();
-    Admitted::Queued {
+    SubmitDecision::Queued {
         spec,
         barred,
         home,
@@ -193,7 +193,7 @@ fn queued_under(
 
 /// The pools that do not let a step in that waits for others, each with why. Rules may have changed since it was
 /// submitted; what held then holds for it.
-pub(crate) fn barred_from(ctx: &Context, step: &Step) -> Vec<(PoolName, Barred)> {
+pub(crate) fn excluded_from(ctx: &Context, step: &Step) -> Vec<(PoolName, Exclusion)> {
     let as_said = StepSpec {
         unset: BTreeSet::new(),
         ..step.spec.clone()
@@ -206,12 +206,12 @@ pub(crate) fn barred_from(ctx: &Context, step: &Step) -> Vec<(PoolName, Barred)>
         kept_out && !elsewhere(name)
     });
     let bound = barred.filter(|(name, _)| {
-        let known = ctx.state().market().pool(name);
+        let known = ctx.state().scheduler().pool(name);
         known.is_some_and(|known| known.policy(&request.subject).is_some())
     });
     let why = bound.map(|(name, pool)| {
         if request.is_older_than(pool.made) {
-            return (name.clone(), Barred::MadeAfter);
+            return (name.clone(), Exclusion::MadeAfter);
         }
         let invalid = || invalid_in(ctx, name, &request, &as_said);
         let layers = ctx.state().layers_of(pool, &request);
@@ -219,17 +219,17 @@ pub(crate) fn barred_from(ctx: &Context, step: &Step) -> Vec<(PoolName, Barred)>
         let rule = breach(pool, &as_said).or_else(|| forbidden().map(by_template));
         let rule = rule.map(|breach| breaks_rule(name, breach));
         let why = match (rule.or_else(invalid), &pool.spec.maintenance) {
-            (Some(never), _) => Barred::Never(never),
-            (None, Some(message)) => Barred::Maintenance(message.clone()),
-            (None, None) => Barred::BeforeChange,
+            (Some(never), _) => Exclusion::Never(never),
+            (None, Some(message)) => Exclusion::Maintenance(message.clone()),
+            (None, None) => Exclusion::BeforeChange,
         };
         (name.clone(), why)
     });
     why.collect()
 }
 
-fn closed(pool: &Pool) -> Option<Obstacle> {
-    pool.spec.maintenance.clone().map(Obstacle::Maintenance)
+fn closed(pool: &Pool) -> Option<PoolObstacle> {
+    pool.spec.maintenance.clone().map(PoolObstacle::Maintenance)
 }
 
 /// Where a pool would take it but for its maintenance, it may be submitted again. Else it is rejected, for the reason of
@@ -237,13 +237,13 @@ fn closed(pool: &Pool) -> Option<Obstacle> {
 fn admitted_nowhere(
     request: &Request,
     spec: StepSpec,
-    obstacles: Vec<(PoolName, Obstacle)>,
-) -> Result<Admitted, Refusal> {
+    obstacles: Vec<(PoolName, PoolObstacle)>,
+) -> Result<SubmitDecision, Refusal> {
     let mut never = Vec::new();
     for (pool, obstacle) in obstacles {
         match obstacle {
-            Obstacle::Never(why) => never.push(why),
-            Obstacle::Maintenance(message) => {
+            PoolObstacle::Never(why) => never.push(why),
+            PoolObstacle::Maintenance(message) => {
                 let named = spec.pool.is_some();
                 return Err(Refusal::PoolInMaintenance {
                     pool,
@@ -254,16 +254,16 @@ fn admitted_nowhere(
         }
     }
     let reason = rejected(never.into_iter(), request);
-    Ok(Admitted::Rejected { spec, reason })
+    Ok(SubmitDecision::Rejected { spec, reason })
 }
 
-fn breaks_rule(pool: &PoolName, breach: Breach) -> Rejection {
+fn breaks_rule(pool: &PoolName, breach: RuleBreach) -> Rejection {
     let pool = pool.clone();
     Rejection::BreaksRule { pool, breach }
 }
 
-fn by_template(forbidden: TemplateViolation) -> Breach {
-    Breach::Template {
+fn by_template(forbidden: TemplateViolation) -> RuleBreach {
+    RuleBreach::Template {
         code: forbidden.code,
         field: forbidden.field,
         what: forbidden.message,
@@ -271,7 +271,7 @@ fn by_template(forbidden: TemplateViolation) -> Breach {
 }
 
 /// The first rule that a step breaks by what it says. What it does not say breaks none: that is filled in.
-fn breach(pool: &Pool, spec: &StepSpec) -> Option<Breach> {
+fn breach(pool: &Pool, spec: &StepSpec) -> Option<RuleBreach> {
     let rules = &pool.spec;
     let says = |setting| !spec.unset.contains(&setting);
     let max = &rules.max;
@@ -285,33 +285,33 @@ fn breach(pool: &Pool, spec: &StepSpec) -> Option<Breach> {
     let long = spans.find_map(|(setting, asked, most)| above_span(setting, asked, most?));
     let often = || {
         let most = max.retries.filter(|most| spec.retries > *most)?;
-        says(Setting::Retries).then_some(Breach::Above {
+        says(Setting::Retries).then_some(RuleBreach::Above {
             setting: Setting::Retries,
-            asked: Extent::Times(spec.retries),
-            most: Extent::Times(most),
+            asked: SettingValue::Times(spec.retries),
+            most: SettingValue::Times(most),
         })
     };
     let mode = || {
         let allowed = !says(Setting::OnPreempt) || rules.allows(spec.on_preempt);
-        (!allowed).then(|| Breach::Mode {
+        (!allowed).then(|| RuleBreach::Mode {
             asked: spec.on_preempt,
             allowed: rules.on_preempt_allowed.clone(),
         })
     };
     let unpinned = || {
         let pins = pool.spec.require.contains(&Capability::Cpuset);
-        (spec.cpu_mode == CpuMode::Pinned && !pins).then_some(Breach::NotPinned)
+        (spec.cpu_mode == CpuMode::Pinned && !pins).then_some(RuleBreach::NotPinned)
     };
     long.or_else(often).or_else(mode).or_else(unpinned)
 }
 
-fn above_span(setting: Setting, asked: Option<Span>, most: Span) -> Option<Breach> {
+fn above_span(setting: Setting, asked: Option<Span>, most: Span) -> Option<RuleBreach> {
     if asked.is_some_and(|asked| asked <= most) {
         return None;
     }
-    Some(Breach::Above {
+    Some(RuleBreach::Above {
         setting,
-        asked: asked.map_or(Extent::Unbounded, Extent::Lasting),
-        most: Extent::Lasting(most),
+        asked: asked.map_or(SettingValue::Unbounded, SettingValue::Lasting),
+        most: SettingValue::Lasting(most),
     })
 }

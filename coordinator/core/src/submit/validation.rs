@@ -18,8 +18,8 @@ use sluice_common::validation::{
     NodeFacts, ParsedAssertion, RuleFailure, RuleResult, StepFacts, StepOnNode,
 };
 use sluice_reasons::Rejection;
-use sluice_reasons::check::{Check, Outcome};
-use sluice_reasons::rejection::{BreakingHost, Judge, Unkept};
+use sluice_reasons::check::{AssertionOutcome, Check};
+use sluice_reasons::rejection::{AssertionSource, FailedAssertion, FailingHost};
 use sluice_scheduler::Request;
 
 use crate::context::Context;
@@ -27,10 +27,10 @@ use crate::model::node::Node;
 use crate::model::pool::Pool;
 
 /// Most hosts that a rejection tells of: the nearest.
-pub(crate) const TOLD_HOSTS: usize = 10;
+pub(crate) const MAX_NEAREST_HOSTS: usize = 10;
 
 /// An assertion, the document that it is of, and who names that.
-pub(crate) struct Rule {
+pub(crate) struct DocumentAssertion {
     document: ValidationName,
     asserted: ParsedAssertion,
     /// The platform that names it; `None` where its pool does.
@@ -38,7 +38,7 @@ pub(crate) struct Rule {
 }
 
 /// What is judged together: a pool's own documents, or with them those of a platform that a step may be granted there.
-pub(crate) struct Court<'a> {
+pub(crate) struct RuleSet<'a> {
     pool: &'a PoolName,
     /// The platform, and whether the step may be granted it only because it takes any.
     platform: Option<(&'a PlatformName, bool)>,
@@ -47,10 +47,10 @@ pub(crate) struct Court<'a> {
 }
 
 /// A host that does not keep all assertions about hosts.
-pub(crate) struct Short<'a> {
+pub(crate) struct HostFailures<'a> {
     node: &'a str,
     /// Each that it does not keep.
-    broken: Vec<(&'a Rule, RuleFailure)>,
+    broken: Vec<(&'a DocumentAssertion, RuleFailure)>,
 }
 
 /// Why the documents of a pool do not let a step in; `None` where they do. `spec` is the step with everything
@@ -62,25 +62,25 @@ pub(crate) fn invalid_in(
     spec: &StepSpec,
 ) -> Option<Rejection> {
     let known = ctx.state().pool(pool)?;
-    let mut courts = courts(ctx, known, request).into_iter();
-    courts.find_map(|court| invalid_before(ctx, &court, known, StepFacts(spec)))
+    let mut rule_sets = rule_sets(ctx, known, request).into_iter();
+    rule_sets.find_map(|rule_set| invalid_before(ctx, &rule_set, known, StepFacts(spec)))
 }
 
 /// Why a step is not let in by what is judged together.
 pub(crate) fn invalid_before(
     ctx: &Context,
-    court: &Court<'_>,
+    rule_set: &RuleSet<'_>,
     pool: &Pool,
     step: StepFacts<'_>,
 ) -> Option<Rejection> {
-    let mut rules = rules_of(ctx, pool, court.platform());
-    if court.platform.is_some() && rules.iter().any(|rule| rule.asserted.is_about_hosts()) {
+    let mut rules = rules_of(ctx, pool, rule_set.platform());
+    if rule_set.platform.is_some() && rules.iter().any(|rule| rule.asserted.is_about_hosts()) {
         // One host of the platform is to keep all of them.
         let mut all = rules_of(ctx, pool, None);
         all.retain(|rule| rule.asserted.is_about_hosts());
         rules.splice(0..0, all);
     }
-    let (about_hosts, about_step): (Vec<Rule>, Vec<Rule>) = rules
+    let (about_hosts, about_step): (Vec<DocumentAssertion>, Vec<DocumentAssertion>) = rules
         .into_iter()
         .partition(|rule| rule.asserted.is_about_hosts());
     let broken = about_step
@@ -89,13 +89,13 @@ pub(crate) fn invalid_before(
     if let Some((rule, failure)) = broken {
         let assert = rule.asserted.source.assert.clone();
         let found = failure.values;
-        return Some(court.rejects(rule, Unkept::Step { assert, found }));
+        return Some(rule_set.rejects(rule, FailedAssertion::Step { assert, found }));
     }
-    no_host_keeps(ctx, court, pool, step, &about_hosts)
+    no_host_keeps(ctx, rule_set, pool, step, &about_hosts)
 }
 
 /// The pool's own documents first, then those of each platform that the step may be granted.
-pub(crate) fn courts<'a>(ctx: &Context, pool: &'a Pool, request: &Request) -> Vec<Court<'a>> {
+pub(crate) fn rule_sets<'a>(ctx: &Context, pool: &'a Pool, request: &Request) -> Vec<RuleSet<'a>> {
     let asked = ctx.state().asked_in(&pool.name, request);
     let platforms = pool.platforms.iter();
     let strict = platforms.filter(|(_, platform)| !platform.terms.validations.is_empty());
@@ -104,12 +104,12 @@ pub(crate) fn courts<'a>(ctx: &Context, pool: &'a Pool, request: &Request) -> Ve
         true => it.terms.is_candidate_for_any(gpus),
         false => asked.contains(name),
     });
-    let of_platforms = may_be.map(|(name, _)| Court {
+    let of_platforms = may_be.map(|(name, _)| RuleSet {
         pool: &pool.name,
         platform: Some((name, asked.is_empty())),
         of: Vec::from([name.clone()]),
     });
-    let own = Court {
+    let own = RuleSet {
         pool: &pool.name,
         platform: None,
         of: asked.clone(),
@@ -128,10 +128,10 @@ pub(crate) fn judged_in(
         return Vec::new();
     };
     let step = StepFacts(spec);
-    let courts = courts(ctx, pool, request).into_iter();
-    let judged = courts.flat_map(|court| {
-        let hosts = hosts_for(ctx, pool, &court.of);
-        let rules = rules_of(ctx, pool, court.platform()).into_iter();
+    let rule_sets = rule_sets(ctx, pool, request).into_iter();
+    let judged = rule_sets.flat_map(|rule_set| {
+        let hosts = hosts_for(ctx, pool, &rule_set.of);
+        let rules = rules_of(ctx, pool, rule_set.platform()).into_iter();
         rules.map(move |rule| Check::Assertion {
             outcome: outcome(&rule, step, &hosts),
             document: rule.document,
@@ -143,7 +143,11 @@ pub(crate) fn judged_in(
 }
 
 /// Those of the documents that a pool names, or a platform of it. Each was read when it was applied.
-pub(crate) fn rules_of(ctx: &Context, pool: &Pool, platform: Option<&PlatformName>) -> Vec<Rule> {
+pub(crate) fn rules_of(
+    ctx: &Context,
+    pool: &Pool,
+    platform: Option<&PlatformName>,
+) -> Vec<DocumentAssertion> {
     let named = match platform {
         None => Some(&pool.spec.validations),
         Some(platform) => (pool.platforms.get(platform)).map(|it| &it.terms.validations),
@@ -152,7 +156,7 @@ pub(crate) fn rules_of(ctx: &Context, pool: &Pool, platform: Option<&PlatformNam
     let documents = named.filter_map(|name| Some((name, ctx.state().validations().get(name)?)));
     let rules = documents.flat_map(|(name, document)| {
         let read = document.terms.read().unwrap_or_default();
-        read.into_iter().map(|asserted| Rule {
+        read.into_iter().map(|asserted| DocumentAssertion {
             document: name.clone(),
             asserted,
             platform: platform.cloned(),
@@ -169,43 +173,43 @@ pub(crate) fn hosts_for(ctx: &Context, pool: &Pool, of: &[PlatformName]) -> Vec<
 
 pub(crate) fn no_host_keeps(
     ctx: &Context,
-    court: &Court<'_>,
+    rule_set: &RuleSet<'_>,
     pool: &Pool,
     step: StepFacts<'_>,
-    rules: &[Rule],
+    rules: &[DocumentAssertion],
 ) -> Option<Rejection> {
     if rules.is_empty() {
         return None;
     }
-    let hosts = hosts_for(ctx, pool, &court.of);
+    let hosts = hosts_for(ctx, pool, &rule_set.of);
     let mut short = Vec::new();
     for node in &hosts {
         let broken = broken_on(rules, step, node);
         if broken.is_empty() {
             return None;
         }
-        short.push(Short {
+        short.push(HostFailures {
             node: &node.name,
             broken,
         });
     }
-    short.sort_by_key(Short::distance);
-    told(court, &short)
+    short.sort_by_key(HostFailures::distance);
+    no_host_passes(rule_set, &short)
 }
 
-impl Court<'_> {
+impl RuleSet<'_> {
     fn platform(&self) -> Option<&PlatformName> {
         self.platform.map(|(name, _)| name)
     }
 
     /// `rule` is the one that is told of.
-    fn rejects(&self, rule: &Rule, unkept: Unkept) -> Rejection {
+    fn rejects(&self, rule: &DocumentAssertion, unkept: FailedAssertion) -> Rejection {
         Rejection::Invalid {
             pool: self.pool.clone(),
             judge: match self.platform {
-                None => Judge::Pool,
-                Some((name, false)) => Judge::Platform(name.clone()),
-                Some((name, true)) => Judge::AnyPlatform(name.clone()),
+                None => AssertionSource::Pool,
+                Some((name, false)) => AssertionSource::Platform(name.clone()),
+                Some((name, true)) => AssertionSource::AnyPlatform(name.clone()),
             },
             validation: rule.document.clone(),
             advice: rule.asserted.source.message.clone(),
@@ -214,20 +218,20 @@ impl Court<'_> {
     }
 }
 
-impl Short<'_> {
+impl HostFailures<'_> {
     /// The fewest that it does not keep come first, then the closest.
     fn distance(&self) -> (usize, u64, String) {
         let gaps = self.broken.iter().map(|(_, failure)| failure.gap);
         (self.broken.len(), gaps.sum(), self.node.to_string())
     }
 
-    fn told(&self) -> BreakingHost {
+    fn failing_host(&self) -> FailingHost {
         let broken = self.broken.iter();
         let broken = broken.map(|(rule, failure)| {
             let assert = rule.asserted.source.assert.clone();
             (assert, failure.values.clone())
         });
-        BreakingHost {
+        FailingHost {
             node: String::from(self.node),
             broken: broken.collect(),
         }
@@ -236,14 +240,17 @@ impl Short<'_> {
 
 /// That no host keeps all assertions about hosts, with the nearest. The rule that is told of is the first that the
 /// nearest host breaks.
-fn told(court: &Court<'_>, short: &[Short<'_>]) -> Option<Rejection> {
+fn no_host_passes(rule_set: &RuleSet<'_>, short: &[HostFailures<'_>]) -> Option<Rejection> {
     let (rule, _) = short.first()?.broken.first()?;
-    let nearest = short.iter().take(TOLD_HOSTS).map(Short::told);
-    let unkept = Unkept::Hosts {
+    let nearest = short
+        .iter()
+        .take(MAX_NEAREST_HOSTS)
+        .map(HostFailures::failing_host);
+    let unkept = FailedAssertion::Hosts {
         asked: short.len() as u64,
         nearest: nearest.collect(),
     };
-    Some(court.rejects(rule, unkept))
+    Some(rule_set.rejects(rule, unkept))
 }
 
 pub(crate) fn failure(verdict: RuleResult) -> Option<RuleFailure> {
@@ -254,10 +261,10 @@ pub(crate) fn failure(verdict: RuleResult) -> Option<RuleFailure> {
 }
 
 pub(crate) fn broken_on<'a>(
-    rules: &'a [Rule],
+    rules: &'a [DocumentAssertion],
     step: StepFacts<'_>,
     node: &NodeFacts,
-) -> Vec<(&'a Rule, RuleFailure)> {
+) -> Vec<(&'a DocumentAssertion, RuleFailure)> {
     let on = StepOnNode { step, node };
     let rules = rules.iter();
     rules
@@ -265,13 +272,19 @@ pub(crate) fn broken_on<'a>(
         .collect()
 }
 
-pub(crate) fn outcome(rule: &Rule, step: StepFacts<'_>, hosts: &[NodeFacts]) -> Outcome {
+pub(crate) fn outcome(
+    rule: &DocumentAssertion,
+    step: StepFacts<'_>,
+    hosts: &[NodeFacts],
+) -> AssertionOutcome {
     if rule.asserted.is_inactive(&step) {
-        return Outcome::Idle;
+        return AssertionOutcome::Unschedulable;
     }
     if !rule.asserted.is_about_hosts() {
         let failure = failure(rule.asserted.evaluate(&step));
-        return failure.map_or(Outcome::Holds, |failure| Outcome::Fails(failure.values));
+        return failure.map_or(AssertionOutcome::Holds, |failure| {
+            AssertionOutcome::Fails(failure.values)
+        });
     }
     let judged = hosts.iter().map(|node| {
         let on = StepOnNode { step, node };
@@ -283,8 +296,10 @@ pub(crate) fn outcome(rule: &Rule, step: StepFacts<'_>, hosts: &[NodeFacts]) -> 
     let keep = hosts.len() - broken.len();
     let nearest = broken.into_iter().min_by_key(|(_, failure)| failure.gap);
     match nearest.filter(|_| keep == 0) {
-        Some((node, failure)) => Outcome::Fails(format!("`{}`: {}", node.name, failure.values)),
-        None => Outcome::HoldsOn {
+        Some((node, failure)) => {
+            AssertionOutcome::Fails(format!("`{}`: {}", node.name, failure.values))
+        }
+        None => AssertionOutcome::HoldsOn {
             keep,
             of: hosts.len(),
         },

@@ -7,9 +7,9 @@ use sluice_common::access::{ApiToken, is_reserved};
 use sluice_common::id::{PoolName, RoleName, TokenName};
 
 use crate::context::Context;
-use crate::input::{Change, Wanted};
+use crate::input::{Desired, TermsChange};
 use crate::model::access::{Access, AccessChange};
-use crate::output::{Refusal, Refused, Terms};
+use crate::output::{CurrentTerms, Refusal, Refused};
 use crate::record::Record;
 use crate::state::State;
 
@@ -33,15 +33,15 @@ fn missing_role<'a>(
 }
 
 /// What is written now of what a change is about, with its version.
-pub(crate) fn access_terms(access: &Access, change: &AccessChange) -> Option<(Terms, u64)> {
+pub(crate) fn access_terms(access: &Access, change: &AccessChange) -> Option<(CurrentTerms, u64)> {
     match change {
         AccessChange::RolePut { role, .. } | AccessChange::RoleDeleted { role } => {
             let it = access.roles.get(role)?;
-            Some((Terms::Role(it.terms.clone()), it.version))
+            Some((CurrentTerms::Role(it.terms.clone()), it.version))
         }
         AccessChange::BindingPut { binding, .. } | AccessChange::BindingDeleted { binding } => {
             let it = access.bindings.get(binding)?;
-            Some((Terms::Binding(it.terms.clone()), it.version))
+            Some((CurrentTerms::Binding(it.terms.clone()), it.version))
         }
         AccessChange::ApiTokenCreated { .. } | AccessChange::ApiTokenRevoked { .. } => None,
     }
@@ -78,7 +78,7 @@ pub(crate) fn change_access(ctx: &mut Context, change: &AccessChange) -> Result<
             false
         }
         AccessChange::ApiTokenCreated { token, terms } => {
-            vet_token(ctx, token, terms)?;
+            check_token(ctx, token, terms)?;
             false
         }
         AccessChange::ApiTokenRevoked { token } => {
@@ -96,7 +96,7 @@ pub(crate) fn change_access(ctx: &mut Context, change: &AccessChange) -> Result<
     Ok(())
 }
 
-fn vet_token(ctx: &Context, token: &TokenName, terms: &ApiToken) -> Result<(), Refusal> {
+fn check_token(ctx: &Context, token: &TokenName, terms: &ApiToken) -> Result<(), Refusal> {
     let tokens = &ctx.state().access().tokens;
     if tokens.contains_key(token) {
         let token = token.clone();
@@ -111,9 +111,9 @@ fn vet_token(ctx: &Context, token: &TokenName, terms: &ApiToken) -> Result<(), R
 }
 
 /// Whether every role is there that a binding gives, once all changes are made, and none is gone that somebody has.
-pub(crate) fn vet_access(ctx: &Context, changes: &[Change]) -> Result<(), Refused> {
+pub(crate) fn check_access(ctx: &Context, changes: &[TermsChange]) -> Result<(), Refused> {
     for (at, change) in changes.iter().enumerate() {
-        let Wanted::Access { change } = &change.wanted else {
+        let Desired::Access { change } = &change.desired else {
             continue;
         };
         if let Some(refusal) = misfit(ctx, change) {

@@ -1,7 +1,7 @@
 //! Platforms that pools declare: how they are put and taken away with the other terms, what a pool could not keep, and what
 //! is said to who asks for one that no host is of. Which GPUs are of which, `state/index.rs` finds out.
 
-use crate::input::WantedPool;
+use crate::input::DesiredPool;
 use crate::record;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ use sluice_reasons::Rejection;
 use sluice_scheduler::{self, Infeasible};
 
 use crate::context::Context;
-use crate::input::{Change, Wanted};
+use crate::input::{Desired, TermsChange};
 use crate::model::pool::Pool;
 use crate::output::{Refusal, Refused};
 use crate::record::{PoolPut, Record};
@@ -25,7 +25,7 @@ pub(crate) type Defaults = BTreeMap<PoolName, PlatformName>;
 pub(crate) fn put_pool(
     ctx: &mut Context,
     pool: &PoolName,
-    terms: &WantedPool,
+    terms: &DesiredPool,
 ) -> Result<(), Refusal> {
     let known = ctx.state().pool(pool);
     if known.is_none_or(|known| known.spec != terms.spec) {
@@ -39,13 +39,13 @@ pub(crate) fn put_pool(
 }
 
 /// Changes in which a pool that is to declare no platform keeps those of which the same call has changes of their own.
-pub(crate) fn with_platforms(ctx: &Context, changes: &[Change]) -> Vec<Change> {
+pub(crate) fn with_platforms(ctx: &Context, changes: &[TermsChange]) -> Vec<TermsChange> {
     let mut own: BTreeSet<(&PoolName, &PlatformName)> = BTreeSet::new();
-    let about = changes.iter().filter_map(|it| about_platforms(&it.wanted));
+    let about = changes.iter().filter_map(|it| about_platforms(&it.desired));
     own.extend(about.filter_map(|(pool, platform)| Some((pool, platform?))));
     let mut whole = changes.to_vec();
     for change in &mut whole {
-        let Wanted::Pool { pool, terms } = &mut change.wanted else {
+        let Desired::Pool { pool, terms } = &mut change.desired else {
             continue;
         };
         if terms
@@ -127,7 +127,7 @@ fn unknown_platform(
     let mut known: Vec<PlatformName> = declared.cloned().collect();
     let hosts = ctx
         .state()
-        .market()
+        .scheduler()
         .pool(pool)
         .filter(|_| named)
         .into_iter();
@@ -145,7 +145,7 @@ fn unknown_platform(
 
 /// Defaults of pools that changes are about which no pool declares: hosts come and go, and what nobody changes is not
 /// refused.
-pub(crate) fn undeclared_defaults(ctx: &Context, changed: &[&Wanted]) -> Defaults {
+pub(crate) fn undeclared_defaults(ctx: &Context, changed: &[&Desired]) -> Defaults {
     let pools = changed.iter().filter_map(|wanted| about_platforms(wanted));
     let pools = pools.filter_map(|(name, _)| ctx.state().pool(name));
     let defaults = pools.filter_map(|pool| {
@@ -157,22 +157,22 @@ pub(crate) fn undeclared_defaults(ctx: &Context, changed: &[&Wanted]) -> Default
 }
 
 /// Whether every pool that is concerned has its default platform and not too many, once all changes are made.
-pub(crate) fn vet_platforms(
+pub(crate) fn check_platforms(
     ctx: &Context,
     undeclared: &Defaults,
-    changes: &[Change],
+    changes: &[TermsChange],
 ) -> Result<(), Refused> {
     for (at, change) in changes.iter().enumerate() {
-        let pool = about_platforms(&change.wanted);
+        let pool = about_platforms(&change.desired);
         let pool = pool.and_then(|(name, _)| ctx.state().pool(name));
-        let vetted = pool.map_or(Ok(()), |pool| vet_platforms_of(ctx, undeclared, pool));
+        let checked = pool.map_or(Ok(()), |pool| check_platforms_of(ctx, undeclared, pool));
         let at = Some(at);
-        vetted.map_err(|refusal| Refused { at, refusal })?;
+        checked.map_err(|refusal| Refused { at, refusal })?;
     }
     Ok(())
 }
 
-fn vet_platforms_of(ctx: &Context, undeclared: &Defaults, pool: &Pool) -> Result<(), Refusal> {
+fn check_platforms_of(ctx: &Context, undeclared: &Defaults, pool: &Pool) -> Result<(), Refusal> {
     let count = pool.platforms.len();
     let name = &pool.name;
     if count > MAX_PLATFORMS {
@@ -193,19 +193,19 @@ fn vet_platforms_of(ctx: &Context, undeclared: &Defaults, pool: &Pool) -> Result
 fn has_platform(ctx: &Context, pool: &PoolName, platform: &PlatformName) -> bool {
     let declared = ctx.state().pool(pool);
     let declared = declared.is_some_and(|pool| pool.platforms.contains_key(platform));
-    let hosts = ctx.state().market().pool(pool);
+    let hosts = ctx.state().scheduler().pool(pool);
     declared || hosts.is_some_and(|pool| pool.has(platform))
 }
 
 /// What waits for platforms of which changes left no host is judged anew: by the setting of its pool it waits on, or is
 /// rejected, unless it may pend.
-pub(crate) fn bereft_of_platform(
+pub(crate) fn loses_platform(
     ctx: &Context,
     id: &StepId,
-    changed: &[&Wanted],
+    changed: &[&Desired],
 ) -> Option<Rejection> {
-    let market = ctx.state().market();
-    let request = market.request(id)?;
+    let scheduler = ctx.state().scheduler();
+    let request = scheduler.request(id)?;
     let bereft = |(name, pool): &(&PoolName, &sluice_scheduler::Pool)| {
         let wanted = pool.wanted(request);
         pool.nodes().len() > 0
@@ -214,7 +214,7 @@ pub(crate) fn bereft_of_platform(
             && !pool.awaits_platform(request)
             && wanted.iter().any(|it| concerns(changed, name, it))
     };
-    let candidates = market.pools_for(request);
+    let candidates = scheduler.pools_for(request);
     let foremost = candidates.first();
     let (pool, _) = foremost.filter(|_| candidates.iter().all(bereft))?;
     Some(never_in(
@@ -226,44 +226,44 @@ pub(crate) fn bereft_of_platform(
 }
 
 /// The pool whose platforms a change is about, and the platform where it is about one alone.
-fn about_platforms(wanted: &Wanted) -> Option<(&PoolName, Option<&PlatformName>)> {
+fn about_platforms(wanted: &Desired) -> Option<(&PoolName, Option<&PlatformName>)> {
     match wanted {
-        Wanted::Pool { pool, .. } => Some((pool, None)),
-        Wanted::Platform { pool, platform, .. } | Wanted::NoPlatform { pool, platform } => {
+        Desired::Pool { pool, .. } => Some((pool, None)),
+        Desired::Platform { pool, platform, .. } | Desired::NoPlatform { pool, platform } => {
             Some((pool, Some(platform)))
         }
-        Wanted::Policy { .. }
-        | Wanted::NoPolicy { .. }
-        | Wanted::NoPool { .. }
-        | Wanted::Validation { .. }
-        | Wanted::NoValidation { .. }
-        | Wanted::Template { .. }
-        | Wanted::NoTemplate { .. }
-        | Wanted::Access { .. }
-        | Wanted::Cluster { .. } => None,
+        Desired::Policy { .. }
+        | Desired::NoPolicy { .. }
+        | Desired::NoPool { .. }
+        | Desired::Validation { .. }
+        | Desired::NoValidation { .. }
+        | Desired::Template { .. }
+        | Desired::NoTemplate { .. }
+        | Desired::Access { .. }
+        | Desired::Cluster { .. } => None,
     }
 }
 
 /// The change of a pool that lists all its platforms, where `wanted` is about one of them.
-pub(crate) fn listing(changes: &[Change], wanted: &Wanted) -> Option<usize> {
-    let (Wanted::Platform { pool: of, .. } | Wanted::NoPlatform { pool: of, .. }) = wanted else {
+pub(crate) fn listing(changes: &[TermsChange], wanted: &Desired) -> Option<usize> {
+    let (Desired::Platform { pool: of, .. } | Desired::NoPlatform { pool: of, .. }) = wanted else {
         return None;
     };
-    let lists = |change: &Change| matches!(&change.wanted, Wanted::Pool { pool, terms } if pool == of && terms.platforms.as_ref().is_some_and(|all| !all.is_empty()));
+    let lists = |change: &TermsChange| matches!(&change.desired, Desired::Pool { pool, terms } if pool == of && terms.platforms.as_ref().is_some_and(|all| !all.is_empty()));
     changes.iter().position(lists)
 }
 
 /// Whether changes are of a platform, or of all of a pool.
-fn concerns(changed: &[&Wanted], name: &PoolName, platform: &PlatformName) -> bool {
+fn concerns(changed: &[&Desired], name: &PoolName, platform: &PlatformName) -> bool {
     let mut about = changed.iter().filter_map(|wanted| about_platforms(wanted));
     about.any(|(pool, one)| pool == name && one.is_none_or(|it| it == platform))
 }
 
 impl Pool {
     /// Its platforms' terms with its own, or its own alone, as the one who writes it says.
-    pub(crate) fn as_written_by(&self, terms: Option<&WantedPool>) -> WantedPool {
+    pub(crate) fn spec_as_requested(&self, terms: Option<&DesiredPool>) -> DesiredPool {
         let alone = terms.is_some_and(|terms| terms.platforms.is_none());
-        WantedPool {
+        DesiredPool {
             spec: self.spec.clone(),
             platforms: (!alone).then(|| self.declared()),
         }

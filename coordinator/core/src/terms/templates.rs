@@ -15,14 +15,14 @@ use sluice_common::template::Template;
 use sluice_reasons::InUse;
 
 use crate::context::Context;
-use crate::input::{Change, Wanted};
-use crate::output::{Refusal, Refused, Terms, Use};
+use crate::input::{Desired, TermsChange};
+use crate::output::{CurrentTerms, Refusal, Refused, Use};
 use crate::record::Record;
 
 /// What a template says now, and since when.
-pub(crate) fn template_terms(ctx: &Context, name: &TemplateName) -> Option<(Terms, u64)> {
+pub(crate) fn template_terms(ctx: &Context, name: &TemplateName) -> Option<(CurrentTerms, u64)> {
     let kept = ctx.state().templates().get(name)?;
-    let terms = Terms::Template(Box::new(kept.template.clone()));
+    let terms = CurrentTerms::Template(Box::new(kept.template.clone()));
     Some((terms, kept.version))
 }
 
@@ -48,9 +48,9 @@ pub(crate) fn delete_template(ctx: &mut Context, name: &TemplateName) -> Result<
 }
 
 /// Whether every template is there that the pools among these changes name, once all are made.
-pub(crate) fn vet_templates(ctx: &Context, changes: &[Change]) -> Result<(), Refused> {
+pub(crate) fn check_templates(ctx: &Context, changes: &[TermsChange]) -> Result<(), Refused> {
     for (at, change) in changes.iter().enumerate() {
-        let Wanted::Pool { pool, terms } = &change.wanted else {
+        let Desired::Pool { pool, terms } = &change.desired else {
             continue;
         };
         let mut named = terms.spec.templates.iter();
@@ -68,20 +68,20 @@ pub(crate) fn vet_templates(ctx: &Context, changes: &[Change]) -> Result<(), Ref
 }
 
 /// Who still names a template that goes by these changes, once all are made.
-pub(crate) fn naming_what_is_gone(ctx: &Context, changes: &[Change]) -> Vec<Use> {
-    let gone = changes.iter().filter_map(|change| match &change.wanted {
-        Wanted::NoTemplate { template } => Some(template),
-        Wanted::Pool { .. }
-        | Wanted::NoPool { .. }
-        | Wanted::Policy { .. }
-        | Wanted::NoPolicy { .. }
-        | Wanted::Cluster { .. }
-        | Wanted::Template { .. }
-        | Wanted::Validation { .. }
-        | Wanted::NoValidation { .. }
-        | Wanted::Platform { .. }
-        | Wanted::Access { .. }
-        | Wanted::NoPlatform { .. } => None,
+pub(crate) fn naming_what_is_gone(ctx: &Context, changes: &[TermsChange]) -> Vec<Use> {
+    let gone = changes.iter().filter_map(|change| match &change.desired {
+        Desired::NoTemplate { template } => Some(template),
+        Desired::Pool { .. }
+        | Desired::NoPool { .. }
+        | Desired::Policy { .. }
+        | Desired::NoPolicy { .. }
+        | Desired::Cluster { .. }
+        | Desired::Template { .. }
+        | Desired::Validation { .. }
+        | Desired::NoValidation { .. }
+        | Desired::Platform { .. }
+        | Desired::Access { .. }
+        | Desired::NoPlatform { .. } => None,
     });
     let uses = gone.flat_map(|name| {
         let pools = ctx.state().pools().values();

@@ -7,47 +7,47 @@ use sluice_common::amount::ResourceKey;
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::pool::{PolicySpec, ResourceTable};
 use sluice_common::state::StepState;
-use sluice_reasons::{InUse, Shrunk, Why};
+use sluice_reasons::{Cause, InUse, Shrunk};
 
 use crate::context::Context;
-use crate::input::Wanted;
+use crate::input::Desired;
 use crate::output::Use;
 use crate::state::State;
 use crate::submit::feasible::never_by_terms;
-use crate::terms::platforms::bereft_of_platform;
+use crate::terms::platforms::loses_platform;
 
 /// Who uses what a change takes away.
-pub(crate) fn uses(before: &State, wanted: &Wanted) -> Vec<Use> {
+pub(crate) fn uses(before: &State, wanted: &Desired) -> Vec<Use> {
     match wanted {
-        Wanted::Cluster { .. }
-        | Wanted::Validation { .. }
-        | Wanted::NoValidation { .. }
-        | Wanted::Access { .. }
-        | Wanted::Platform { .. }
-        | Wanted::NoPlatform { .. }
-        | Wanted::Template { .. }
-        | Wanted::NoTemplate { .. } => Vec::new(),
-        Wanted::Pool { pool, terms } => shrunk_pool(before, pool, &terms.spec.capacity),
-        Wanted::Policy {
+        Desired::Cluster { .. }
+        | Desired::Validation { .. }
+        | Desired::NoValidation { .. }
+        | Desired::Access { .. }
+        | Desired::Platform { .. }
+        | Desired::NoPlatform { .. }
+        | Desired::Template { .. }
+        | Desired::NoTemplate { .. } => Vec::new(),
+        Desired::Pool { pool, terms } => shrunk_pool(before, pool, &terms.spec.capacity),
+        Desired::Policy {
             pool,
             subject,
             policy,
         } => shrunk_policy(before, pool, subject, policy),
-        Wanted::NoPolicy { pool, subject } => gone(before, pool, Some(subject)),
-        Wanted::NoPool { pool } => gone(before, pool, None),
+        Desired::NoPolicy { pool, subject } => gone(before, pool, Some(subject)),
+        Desired::NoPool { pool } => gone(before, pool, None),
     }
 }
 
 fn shrunk_pool(before: &State, pool: &PoolName, capacity: &ResourceTable) -> Vec<Use> {
-    let (Some(known), Some(market)) = (before.pool(pool), before.market().pool(pool)) else {
+    let (Some(known), Some(scheduler)) = (before.pool(pool), before.scheduler().pool(pool)) else {
         return Vec::new();
     };
     let mut found = Vec::new();
-    for (key, used) in market.used().iter() {
+    for (key, used) in scheduler.used().iter() {
         let earlier = known.spec.capacity.get(key).copied();
         let now = match (capacity.get(key), earlier) {
             (Some(now), earlier) => Some(*now).filter(|now| earlier.is_none_or(|e| e > *now)),
-            (None, Some(_)) if market.detected(key.as_str()).is_none() => Some(0),
+            (None, Some(_)) if scheduler.detected(key.as_str()).is_none() => Some(0),
             (None, _) => None,
         };
         if let Some(now) = now.filter(|now| *now < used) {
@@ -66,7 +66,7 @@ fn shrunk_policy(
 ) -> Vec<Use> {
     let known = before.pool(pool);
     let earlier = known.and_then(|known| known.policies.get(subject));
-    let used = before.market().pool(pool);
+    let used = before.scheduler().pool(pool);
     let used = used.and_then(|pool| pool.used_by(subject));
     let (Some(earlier), Some((used, firm))) = (earlier, used) else {
         return Vec::new();
@@ -124,7 +124,7 @@ fn steps_in(
     subject: Option<&Subject>,
     key: Option<&str>,
 ) -> Vec<StepId> {
-    let runs = before.market().runs_of(pool, subject);
+    let runs = before.scheduler().runs_of(pool, subject);
     let runs = runs.filter(|(_, run)| key.is_none_or(|key| run.demand().get(key) > 0));
     let steps: BTreeSet<StepId> = runs.map(|(id, _)| id.step.clone()).collect();
     steps.into_iter().collect()
@@ -138,13 +138,13 @@ pub(crate) fn waiting(rejected: &[StepId]) -> Use {
 }
 
 /// Why a step that waits could never start.
-pub(crate) fn never_starts(ctx: &Context, id: &StepId, changed: &[&Wanted]) -> Option<Why> {
+pub(crate) fn never_starts(ctx: &Context, id: &StepId, changed: &[&Desired]) -> Option<Cause> {
     let step = ctx.state().step(id);
     let step = step.filter(|step| step.state == StepState::Queued)?;
     let bereft = || {
         let waits = step.spec.allow_pending;
-        let bereft = bereft_of_platform(ctx, id, changed).filter(|_| !waits);
-        bereft.map(Why::rejected)
+        let bereft = loses_platform(ctx, id, changed).filter(|_| !waits);
+        bereft.map(Cause::rejected)
     };
     never_by_terms(ctx, step).or_else(bereft)
 }

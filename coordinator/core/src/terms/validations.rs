@@ -10,14 +10,17 @@ use sluice_common::nearest::nearest;
 use sluice_common::validation::ValidationSpec;
 
 use crate::context::Context;
-use crate::input::{Change, Wanted};
-use crate::output::{Refusal, Refused, Terms};
+use crate::input::{Desired, TermsChange};
+use crate::output::{CurrentTerms, Refusal, Refused};
 use crate::record::Record;
-use crate::terms::about::pool_of;
+use crate::terms::targets::pool_of;
 
-pub(crate) fn validation_terms(ctx: &Context, name: &ValidationName) -> Option<(Terms, u64)> {
+pub(crate) fn validation_terms(
+    ctx: &Context,
+    name: &ValidationName,
+) -> Option<(CurrentTerms, u64)> {
     let known = ctx.state().validations().get(name)?;
-    Some((Terms::Validation(known.terms.clone()), known.version))
+    Some((CurrentTerms::Validation(known.terms.clone()), known.version))
 }
 
 pub(crate) fn put_validation(ctx: &mut Context, name: &ValidationName, terms: &ValidationSpec) {
@@ -35,7 +38,7 @@ pub(crate) fn delete_validation(ctx: &mut Context, name: &ValidationName) -> Res
 }
 
 /// Whether every document is there that a pool names, once all changes are made.
-pub(crate) fn vet_validations(ctx: &Context, changes: &[Change]) -> Result<(), Refused> {
+pub(crate) fn check_validations(ctx: &Context, changes: &[TermsChange]) -> Result<(), Refused> {
     let known = ctx.state().validations();
     let pools = ctx.state().pools().values();
     let mut named = pools.flat_map(|pool| {
@@ -52,9 +55,9 @@ pub(crate) fn vet_validations(ctx: &Context, changes: &[Change]) -> Result<(), R
     let Some((pool, platform, validation)) = missing else {
         return Ok(());
     };
-    let takes = |change: &Change| matches!(&change.wanted, Wanted::NoValidation { validation: gone } if gone == validation);
-    let is_platform = |change: &Change| matches!(&change.wanted, Wanted::Platform { pool: of, platform: it, .. } if of == pool && Some(it) == platform);
-    let names = |change: &Change| pool_of(&change.wanted) == Some(pool);
+    let takes = |change: &TermsChange| matches!(&change.desired, Desired::NoValidation { validation: gone } if gone == validation);
+    let is_platform = |change: &TermsChange| matches!(&change.desired, Desired::Platform { pool: of, platform: it, .. } if of == pool && Some(it) == platform);
+    let names = |change: &TermsChange| pool_of(&change.desired) == Some(pool);
     let at = changes.iter().position(takes);
     let at = at.or_else(|| changes.iter().position(is_platform));
     let at = at.or_else(|| changes.iter().position(names));

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use sluice_common::access::{ApiToken, BindingSpec, RoleSpec, TokenDigest};
 use sluice_common::id::{BindingName, RoleName, TokenName};
 
-use super::rig::Rig;
-use crate::input::{Input, ReplyId, Wanted};
+use super::harness::Harness;
+use crate::input::{Desired, Input, ReplyId};
 use crate::model::access::AccessChange;
 use crate::output::{Answer, Refusal};
 
@@ -15,26 +15,26 @@ fn role(name: &str) -> RoleName {
     RoleName::new(name).unwrap()
 }
 
-fn put_role(name: &str) -> Wanted {
+fn put_role(name: &str) -> Desired {
     let change = AccessChange::RolePut {
         role: role(name),
         terms: RoleSpec::default(),
     };
-    Wanted::Access { change }
+    Desired::Access { change }
 }
 
-fn put_binding(name: &str, roles: &[&str]) -> Wanted {
+fn put_binding(name: &str, roles: &[&str]) -> Desired {
     let terms = BindingSpec {
         roles: roles.iter().map(|name| role(name)).collect(),
         ..BindingSpec::default()
     };
     let binding = BindingName::new(name).unwrap();
     let change = AccessChange::BindingPut { binding, terms };
-    Wanted::Access { change }
+    Desired::Access { change }
 }
 
-fn refusal_of(rig: &mut Rig, wanted: Vec<Wanted>) -> Refusal {
-    let fed = rig.apply(wanted);
+fn refusal_of(harness: &mut Harness, wanted: Vec<Desired>) -> Refusal {
+    let fed = harness.apply(wanted);
     let Some(Answer::Applied(Err(refused))) = fed.answers.into_iter().next() else {
         panic!("the changes were made");
     };
@@ -43,41 +43,41 @@ fn refusal_of(rig: &mut Rig, wanted: Vec<Wanted>) -> Refusal {
 
 #[test]
 fn a_binding_is_made_with_its_role_or_not_at_all() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let refusal = refusal_of(
-        &mut rig,
+        &mut harness,
         vec![put_binding("b", &["night", "gone"]), put_role("night")],
     );
     assert_eq!(refusal, Refusal::UnknownRole { role: role("gone") });
     assert!(
-        rig.core.state().access().is_empty(),
+        harness.core.state().access().is_empty(),
         "nothing of it is left"
     );
-    rig.apply(vec![
+    harness.apply(vec![
         put_binding("b", &["night", "pool-default-viewer"]),
         put_role("night"),
     ]);
-    let access = rig.core.state().access();
+    let access = harness.core.state().access();
     assert_eq!((access.roles.len(), access.bindings.len()), (1, 1));
     let gone = AccessChange::RoleDeleted {
         role: role("night"),
     };
-    let refusal = refusal_of(&mut rig, vec![Wanted::Access { change: gone }]);
+    let refusal = refusal_of(&mut harness, vec![Desired::Access { change: gone }]);
     assert!(matches!(refusal, Refusal::RoleInUse { .. }), "{refusal}");
 }
 
 #[test]
 fn what_is_so_already_is_not_recorded() {
-    let mut rig = Rig::new();
-    rig.apply(vec![put_role("night")]);
-    let seq = rig.core.state().seq();
-    rig.apply(vec![put_role("night")]);
-    assert_eq!(rig.core.state().seq(), seq);
+    let mut harness = Harness::new();
+    harness.apply(vec![put_role("night")]);
+    let seq = harness.core.state().seq();
+    harness.apply(vec![put_role("night")]);
+    assert_eq!(harness.core.state().seq(), seq);
 }
 
 #[test]
 fn a_token_has_its_name_alone_until_it_is_revoked() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let token = TokenName::new("ci").unwrap();
     let terms = ApiToken {
         digest: TokenDigest::from_hash(&[7; 32]),
@@ -94,7 +94,7 @@ fn a_token_has_its_name_alone_until_it_is_revoked() {
         token: token.clone(),
     };
     let mut change = |it: &AccessChange| {
-        let fed = rig.feed(Input::Access {
+        let fed = harness.feed(Input::Access {
             reply: ReplyId(9),
             change: it.clone(),
         });

@@ -11,10 +11,10 @@ use sluice_common::state::NodeState;
 use sluice_common::time::Span;
 use sluice_common::wire::HelloReply;
 
-use super::rig::*;
+use super::harness::*;
 use crate::{
-    Answer, Input, JoinAsk, JoinRefusal, Joined, MAX_JOIN_TOKENS, NewJoinToken, NodeChange, Record,
-    Refusal, ReplyId, SessionId, TokenStanding,
+    Answer, Input, JoinApplication, JoinRefusal, Joined, MAX_JOIN_TOKENS, NewJoinToken, NodeChange,
+    Record, Refusal, ReplyId, SessionId, TokenStatus,
 };
 
 fn token_id(number: u32) -> JoinTokenId {
@@ -44,17 +44,17 @@ fn token(number: u32) -> NewJoinToken {
     }
 }
 
-fn make(rig: &mut Rig, token: NewJoinToken) -> Result<(), Refusal> {
+fn make(harness: &mut Harness, token: NewJoinToken) -> Result<(), Refusal> {
     let reply = ReplyId(7);
-    let fed = rig.feed(Input::MakeJoinToken { reply, token });
+    let fed = harness.feed(Input::MakeJoinToken { reply, token });
     match &fed.answers[..] {
         [Answer::Changed(made)] => made.clone(),
         other => panic!("{other:?}"),
     }
 }
 
-fn ask(number: u32, name: &str, by: u8) -> JoinAsk {
-    JoinAsk {
+fn ask(number: u32, name: &str, by: u8) -> JoinApplication {
+    JoinApplication {
         hash: hash(number),
         node: node(name),
         pool: None,
@@ -62,8 +62,11 @@ fn ask(number: u32, name: &str, by: u8) -> JoinAsk {
     }
 }
 
-fn join_with(rig: &mut Rig, ask: JoinAsk) -> (Result<Joined, JoinRefusal>, Fed) {
-    let fed = rig.feed(Input::Join {
+fn join_with(
+    harness: &mut Harness,
+    ask: JoinApplication,
+) -> (Result<Joined, JoinRefusal>, InputEffects) {
+    let fed = harness.feed(Input::Join {
         reply: ReplyId(8),
         ask,
     });
@@ -73,15 +76,15 @@ fn join_with(rig: &mut Rig, ask: JoinAsk) -> (Result<Joined, JoinRefusal>, Fed) 
     }
 }
 
-fn join(rig: &mut Rig, number: u32, name: &str, by: u8) -> Result<Joined, JoinRefusal> {
-    join_with(rig, ask(number, name, by)).0
+fn join(harness: &mut Harness, number: u32, name: &str, by: u8) -> Result<Joined, JoinRefusal> {
+    join_with(harness, ask(number, name, by)).0
 }
 
 /// What a node hears that shows a certificate which says this.
-fn says(rig: &mut Rig, name: &str, claim: NodeClaim) -> Result<(), String> {
+fn says(harness: &mut Harness, name: &str, claim: NodeClaim) -> Result<(), String> {
     let hello = Box::new(hello(name, 1, 4));
-    let session = SessionId(9000 + rig.log.len() as u64);
-    let fed = rig.feed(Input::NodeHello {
+    let session = SessionId(9000 + harness.log.len() as u64);
+    let fed = harness.feed(Input::NodeHello {
         epoch_is_proven: false,
         session,
         hello,
@@ -95,61 +98,61 @@ fn says(rig: &mut Rig, name: &str, claim: NodeClaim) -> Result<(), String> {
 
 #[test]
 fn a_token_lets_in_as_many_hosts_as_it_says_and_a_repeat_counts_once() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     make(
-        &mut rig,
+        &mut harness,
         NewJoinToken {
             uses: 2,
             ..token(1)
         },
     )
     .unwrap();
-    let joined = join(&mut rig, 1, "a", 1).unwrap();
+    let joined = join(&mut harness, 1, "a", 1).unwrap();
     assert_eq!(joined.node, node("a"));
     assert_eq!(joined.claim.pool, Some(PoolName::new("default").unwrap()));
     assert_eq!(joined.claim.generation, Generation::new(1));
-    let (again, fed) = join_with(&mut rig, ask(1, "a", 1));
+    let (again, fed) = join_with(&mut harness, ask(1, "a", 1));
     assert_eq!((again.unwrap(), fed.records.len()), (joined.clone(), 0));
-    join(&mut rig, 1, "b", 2).unwrap();
-    let refused = join(&mut rig, 1, "c", 3).unwrap_err();
+    join(&mut harness, 1, "b", 2).unwrap();
+    let refused = join(&mut harness, 1, "c", 3).unwrap_err();
     assert!(
         matches!(refused, JoinRefusal::UsedUp { uses: 2, .. }),
         "{refused}"
     );
     // What was given before it was used up may still be on its way.
-    assert_eq!(join(&mut rig, 1, "a", 1), Ok(joined));
+    assert_eq!(join(&mut harness, 1, "a", 1), Ok(joined));
     // The key that has used it gets no second name.
-    let refused = join(&mut rig, 1, "d", 1).unwrap_err();
+    let refused = join(&mut harness, 1, "d", 1).unwrap_err();
     assert!(matches!(refused, JoinRefusal::UsedUp { .. }), "{refused}");
 }
 
 #[test]
 fn a_use_is_durable_before_it_is_answered_and_survives_a_restart() {
-    let mut rig = Rig::new();
-    make(&mut rig, token(1)).unwrap();
-    let (_, fed) = join_with(&mut rig, ask(1, "a", 1));
+    let mut harness = Harness::new();
+    make(&mut harness, token(1)).unwrap();
+    let (_, fed) = join_with(&mut harness, ask(1, "a", 1));
     assert_eq!(fed.types(), ["join_token_used"]);
-    for snapshot_at in [0, rig.log.len()] {
-        rig.restart(snapshot_at);
-        assert!(join(&mut rig, 1, "b", 2).is_err());
+    for snapshot_at in [0, harness.log.len()] {
+        harness.restart(snapshot_at);
+        assert!(join(&mut harness, 1, "b", 2).is_err());
     }
 }
 
 #[test]
 fn each_refusal_names_its_cause_and_is_recorded() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.put_pool("other");
+    let mut harness = Harness::one_node(1, 4);
+    harness.put_pool("other");
     make(
-        &mut rig,
+        &mut harness,
         NewJoinToken {
             node: Some(node("only")),
             ..token(1)
         },
     )
     .unwrap();
-    make(&mut rig, token(2)).unwrap();
-    make(&mut rig, token(3)).unwrap();
-    rig.feed(Input::RevokeJoinToken {
+    make(&mut harness, token(2)).unwrap();
+    make(&mut harness, token(3)).unwrap();
+    harness.feed(Input::RevokeJoinToken {
         reply: ReplyId(9),
         token: token_id(3),
     });
@@ -164,7 +167,7 @@ fn each_refusal_names_its_cause_and_is_recorded() {
             "for pool `default` and the agent's config says pool `other`",
         ),
     ] {
-        let (refused, fed) = join_with(&mut rig, asked);
+        let (refused, fed) = join_with(&mut harness, asked);
         let message = refused.unwrap_err().to_string();
         assert!(message.contains(said), "{message}");
         let [Record::JoinRefused(record::JoinRefused { why, .. })] = &fed.records[..] else {
@@ -173,36 +176,36 @@ fn each_refusal_names_its_cause_and_is_recorded() {
         assert_eq!(*why, message);
     }
     // Of a secret that nobody has given away there is nothing to record: anybody can make one up.
-    let (refused, fed) = join_with(&mut rig, ask(99, "a", 1));
+    let (refused, fed) = join_with(&mut harness, ask(99, "a", 1));
     assert_eq!((refused, fed.records.len()), (Err(JoinRefusal::Unknown), 0));
-    rig.now = rig.now + Span::from_secs(60);
-    let refused = join(&mut rig, 2, "a", 1).unwrap_err();
+    harness.now = harness.now + Span::from_secs(60);
+    let refused = join(&mut harness, 2, "a", 1).unwrap_err();
     assert!(matches!(refused, JoinRefusal::Expired { .. }), "{refused}");
 }
 
 #[test]
 fn whoever_knows_an_old_secret_does_not_fill_the_log() {
-    let mut rig = Rig::one_node(1, 4);
-    make(&mut rig, token(1)).unwrap();
-    let before = rig.log.len();
+    let mut harness = Harness::one_node(1, 4);
+    make(&mut harness, token(1)).unwrap();
+    let before = harness.log.len();
     for number in 0..200 {
-        assert!(join(&mut rig, 1, "n", number).is_err());
+        assert!(join(&mut harness, 1, "n", number).is_err());
     }
-    assert_eq!(rig.log.len() - before, 100);
+    assert_eq!(harness.log.len() - before, 100);
 }
 
 #[test]
 fn a_name_that_is_taken_is_given_anew_by_a_token_for_it_alone() {
-    let mut rig = Rig::one_node(1, 4);
+    let mut harness = Harness::one_node(1, 4);
     make(
-        &mut rig,
+        &mut harness,
         NewJoinToken {
             node: Some(node("n")),
             ..token(1)
         },
     )
     .unwrap();
-    let (joined, fed) = join_with(&mut rig, ask(1, "n", 1));
+    let (joined, fed) = join_with(&mut harness, ask(1, "n", 1));
     let joined = joined.unwrap();
     assert_eq!(joined.claim.generation, Generation::new(1));
     assert_eq!(
@@ -210,95 +213,95 @@ fn a_name_that_is_taken_is_given_anew_by_a_token_for_it_alone() {
         1,
         "the host that had the name loses its link"
     );
-    assert_eq!(rig.node_state("n"), NodeState::Unreachable);
-    let message = says(&mut rig, "n", NodeClaim::default()).unwrap_err();
+    assert_eq!(harness.node_state("n"), NodeState::Unreachable);
+    let message = says(&mut harness, "n", NodeClaim::default()).unwrap_err();
     assert!(
         message.contains("`sluice token create --node n`"),
         "{message}"
     );
-    says(&mut rig, "n", joined.claim).unwrap();
+    says(&mut harness, "n", joined.claim).unwrap();
 }
 
 #[test]
 fn a_host_that_has_joined_and_was_not_seen_yet_keeps_its_name() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     make(
-        &mut rig,
+        &mut harness,
         NewJoinToken {
             uses: 9,
             ..token(1)
         },
     )
     .unwrap();
-    join(&mut rig, 1, "a", 1).unwrap();
-    let refused = join(&mut rig, 1, "a", 2).unwrap_err();
+    join(&mut harness, 1, "a", 1).unwrap();
+    let refused = join(&mut harness, 1, "a", 2).unwrap_err();
     assert!(
         matches!(refused, JoinRefusal::NodeTaken { .. }),
         "{refused}"
     );
-    rig.change("a", NodeChange::Delete { force: false });
-    join(&mut rig, 1, "a", 2).unwrap();
+    harness.change("a", NodeChange::Delete { force: false });
+    join(&mut harness, 1, "a", 2).unwrap();
     // The first one's use was ended with its access.
-    let refused = join(&mut rig, 1, "a", 1).unwrap_err();
+    let refused = join(&mut harness, 1, "a", 1).unwrap_err();
     assert!(matches!(refused, JoinRefusal::Ended { .. }), "{refused}");
 }
 
 #[test]
 fn a_revoked_node_loses_its_link_at_once_and_stays_out_after_a_restart() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    let fed = rig.change("n", NodeChange::Revoke);
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    let fed = harness.change("n", NodeChange::Revoke);
     assert_eq!(fed.types()[0], "node_revoked");
     assert_eq!(fed.cut, ["the access of this node was ended"]);
-    assert_eq!(rig.node_state("n"), NodeState::Unreachable);
-    for snapshot_at in [0, rig.log.len()] {
-        rig.restart(snapshot_at);
-        assert!(says(&mut rig, "n", NodeClaim::default()).is_err());
+    assert_eq!(harness.node_state("n"), NodeState::Unreachable);
+    for snapshot_at in [0, harness.log.len()] {
+        harness.restart(snapshot_at);
+        assert!(says(&mut harness, "n", NodeClaim::default()).is_err());
     }
     // What it held is given up with its lease, as of any host that falls silent.
-    assert_eq!(rig.core.state().attempts_on(&node("n")).count(), 1);
+    assert_eq!(harness.core.state().attempts_on(&node("n")).count(), 1);
 }
 
 #[test]
 fn a_linked_node_is_deleted_by_force_and_its_certificate_with_it() {
-    let mut rig = Rig::one_node(1, 4);
+    let mut harness = Harness::one_node(1, 4);
     let delete = |force| NodeChange::Delete { force };
-    assert!(rig.change("n", delete(false)).cut.is_empty());
-    let fed = rig.change("n", delete(true));
-    assert_eq!((fed.cut.len(), rig.core.state().nodes().len()), (1, 0));
-    assert!(says(&mut rig, "n", NodeClaim::default()).is_err());
-    assert!(rig.core.state().nodes().is_empty());
+    assert!(harness.change("n", delete(false)).cut.is_empty());
+    let fed = harness.change("n", delete(true));
+    assert_eq!((fed.cut.len(), harness.core.state().nodes().len()), (1, 0));
+    assert!(says(&mut harness, "n", NodeClaim::default()).is_err());
+    assert!(harness.core.state().nodes().is_empty());
 }
 
 #[test]
 fn a_certificate_for_a_pool_decides_where_a_host_joins_and_its_config_does_not() {
-    let mut rig = Rig::new();
-    rig.put_pool("training");
+    let mut harness = Harness::new();
+    harness.put_pool("training");
     let pool = Some(PoolName::new("training").unwrap());
     let generation = Generation::default();
-    says(&mut rig, "n", NodeClaim { pool, generation }).unwrap();
-    let here = rig.core.state().node(&node("n")).unwrap();
+    says(&mut harness, "n", NodeClaim { pool, generation }).unwrap();
+    let here = harness.core.state().node(&node("n")).unwrap();
     assert_eq!(here.pool.as_str(), "training");
     assert_eq!(here.configured_pool().as_str(), "default");
 }
 
 #[test]
 fn a_token_without_a_pool_lets_each_host_into_that_of_its_config() {
-    let mut rig = Rig::new();
-    rig.put_pool("training");
+    let mut harness = Harness::new();
+    harness.put_pool("training");
     let open = NewJoinToken {
         pool: None,
         uses: 3,
         ..token(1)
     };
-    make(&mut rig, open).unwrap();
+    make(&mut harness, open).unwrap();
     let mut wish = |name: &str, by: u8, pool: Option<&str>| {
         let pool = pool.map(|pool| PoolName::new(pool).unwrap());
-        let wish = JoinAsk {
+        let wish = JoinApplication {
             pool,
             ..ask(1, name, by)
         };
-        let joined = join_with(&mut rig, wish).0;
+        let joined = join_with(&mut harness, wish).0;
         joined.map(|joined| joined.claim.pool.unwrap().to_string())
     };
     assert_eq!(wish("a", 1, Some("training")).unwrap(), "training");
@@ -309,64 +312,74 @@ fn a_token_without_a_pool_lets_each_host_into_that_of_its_config() {
 
 #[test]
 fn labels_of_a_token_become_the_node_s_and_an_admin_may_take_them_away() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let zone = (
         LabelKey::new("zone").unwrap(),
         LabelValue::new("a").unwrap(),
     );
     make(
-        &mut rig,
+        &mut harness,
         NewJoinToken {
             labels: [zone.clone()].into(),
             ..token(1)
         },
     )
     .unwrap();
-    let claim = join(&mut rig, 1, "n", 1).unwrap().claim;
-    says(&mut rig, "n", claim.clone()).unwrap();
-    let labels = |rig: &Rig| rig.core.state().node(&node("n")).unwrap().labels_in_force();
-    assert_eq!(labels(&rig)["zone"], "a");
-    rig.change("n", NodeChange::Label([(zone.0, None)].into()));
+    let claim = join(&mut harness, 1, "n", 1).unwrap().claim;
+    says(&mut harness, "n", claim.clone()).unwrap();
+    let labels = |harness: &Harness| {
+        harness
+            .core
+            .state()
+            .node(&node("n"))
+            .unwrap()
+            .labels_in_force()
+    };
+    assert_eq!(labels(&harness)["zone"], "a");
+    harness.change("n", NodeChange::Label([(zone.0, None)].into()));
     let session = SessionId(1);
-    rig.feed(Input::NodeGone {
+    harness.feed(Input::NodeGone {
         session,
         node: node("n"),
     });
-    says(&mut rig, "n", claim).unwrap();
-    assert!(labels(&rig).is_empty());
+    says(&mut harness, "n", claim).unwrap();
+    assert!(labels(&harness).is_empty());
 }
 
 #[test]
 fn tokens_are_bounded_and_open_ones_are_not_dropped() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let most = u32::try_from(MAX_JOIN_TOKENS).unwrap();
     for number in 0..most {
-        make(&mut rig, token(number)).unwrap();
+        make(&mut harness, token(number)).unwrap();
     }
     let limit = MAX_JOIN_TOKENS;
-    let refused = make(&mut rig, token(most));
+    let refused = make(&mut harness, token(most));
     assert_eq!(refused, Err(Refusal::TooManyJoinTokens { limit }));
-    rig.feed(Input::RevokeJoinToken {
+    harness.feed(Input::RevokeJoinToken {
         reply: ReplyId(9),
         token: token_id(5),
     });
-    make(&mut rig, token(most)).unwrap();
-    let tokens = rig.core.state().admission().tokens();
+    make(&mut harness, token(most)).unwrap();
+    let tokens = harness.core.state().admission().tokens();
     assert_eq!(tokens.len(), MAX_JOIN_TOKENS);
     assert!(!tokens.contains_key(&token_id(5)));
-    assert_eq!(tokens[&token_id(0)].standing(rig.now), TokenStanding::Open);
+    assert_eq!(
+        tokens[&token_id(0)].standing(harness.now),
+        TokenStatus::Open
+    );
 }
 
 #[test]
 fn a_token_that_is_not_there_or_for_no_pool_is_refused() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let pool = PoolName::new("nowhere").ok();
-    let refused = make(&mut rig, NewJoinToken { pool, ..token(1) });
+    let refused = make(&mut harness, NewJoinToken { pool, ..token(1) });
     assert!(
         matches!(refused, Err(Refusal::UnknownPool { .. })),
         "{refused:?}"
     );
-    let fed = rig.feed(Input::RevokeJoinToken {
+    let fed = harness.feed(Input::RevokeJoinToken {
         reply: ReplyId(9),
         token: token_id(1),
     });

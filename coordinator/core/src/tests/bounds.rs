@@ -6,11 +6,11 @@ use std::string::{String, ToString};
 use sluice_common::pool::PolicySpec;
 use sluice_common::step::StepSpec;
 
-use super::rig::*;
+use super::harness::*;
 use crate::{Answer, Bounds, Input, NewStep, QueueBound, Refusal, ReplyId, Settings, State};
 
-fn bounded(queued_steps: u64, queued_bytes: u64, keep_finished_bytes: u64) -> Rig {
-    let mut rig = Rig::with(Settings {
+fn bounded(queued_steps: u64, queued_bytes: u64, keep_finished_bytes: u64) -> Harness {
+    let mut harness = Harness::with(Settings {
         bounds: Bounds {
             queued_steps,
             queued_bytes,
@@ -20,9 +20,9 @@ fn bounded(queued_steps: u64, queued_bytes: u64, keep_finished_bytes: u64) -> Ri
         ..SETTINGS
     });
     for subject in ["greedy", "other"] {
-        rig.put_policy("default", subject, PolicySpec::default());
+        harness.put_policy("default", subject, PolicySpec::default());
     }
-    rig
+    harness
 }
 
 fn of(subject: &str, text: usize) -> StepSpec {
@@ -39,12 +39,12 @@ fn full(result: Result<crate::Submitted, Refusal>) -> (QueueBound, u64, u64, u64
     }
 }
 
-fn batch(rig: &mut Rig, steps: &[(&str, &str)]) -> Vec<bool> {
+fn batch(harness: &mut Harness, steps: &[(&str, &str)]) -> Vec<bool> {
     let steps = steps.iter();
     let steps = steps.map(|(id, subject)| NewStep::new(step(id), of(subject, 0)));
     let reply = ReplyId(77);
     let steps = steps.collect();
-    let fed = rig.feed(Input::Submit { reply, steps });
+    let fed = harness.feed(Input::Submit { reply, steps });
     match &fed.answers[..] {
         [Answer::Submitted(results)] => results.iter().map(Result::is_ok).collect(),
         other => panic!("{other:?}"),
@@ -53,12 +53,12 @@ fn batch(rig: &mut Rig, steps: &[(&str, &str)]) -> Vec<bool> {
 
 #[test]
 fn who_queues_without_end_is_refused_and_nobody_else() {
-    let mut rig = bounded(3, 1 << 30, 1 << 30);
+    let mut harness = bounded(3, 1 << 30, 1 << 30);
     for id in ["a", "b", "c"] {
-        rig.submit(id, of("greedy", 0)).unwrap();
+        harness.submit(id, of("greedy", 0)).unwrap();
     }
-    let seq = rig.core.state().seq();
-    let refused = rig.submit("d", of("greedy", 0));
+    let seq = harness.core.state().seq();
+    let refused = harness.submit("d", of("greedy", 0));
     let message = refused.as_ref().unwrap_err().to_string();
     assert_eq!(
         message,
@@ -66,20 +66,20 @@ fn who_queues_without_end_is_refused_and_nobody_else() {
          ended, or have the operator of the coordinator raise `max_queued_steps`"
     );
     assert_eq!(full(refused), (QueueBound::Steps, 3, 1, 3));
-    assert_eq!(rig.core.state().seq(), seq, "nothing is stored of it");
-    rig.submit("e", of("other", 0)).unwrap();
+    assert_eq!(harness.core.state().seq(), seq, "nothing is stored of it");
+    harness.submit("e", of("other", 0)).unwrap();
     // What is there already is told again, and a restart forgets nothing.
-    assert!(!rig.submit("a", of("greedy", 0)).unwrap().created);
-    rig.restart(0);
-    full(rig.submit("d", of("greedy", 0)));
-    rig.cancel("b");
-    rig.submit("d", of("greedy", 0)).unwrap();
+    assert!(!harness.submit("a", of("greedy", 0)).unwrap().created);
+    harness.restart(0);
+    full(harness.submit("d", of("greedy", 0)));
+    harness.cancel("b");
+    harness.submit("d", of("greedy", 0)).unwrap();
 }
 
 #[test]
 fn the_steps_of_a_subject_in_a_batch_are_taken_in_or_none_of_them() {
-    let mut rig = bounded(3, 1 << 30, 1 << 30);
-    rig.submit("a", of("greedy", 0)).unwrap();
+    let mut harness = bounded(3, 1 << 30, 1 << 30);
+    harness.submit("a", of("greedy", 0)).unwrap();
     let steps = [
         ("a", "greedy"),
         ("b", "greedy"),
@@ -87,39 +87,39 @@ fn the_steps_of_a_subject_in_a_batch_are_taken_in_or_none_of_them() {
         ("c", "greedy"),
         ("d", "greedy"),
     ];
-    let taken = batch(&mut rig, &steps);
+    let taken = batch(&mut harness, &steps);
     assert_eq!(taken, [true, false, true, false, false]);
-    assert_eq!(batch(&mut rig, &steps[..4]), [true; 4]);
+    assert_eq!(batch(&mut harness, &steps[..4]), [true; 4]);
 }
 
 #[test]
 fn large_requests_are_bounded_by_their_bytes() {
-    let mut rig = bounded(1000, 100_000, 1 << 30);
+    let mut harness = bounded(1000, 100_000, 1 << 30);
     for id in ["a", "b", "c"] {
-        rig.submit(id, of("greedy", 30_000)).unwrap();
+        harness.submit(id, of("greedy", 30_000)).unwrap();
     }
-    let (bound, has, asked, limit) = full(rig.submit("d", of("greedy", 30_000)));
+    let (bound, has, asked, limit) = full(harness.submit("d", of("greedy", 30_000)));
     assert_eq!((bound, limit), (QueueBound::Bytes, 100_000));
     assert!((30_000..33_000).contains(&asked) && (90_000..99_000).contains(&has));
-    rig.submit("e", of("other", 30_000)).unwrap();
-    rig.feed(Input::Bounds(Bounds {
+    harness.submit("e", of("other", 30_000)).unwrap();
+    harness.feed(Input::Bounds(Bounds {
         queued_bytes: 200_000,
         ..SETTINGS.bounds
     }));
-    rig.submit("d", of("greedy", 30_000)).unwrap();
+    harness.submit("d", of("greedy", 30_000)).unwrap();
 }
 
 #[test]
 fn who_ends_large_steps_without_end_pushes_out_his_own_alone() {
-    let mut rig = bounded(1000, 1 << 30, 100_000);
-    rig.submit("small", of("other", 0)).unwrap();
-    rig.cancel("small");
+    let mut harness = bounded(1000, 1 << 30, 100_000);
+    harness.submit("small", of("other", 0)).unwrap();
+    harness.cancel("small");
     let ids: Vec<String> = (0..8).map(|n| alloc::format!("large-{n}")).collect();
     for id in &ids {
         let nowhere = in_pool(of("greedy", 30_000), "nowhere");
-        rig.submit(id, nowhere).unwrap();
+        harness.submit(id, nowhere).unwrap();
     }
-    let left = rig.core.state().finished();
+    let left = harness.core.state().finished();
     let left: Vec<&str> = left.map(|step| step.as_str()).collect();
     assert_eq!(left, ["small", "large-5", "large-6", "large-7"]);
 }
@@ -130,39 +130,39 @@ fn who_ends_many_steps_pushes_out_his_own_alone() {
         keep_finished: 5,
         ..SETTINGS.bounds
     };
-    let mut rig = Rig::with(Settings { bounds, ..SETTINGS });
+    let mut harness = Harness::with(Settings { bounds, ..SETTINGS });
     for subject in ["greedy", "other"] {
-        rig.put_policy("default", subject, PolicySpec::default());
+        harness.put_policy("default", subject, PolicySpec::default());
     }
-    rig.submit("mine", of("other", 0)).unwrap();
-    rig.cancel("mine");
+    harness.submit("mine", of("other", 0)).unwrap();
+    harness.cancel("mine");
     for n in 0..50 {
         // Rejected at once, which no bound of what is queued counts.
         let mut spec = of("greedy", 0);
         spec.pool = Some("nowhere".parse().unwrap());
-        rig.submit(&std::format!("n{n}"), spec).unwrap();
+        harness.submit(&std::format!("n{n}"), spec).unwrap();
     }
-    assert!(rig.core.state().step(&step("mine")).is_some());
-    assert!(rig.core.state().step(&step("n45")).is_none());
-    assert_eq!(rig.core.state().steps().len(), 5);
-    rig.restart(0);
-    rig.submit("again", of("other", 0)).unwrap();
-    rig.cancel("again");
+    assert!(harness.core.state().step(&step("mine")).is_some());
+    assert!(harness.core.state().step(&step("n45")).is_none());
+    assert_eq!(harness.core.state().steps().len(), 5);
+    harness.restart(0);
+    harness.submit("again", of("other", 0)).unwrap();
+    harness.cancel("again");
     assert!(
-        rig.core.state().step(&step("n46")).is_none(),
+        harness.core.state().step(&step("n46")).is_none(),
         "the oldest of whoever has most"
     );
-    assert!(rig.core.state().step(&step("mine")).is_some());
+    assert!(harness.core.state().step(&step("mine")).is_some());
 }
 
 #[test]
 fn what_steps_weigh_is_known_again_once_their_variables_are_given_back() {
-    let mut rig = bounded(10, 1 << 30, 1 << 30);
+    let mut harness = bounded(10, 1 << 30, 1 << 30);
     for (id, text) in [("a", 500), ("b", 9000)] {
-        rig.submit(id, of("greedy", text)).unwrap();
+        harness.submit(id, of("greedy", text)).unwrap();
     }
-    rig.cancel("a");
-    let state = rig.core.state();
+    harness.cancel("a");
+    let state = harness.core.state();
     let written = serde_json::to_string(state).unwrap();
     let mut read: State = serde_json::from_str(&written).unwrap();
     assert_ne!(read, *state);

@@ -8,12 +8,12 @@ use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, StopReason};
 
-use super::rig::*;
+use super::harness::*;
 use crate::{Answer, Refusal};
 
-fn cancelled_now(rig: &Rig) {
+fn cancelled_now(harness: &Harness) {
     assert_eq!(
-        (rig.state("a"), rig.code("a")),
+        (harness.state("a"), harness.code("a")),
         (StepState::Cancelled, ReasonCode::Cancelled)
     );
 }
@@ -21,99 +21,99 @@ fn cancelled_now(rig: &Rig) {
 #[test]
 fn an_unknown_step_is_refused() {
     let refusal = Refusal::UnknownStep { step: step("a") };
-    let fed = Rig::new().cancel("a");
+    let fed = Harness::new().cancel("a");
     assert_eq!(fed.answers, [Answer::Cancelled(Err(refusal))]);
     assert!(fed.records.is_empty());
 }
 
 #[test]
 fn a_queued_step_is_over_at_once() {
-    let mut rig = Rig::new();
-    rig.submit("a", spec(1, 1000)).unwrap();
-    let fed = rig.cancel("a");
+    let mut harness = Harness::new();
+    harness.submit("a", spec(1, 1000)).unwrap();
+    let fed = harness.cancel("a");
     assert_eq!(fed.types(), ["step_ended"]);
     assert_eq!(fed.answers, [Answer::Cancelled(Ok(step("a")))]);
-    cancelled_now(&rig);
+    cancelled_now(&harness);
 }
 
 #[test]
 fn what_holds_units_is_told_to_stop_and_a_second_cancel_is_harmless() {
     for before in [None, Some(AttemptPhase::Starting), Some(running())] {
-        let mut rig = Rig::one_node(1, 4);
-        rig.submit("a", spec(1, 1000)).unwrap();
+        let mut harness = Harness::one_node(1, 4);
+        harness.submit("a", spec(1, 1000)).unwrap();
         if let Some(phase) = before {
-            rig.status("n", "a.1", phase);
+            harness.status("n", "a.1", phase);
         }
-        let fed = rig.cancel("a");
+        let fed = harness.cancel("a");
         assert_eq!(fed.types(), ["stopping"]);
         assert_eq!(fed.orders, ["stop a.1 Cancelled 7s"]);
         assert_eq!(
-            (rig.state("a"), rig.code("a")),
+            (harness.state("a"), harness.code("a")),
             (StepState::Stopping, ReasonCode::Cancelled)
         );
-        let again = rig.cancel("a");
+        let again = harness.cancel("a");
         assert_eq!((again.records.len(), again.orders.len()), (0, 0));
         assert_eq!(again.answers, [Answer::Cancelled(Ok(step("a")))]);
         // A host that starts it before it reads the order does not bring it back.
-        rig.status("n", "a.1", running());
-        assert_eq!(rig.state("a"), StepState::Stopping);
+        harness.status("n", "a.1", running());
+        assert_eq!(harness.state("a"), StepState::Stopping);
     }
 }
 
 #[test]
 fn a_shorter_grace_hurries_one_that_is_stopping_and_a_longer_one_does_not() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    let fed = rig.cancel_within("a", Some(60));
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    let fed = harness.cancel_within("a", Some(60));
     assert_eq!(
         fed.orders,
         ["stop a.1 Cancelled 7s"],
         "its own is the shorter one"
     );
-    let began = rig.step("a").attempts[0].stopping_at.unwrap();
-    rig.pass(1);
+    let began = harness.step("a").attempts[0].stopping_at.unwrap();
+    harness.pass(1);
     for grace in [None, Some(6), Some(60)] {
-        let fed = rig.cancel_within("a", grace);
+        let fed = harness.cancel_within("a", grace);
         assert!(fed.records.is_empty() && fed.orders.is_empty(), "{grace:?}");
     }
-    let fed = rig.cancel_within("a", Some(2));
+    let fed = harness.cancel_within("a", Some(2));
     assert_eq!(fed.types(), ["stopping"]);
     assert_eq!(fed.orders, ["stop a.1 Cancelled 2s"]);
-    let ends = |rig: &Rig| {
-        let step = rig.step("a");
+    let ends = |harness: &Harness| {
+        let step = harness.step("a");
         step.attempts[0].grace_ends(step).unwrap()
     };
-    assert_eq!(ends(&rig), began + Span::from_secs(3));
+    assert_eq!(ends(&harness), began + Span::from_secs(3));
     // It is said again to an agent that may not have heard of it, and outlives a restart.
-    rig.restart(0);
-    assert_eq!(ends(&rig), began + Span::from_secs(3));
-    let fed = rig.hello(holding(hello("n", 1, 4), vec![status("a.1", running())]));
+    harness.restart(0);
+    assert_eq!(ends(&harness), began + Span::from_secs(3));
+    let fed = harness.hello(holding(hello("n", 1, 4), vec![status("a.1", running())]));
     let mut orders = fed.orders.iter();
     assert!(
         orders.any(|order| order == "stop a.1 Cancelled 2s"),
         "{:?}",
         fed.orders
     );
-    let fed = rig.cancel_within("a", Some(0));
+    let fed = harness.cancel_within("a", Some(0));
     assert_eq!(fed.orders, ["stop a.1 Cancelled 0s"]);
     let end = end(Exit::Signal(9), Some(StopReason::Cancelled));
-    rig.status("n", "a.1", AttemptPhase::Ended(end));
-    cancelled_now(&rig);
+    harness.status("n", "a.1", AttemptPhase::Ended(end));
+    cancelled_now(&harness);
 }
 
 #[test]
 fn what_stops_by_its_timeout_is_hurried_and_stays_timed_out() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    rig.status("n", "a.1", stopping(StopReason::TimedOut));
-    assert!(rig.cancel("a").orders.is_empty());
-    let fed = rig.cancel_within("a", Some(0));
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    harness.status("n", "a.1", stopping(StopReason::TimedOut));
+    assert!(harness.cancel("a").orders.is_empty());
+    let fed = harness.cancel_within("a", Some(0));
     assert_eq!(fed.orders, ["stop a.1 TimedOut 0s"]);
     let end = end(Exit::Signal(9), Some(StopReason::TimedOut));
-    rig.status("n", "a.1", AttemptPhase::Ended(end));
-    assert_eq!(rig.code("a"), ReasonCode::TimedOut);
+    harness.status("n", "a.1", AttemptPhase::Ended(end));
+    assert_eq!(harness.code("a"), ReasonCode::TimedOut);
 }
 
 #[test]
@@ -125,88 +125,88 @@ fn however_it_ends_then_it_was_cancelled() {
         Exit::Unknown,
         Exit::LeaseExpired,
     ] {
-        let mut rig = Rig::one_node(1, 4);
-        rig.submit("a", with_retries(spec(1, 1000), 3)).unwrap();
-        rig.run("a.1");
-        rig.cancel("a");
+        let mut harness = Harness::one_node(1, 4);
+        harness.submit("a", with_retries(spec(1, 1000), 3)).unwrap();
+        harness.run("a.1");
+        harness.cancel("a");
         let end = end(exit, Some(StopReason::Cancelled));
-        rig.status("n", "a.1", AttemptPhase::Ended(end));
-        cancelled_now(&rig);
+        harness.status("n", "a.1", AttemptPhase::Ended(end));
+        cancelled_now(&harness);
     }
 }
 
 #[test]
 fn a_cancel_that_was_answered_is_not_taken_back_by_a_timeout() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    rig.cancel("a");
-    rig.status("n", "a.1", stopping(StopReason::TimedOut));
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    harness.cancel("a");
+    harness.status("n", "a.1", stopping(StopReason::TimedOut));
     let end = end(Exit::Signal(15), Some(StopReason::TimedOut));
-    rig.status("n", "a.1", AttemptPhase::Ended(end));
-    cancelled_now(&rig);
+    harness.status("n", "a.1", AttemptPhase::Ended(end));
+    cancelled_now(&harness);
 }
 
 #[test]
 fn one_that_is_over_stays_as_it_is() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.status("n", "a.1", ended(Exit::Code(0)));
-    let fed = rig.cancel("a");
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.status("n", "a.1", ended(Exit::Code(0)));
+    let fed = harness.cancel("a");
     assert!(fed.records.is_empty() && fed.orders.is_empty());
     assert_eq!(fed.answers, [Answer::Cancelled(Ok(step("a")))]);
-    assert_eq!(rig.state("a"), StepState::Succeeded);
+    assert_eq!(harness.state("a"), StepState::Succeeded);
 }
 
 #[test]
 fn one_that_waits_again_is_over_at_once_though_its_old_units_are_not_free() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
-    rig.status("n", "a.1", ended(Exit::Code(1)));
-    assert_eq!(rig.cancel("a").types(), ["step_ended"]);
-    cancelled_now(&rig);
-    assert_eq!(rig.core.state().finished().count(), 0);
-    rig.status("n", "a.1", released(Exit::Code(1)));
-    assert_eq!(rig.core.state().finished().count(), 1);
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
+    harness.status("n", "a.1", ended(Exit::Code(1)));
+    assert_eq!(harness.cancel("a").types(), ["step_ended"]);
+    cancelled_now(&harness);
+    assert_eq!(harness.core.state().finished().count(), 0);
+    harness.status("n", "a.1", released(Exit::Code(1)));
+    assert_eq!(harness.core.state().finished().count(), 1);
 }
 
 #[test]
 fn on_a_silent_host_it_stays_stopping_until_the_host_is_back() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.gone("n");
-    let fed = rig.cancel("a");
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.gone("n");
+    let fed = harness.cancel("a");
     assert_eq!((fed.types(), fed.orders), (vec!["stopping".into()], vec![]));
-    rig.pass(60);
-    assert_eq!(rig.state("a"), StepState::Stopping);
+    harness.pass(60);
+    assert_eq!(harness.state("a"), StepState::Stopping);
     // The host never heard of it: nothing is left to stop.
-    rig.hello(holding(hello("n", 1, 4), vec![]));
-    cancelled_now(&rig);
-    assert!(!rig.step("a").holds_units());
+    harness.hello(holding(hello("n", 1, 4), vec![]));
+    cancelled_now(&harness);
+    assert!(!harness.step("a").holds_units());
 }
 
 #[test]
 fn a_host_that_is_back_with_it_is_told_again() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.gone("n");
-    rig.cancel("a");
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.gone("n");
+    harness.cancel("a");
     let held = |phase| holding(hello("n", 1, 4), vec![status("a.1", phase)]);
-    let fed = rig.hello(held(running()));
+    let fed = harness.hello(held(running()));
     assert_eq!(fed.orders, ["stop a.1 Cancelled 7s"]);
-    let fed = rig.hello(held(stopping(StopReason::Cancelled)));
+    let fed = harness.hello(held(stopping(StopReason::Cancelled)));
     assert!(fed.orders.is_empty(), "it is stopping already");
-    assert_eq!(rig.state("a"), StepState::Stopping);
+    assert_eq!(harness.state("a"), StepState::Stopping);
 }
 
 #[test]
 fn on_a_lost_host_it_is_cancelled_and_not_tried_elsewhere() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    rig.hello(hello("other", 1, 4));
-    rig.gone("n");
-    rig.cancel("a");
-    rig.pass(400);
-    cancelled_now(&rig);
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    harness.hello(hello("other", 1, 4));
+    harness.gone("n");
+    harness.cancel("a");
+    harness.pass(400);
+    cancelled_now(&harness);
 }

@@ -10,7 +10,7 @@ use sluice_common::state::StepState;
 use sluice_common::time::Span;
 use sluice_common::wire::FromNode;
 
-use super::rig::*;
+use super::harness::*;
 
 fn saved(attempt: &str, secs_ago: u64) -> FromNode {
     FromNode::Checkpoint {
@@ -20,47 +20,51 @@ fn saved(attempt: &str, secs_ago: u64) -> FromNode {
 }
 
 /// `old` has run for 200 s, `new` for 100 s.
-fn two_runs() -> Rig {
-    let mut rig = Rig::one_node(2, 4);
+fn two_runs() -> Harness {
+    let mut harness = Harness::one_node(2, 4);
     let first = PolicySpec {
         priority: 10,
         ..PolicySpec::default()
     };
-    rig.put_policy("default", "first", first);
+    harness.put_policy("default", "first", first);
     for id in ["old", "new"] {
-        rig.submit(id, spec(1, 1000)).unwrap();
-        rig.run(&alloc::format!("{id}.1"));
+        harness.submit(id, spec(1, 1000)).unwrap();
+        harness.run(&alloc::format!("{id}.1"));
         for _ in 0..10 {
-            rig.pass(10);
-            rig.heartbeat("n");
+            harness.pass(10);
+            harness.heartbeat("n");
         }
     }
-    rig
+    harness
 }
 
-fn preempt(rig: &mut Rig) {
+fn preempt(harness: &mut Harness) {
     let mut waiter = spec(1, 1000);
     waiter.subject = Subject::new("first").unwrap();
-    rig.submit("waiter", waiter).unwrap();
+    harness.submit("waiter", waiter).unwrap();
 }
 
 #[test]
 fn the_run_that_loses_least_gives_way_and_what_it_saved_is_not_lost() {
-    let mut rig = two_runs();
-    preempt(&mut rig);
-    assert_eq!(rig.state("new"), StepState::Stopping, "it lost less");
+    let mut harness = two_runs();
+    preempt(&mut harness);
+    assert_eq!(harness.state("new"), StepState::Stopping, "it lost less");
 
-    let mut rig = two_runs();
-    let fed = rig.say("n", saved("old.1", 5));
+    let mut harness = two_runs();
+    let fed = harness.say("n", saved("old.1", 5));
     assert_eq!(fed.types(), ["checkpointed"]);
-    preempt(&mut rig);
-    assert_eq!(rig.state("old"), StepState::Stopping, "it saved its work");
-    assert_eq!(rig.state("new"), StepState::Running);
+    preempt(&mut harness);
+    assert_eq!(
+        harness.state("old"),
+        StepState::Stopping,
+        "it saved its work"
+    );
+    assert_eq!(harness.state("new"), StepState::Running);
 }
 
 #[test]
 fn one_a_minute_is_recorded_and_what_makes_no_sense_is_not() {
-    let mut rig = two_runs();
+    let mut harness = two_runs();
     let (nothing, one) = (Vec::new(), vec!["checkpointed".to_owned()]);
     for (secs_ago, expected) in [
         (500, &nothing),
@@ -70,17 +74,17 @@ fn one_a_minute_is_recorded_and_what_makes_no_sense_is_not() {
         (139, &one),
         (0, &one),
     ] {
-        let fed = rig.say("n", saved("old.1", secs_ago));
+        let fed = harness.say("n", saved("old.1", secs_ago));
         assert_eq!(fed.types(), *expected, "{secs_ago} s ago");
     }
-    assert_eq!(rig.say("n", saved("no.1", 0)).types(), nothing);
-    rig.status(
+    assert_eq!(harness.say("n", saved("no.1", 0)).types(), nothing);
+    harness.status(
         "n",
         "new.1",
         released(sluice_common::supervision::Exit::Code(0)),
     );
     assert_eq!(
-        rig.say("n", saved("new.1", 0)).types(),
+        harness.say("n", saved("new.1", 0)).types(),
         nothing,
         "it is over"
     );

@@ -10,8 +10,8 @@ use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 
-use super::rig::*;
-use crate::{Answer, Change, Input, Refusal, ReplyId, Wanted};
+use super::harness::*;
+use crate::{Answer, Desired, Input, Refusal, ReplyId, TermsChange};
 
 fn of(subject: &str, spec: StepSpec) -> StepSpec {
     StepSpec {
@@ -38,32 +38,32 @@ fn terms() -> ClusterSpec {
     }
 }
 
-fn cluster(terms: ClusterSpec) -> Wanted {
-    Wanted::Cluster { terms }
+fn cluster(terms: ClusterSpec) -> Desired {
+    Desired::Cluster { terms }
 }
 
 /// Pools `cpus`, `gpus` and `own`, each with a host and a policy for whoever has none.
-fn rig() -> Rig {
-    let mut rig = Rig::new();
-    rig.start();
+fn harness() -> Harness {
+    let mut harness = Harness::new();
+    harness.start();
     let pools = ["cpus", "gpus", "own"];
     let wanted = pools.map(|pool| wanted_pool(pool, &[]));
-    rig.apply(wanted.into_iter().chain([cluster(terms())]).collect());
+    harness.apply(wanted.into_iter().chain([cluster(terms())]).collect());
     for name in pools {
-        rig.put_policy(name, "default", PolicySpec::default());
+        harness.put_policy(name, "default", PolicySpec::default());
         let mut host = hello(&std::format!("n-{name}"), 2, 4);
         host.pool = pool(name);
-        rig.hello(host);
+        harness.hello(host);
     }
-    rig
+    harness
 }
 
-fn refusal(rig: &mut Rig, wanted: Vec<Wanted>) -> (Option<usize>, Refusal) {
-    let changes = wanted.into_iter().map(|wanted| Change {
-        wanted,
+fn refusal(harness: &mut Harness, wanted: Vec<Desired>) -> (Option<usize>, Refusal) {
+    let changes = wanted.into_iter().map(|wanted| TermsChange {
+        desired: wanted,
         version: None,
     });
-    let fed = rig.feed(Input::Apply {
+    let fed = harness.feed(Input::Apply {
         reply: ReplyId(7),
         changes: changes.collect(),
         force: true,
@@ -77,92 +77,109 @@ fn refusal(rig: &mut Rig, wanted: Vec<Wanted>) -> (Option<usize>, Refusal) {
 
 #[test]
 fn a_subject_without_a_policy_goes_where_its_kind_of_work_goes() {
-    let mut rig = rig();
-    rig.submit("c", of("x", spec(0, 1000))).unwrap();
-    rig.submit("g", of("x", spec(1, 1000))).unwrap();
+    let mut harness = harness();
+    harness.submit("c", of("x", spec(0, 1000))).unwrap();
+    harness.submit("g", of("x", spec(1, 1000))).unwrap();
     assert_eq!(
-        (rig.placed("c").0, rig.placed("g").0),
+        (harness.placed("c").0, harness.placed("g").0),
         ("n-cpus".into(), "n-gpus".into())
     );
-    let held = rig.core.state().market().pool(&pool("cpus")).unwrap();
+    let held = harness
+        .core
+        .state()
+        .scheduler()
+        .pool(&pool("cpus"))
+        .unwrap();
     assert_eq!(held.running_for(&"default".parse().unwrap()), 1);
-    assert_eq!(rig.step("c").spec.subject.as_str(), "x", "it stays its own");
+    assert_eq!(
+        harness.step("c").spec.subject.as_str(),
+        "x",
+        "it stays its own"
+    );
 }
 
 #[test]
 fn its_own_policy_there_goes_before_the_one_for_all() {
-    let mut rig = rig();
-    rig.put_policy("own", "s", PolicySpec::default());
-    rig.submit("a", of("s", spec(0, 1000))).unwrap();
-    let market = rig.core.state().market().pool(&pool("own")).unwrap();
-    assert_eq!(market.running_for(&"s".parse().unwrap()), 1);
+    let mut harness = harness();
+    harness.put_policy("own", "s", PolicySpec::default());
+    harness.submit("a", of("s", spec(0, 1000))).unwrap();
+    let scheduler = harness.core.state().scheduler().pool(&pool("own")).unwrap();
+    assert_eq!(scheduler.running_for(&"s".parse().unwrap()), 1);
 }
 
 #[test]
 fn a_subject_s_own_pool_goes_before_its_policies_and_a_named_pool_before_both() {
-    let mut rig = rig();
-    rig.put_policy("gpus", "s", PolicySpec::default());
-    rig.submit("a", of("s", spec(1, 1000))).unwrap();
-    assert_eq!(rig.placed("a").0, "n-own");
-    rig.submit("b", in_pool(of("s", spec(1, 1000)), "gpus"))
+    let mut harness = harness();
+    harness.put_policy("gpus", "s", PolicySpec::default());
+    harness.submit("a", of("s", spec(1, 1000))).unwrap();
+    assert_eq!(harness.placed("a").0, "n-own");
+    harness
+        .submit("b", in_pool(of("s", spec(1, 1000)), "gpus"))
         .unwrap();
-    assert_eq!(rig.placed("b").0, "n-gpus");
+    assert_eq!(harness.placed("b").0, "n-gpus");
 }
 
 #[test]
 fn the_default_pool_takes_those_of_subjects_that_have_a_policy_elsewhere_too() {
-    let mut rig = rig();
-    rig.put_policy("gpus", "y", PolicySpec::default());
-    rig.submit("c", of("y", spec(0, 1000))).unwrap();
-    rig.submit("g", of("y", spec(1, 1000))).unwrap();
+    let mut harness = harness();
+    harness.put_policy("gpus", "y", PolicySpec::default());
+    harness.submit("c", of("y", spec(0, 1000))).unwrap();
+    harness.submit("g", of("y", spec(1, 1000))).unwrap();
     assert_eq!(
-        (rig.placed("c").0, rig.placed("g").0),
+        (harness.placed("c").0, harness.placed("g").0),
         ("n-cpus".into(), "n-gpus".into())
     );
     // Where the pool for all lets it in by no policy, its own choose.
-    rig.apply(vec![Wanted::NoPolicy {
+    harness.apply(vec![Desired::NoPolicy {
         pool: pool("cpus"),
         subject: "default".parse().unwrap(),
     }]);
-    rig.submit("d", of("y", spec(0, 1000))).unwrap();
-    assert_eq!(rig.placed("d").0, "n-gpus");
+    harness.submit("d", of("y", spec(0, 1000))).unwrap();
+    assert_eq!(harness.placed("d").0, "n-gpus");
 }
 
 #[test]
 fn a_subject_has_a_pool_for_each_kind_of_work() {
-    let mut rig = rig();
+    let mut harness = harness();
     let its = SubjectSpec {
         cpu: Some(pool("own")),
         ..SubjectSpec::default()
     };
     let mut terms = terms();
     terms.subjects = [("x".parse().unwrap(), its)].into();
-    rig.apply(vec![cluster(terms)]);
-    rig.submit("c", of("x", spec(0, 1000))).unwrap();
-    rig.submit("g", of("x", spec(1, 1000))).unwrap();
+    harness.apply(vec![cluster(terms)]);
+    harness.submit("c", of("x", spec(0, 1000))).unwrap();
+    harness.submit("g", of("x", spec(1, 1000))).unwrap();
     assert_eq!(
-        (rig.placed("c").0, rig.placed("g").0),
+        (harness.placed("c").0, harness.placed("g").0),
         ("n-own".into(), "n-gpus".into())
     );
 }
 
 #[test]
 fn a_default_pool_that_is_named_lets_in_as_if_it_were_not() {
-    let mut rig = rig();
-    rig.submit("a", in_pool(of("x", spec(1, 1000)), "gpus"))
+    let mut harness = harness();
+    harness
+        .submit("a", in_pool(of("x", spec(1, 1000)), "gpus"))
         .unwrap();
-    assert_eq!(rig.placed("a").0, "n-gpus");
-    let market = rig.core.state().market().pool(&pool("gpus")).unwrap();
-    assert_eq!(market.running_for(&"default".parse().unwrap()), 1);
-    rig.submit("b", in_pool(of("x", spec(1, 1000)), "own"))
+    assert_eq!(harness.placed("a").0, "n-gpus");
+    let scheduler = harness
+        .core
+        .state()
+        .scheduler()
+        .pool(&pool("gpus"))
+        .unwrap();
+    assert_eq!(scheduler.running_for(&"default".parse().unwrap()), 1);
+    harness
+        .submit("b", in_pool(of("x", spec(1, 1000)), "own"))
         .unwrap();
     assert_eq!(
-        rig.code("b"),
+        harness.code("b"),
         ReasonCode::NoPolicy,
         "it is no default of its"
     );
-    rig.restart(0);
-    assert_eq!(rig.placed("a").0, "n-gpus");
+    harness.restart(0);
+    assert_eq!(harness.placed("a").0, "n-gpus");
 }
 
 fn at_most(gpus: u64) -> PolicySpec {
@@ -178,72 +195,72 @@ fn at_most(gpus: u64) -> PolicySpec {
 
 #[test]
 fn the_policy_of_everyone_is_that_of_each_who_has_none() {
-    let mut rig = Rig::one_node(4, 8);
-    rig.put_policy("default", "*", at_most(1));
+    let mut harness = Harness::one_node(4, 8);
+    harness.put_policy("default", "*", at_most(1));
     for (id, subject) in [("a", "x"), ("b", "x"), ("c", "y"), ("d", "s"), ("e", "s")] {
-        rig.submit(id, of(subject, spec(1, 1000))).unwrap();
+        harness.submit(id, of(subject, spec(1, 1000))).unwrap();
     }
     assert_eq!(
-        rig.state("b"),
+        harness.state("b"),
         StepState::Queued,
         "x has a limit of its own"
     );
     for id in ["a", "c", "d", "e"] {
-        assert_eq!(rig.state(id), StepState::Allocated, "{id}");
+        assert_eq!(harness.state(id), StepState::Allocated, "{id}");
     }
     let firm = StepSpec {
         preemptible: false,
         ..of("y", spec(1, 1000))
     };
-    rig.submit("f", firm).unwrap();
+    harness.submit("f", firm).unwrap();
     assert_eq!(
-        rig.code("f"),
+        harness.code("f"),
         ReasonCode::ExceedsReserved,
         "it reserves nothing"
     );
     // It holds over a restart, by snapshot and by log, and one's own goes before.
-    for snapshot_at in [0, rig.log.len()] {
-        rig.restart(snapshot_at);
-        rig.hello(hello("n", 4, 8));
+    for snapshot_at in [0, harness.log.len()] {
+        harness.restart(snapshot_at);
+        harness.hello(hello("n", 4, 8));
     }
-    rig.put_policy("default", "x", at_most(2));
-    assert_eq!(rig.state("b"), StepState::Queued, "no GPU is free");
-    rig.run("c.1");
-    rig.status(
+    harness.put_policy("default", "x", at_most(2));
+    assert_eq!(harness.state("b"), StepState::Queued, "no GPU is free");
+    harness.run("c.1");
+    harness.status(
         "n",
         "c.1",
         released(sluice_common::supervision::Exit::Code(0)),
     );
-    assert_eq!(rig.state("b"), StepState::Allocated);
+    assert_eq!(harness.state("b"), StepState::Allocated);
     // Without it those who have none wait for one.
-    rig.submit("w", of("y", spec(1, 1000))).unwrap();
-    rig.apply(vec![Wanted::NoPolicy {
+    harness.submit("w", of("y", spec(1, 1000))).unwrap();
+    harness.apply(vec![Desired::NoPolicy {
         pool: pool("default"),
         subject: "*".parse().unwrap(),
     }]);
-    rig.submit("z", of("z", spec(1, 1000))).unwrap();
-    assert_eq!(rig.code("z"), ReasonCode::NoPolicy);
-    rig.restart(0);
+    harness.submit("z", of("z", spec(1, 1000))).unwrap();
+    assert_eq!(harness.code("z"), ReasonCode::NoPolicy);
+    harness.restart(0);
 }
 
 #[test]
 fn where_nobody_lends_a_policy_it_is_rejected_by_pool() {
-    let mut rig = rig();
-    rig.apply(vec![Wanted::NoPolicy {
+    let mut harness = harness();
+    harness.apply(vec![Desired::NoPolicy {
         pool: pool("cpus"),
         subject: "default".parse().unwrap(),
     }]);
-    rig.submit("a", of("x", spec(0, 1000))).unwrap();
-    let reason = rig.reason("a");
+    harness.submit("a", of("x", spec(0, 1000))).unwrap();
+    let reason = harness.reason("a");
     assert_eq!(
-        (rig.state("a"), reason.code),
+        (harness.state("a"), reason.code),
         (StepState::Rejected, ReasonCode::NoPolicy)
     );
     assert_eq!(reason.detail["pool"], "cpus".into());
-    rig.apply(vec![cluster(ClusterSpec::default())]);
-    rig.submit("b", of("x", spec(1, 1000))).unwrap();
+    harness.apply(vec![cluster(ClusterSpec::default())]);
+    harness.submit("b", of("x", spec(1, 1000))).unwrap();
     assert_eq!(
-        rig.code("b"),
+        harness.code("b"),
         ReasonCode::NoPolicy,
         "nothing sends it anywhere"
     );
@@ -251,42 +268,42 @@ fn where_nobody_lends_a_policy_it_is_rejected_by_pool() {
 
 #[test]
 fn a_step_stays_where_it_was_sent_and_a_repeat_of_it_is_one() {
-    let mut rig = rig();
+    let mut harness = harness();
     let wide = || of("x", spec(0, 4000));
-    rig.submit("a", wide()).unwrap();
-    rig.submit("b", wide()).unwrap();
-    rig.apply(vec![cluster(ClusterSpec::default())]);
-    rig.put_policy("gpus", "x", PolicySpec::default());
-    assert_eq!(rig.state("b"), StepState::Queued);
-    assert!(!rig.submit("b", wide()).unwrap().created);
-    rig.restart(0);
-    assert_eq!(rig.step("b").home.pool, Some(pool("cpus")));
+    harness.submit("a", wide()).unwrap();
+    harness.submit("b", wide()).unwrap();
+    harness.apply(vec![cluster(ClusterSpec::default())]);
+    harness.put_policy("gpus", "x", PolicySpec::default());
+    assert_eq!(harness.state("b"), StepState::Queued);
+    assert!(!harness.submit("b", wide()).unwrap().created);
+    harness.restart(0);
+    assert_eq!(harness.step("b").home.pool, Some(pool("cpus")));
 }
 
 #[test]
 fn terms_name_pools_that_are_there_and_keep_them_there() {
-    let mut rig = rig();
+    let mut harness = harness();
     let mut wrong = terms();
     wrong.default_pool.gpu = Some(pool("nowhere"));
-    let before = rig.core.state().clone();
+    let before = harness.core.state().clone();
     let expected = |name: &str, field| Refusal::ClusterNamesPool {
         pool: pool(name),
         field,
     };
     let (at, refused) = refusal(
-        &mut rig,
+        &mut harness,
         vec![wanted_pool("p", &[]), cluster(wrong.clone())],
     );
     assert_eq!(
         (at, refused),
         (Some(1), expected("nowhere", "default_pool.gpu"))
     );
-    assert_eq!(rig.core.state(), &before, "none of them is made");
-    rig.apply(vec![cluster(wrong), wanted_pool("nowhere", &[])]);
-    let gone = Wanted::NoPool {
+    assert_eq!(harness.core.state(), &before, "none of them is made");
+    harness.apply(vec![cluster(wrong), wanted_pool("nowhere", &[])]);
+    let gone = Desired::NoPool {
         pool: pool("nowhere"),
     };
-    let (at, refused) = refusal(&mut rig, vec![gone]);
+    let (at, refused) = refusal(&mut harness, vec![gone]);
     assert_eq!(
         (at, refused),
         (Some(0), expected("nowhere", "default_pool.gpu"))
@@ -295,7 +312,7 @@ fn terms_name_pools_that_are_there_and_keep_them_there() {
 
 #[test]
 fn the_same_terms_again_are_no_change() {
-    let mut rig = rig();
-    let fed = rig.apply(vec![cluster(terms())]);
+    let mut harness = harness();
+    let fed = harness.apply(vec![cluster(terms())]);
     assert!(fed.records.is_empty(), "{:?}", fed.records);
 }

@@ -8,27 +8,27 @@ use sluice_common::state::StepState;
 use sluice_common::supervision::{Exit, OutOfMemory, StorageBound, StorageExceeded};
 use sluice_common::wire::{AttemptPhase, StopReason};
 
-use super::rig::*;
+use super::harness::*;
 use crate::{MAX_ATTEMPTS_KEPT, PartPhase};
 
 #[test]
 fn a_status_implies_all_that_came_before_it_and_a_repeat_is_harmless() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    let fed = rig.status("n", "a.1", AttemptPhase::Starting);
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    let fed = harness.status("n", "a.1", AttemptPhase::Starting);
     assert_eq!(fed.types(), ["starting"]);
-    assert_eq!(rig.state("a"), StepState::Starting);
-    assert_eq!(rig.status("n", "a.1", running()).types(), ["started"]);
-    assert_eq!(rig.state("a"), StepState::Running);
+    assert_eq!(harness.state("a"), StepState::Starting);
+    assert_eq!(harness.status("n", "a.1", running()).types(), ["started"]);
+    assert_eq!(harness.state("a"), StepState::Running);
     for stale in [AttemptPhase::Starting, running()] {
-        assert!(rig.status("n", "a.1", stale).records.is_empty());
+        assert!(harness.status("n", "a.1", stale).records.is_empty());
     }
-    rig.submit("b", spec(0, 1000)).unwrap();
-    let fed = rig.status("n", "b.1", released(Exit::Code(0)));
+    harness.submit("b", spec(0, 1000)).unwrap();
+    let fed = harness.status("n", "b.1", released(Exit::Code(0)));
     let all = ["starting", "started", "ended", "step_ended", "released"];
     assert_eq!(fed.types(), all);
     assert_eq!(fed.orders, ["forget b.1"]);
-    let fed = rig.status("n", "b.1", released(Exit::Code(0)));
+    let fed = harness.status("n", "b.1", released(Exit::Code(0)));
     assert_eq!(
         (fed.types().len(), fed.orders),
         (0, vec!["forget b.1".to_string()])
@@ -37,20 +37,20 @@ fn a_status_implies_all_that_came_before_it_and_a_repeat_is_harmless() {
 
 #[test]
 fn the_process_and_the_end_are_kept_with_the_attempt() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    rig.status("n", "a.1", released(Exit::Code(3)));
-    let attempt = rig.step("a").latest().unwrap();
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    harness.status("n", "a.1", released(Exit::Code(3)));
+    let attempt = harness.step("a").latest().unwrap();
     assert_eq!(attempt.number, 1);
     let part = attempt.on(&node("n")).unwrap();
     assert_eq!(part.started, Some(process()));
     assert_eq!(part.end, Some(end(Exit::Code(3), None)));
     assert_eq!(
         (part.phase, part.released_at),
-        (PartPhase::Released, Some(rig.now))
+        (PartPhase::Released, Some(harness.now))
     );
-    assert!(rig.step("a").live().is_none());
+    assert!(harness.step("a").live().is_none());
 }
 
 /// How it ended, on whose account it was stopped, retries allowed, and what became of the step.
@@ -147,16 +147,17 @@ fn what_becomes_of_a_step_is_told_by_how_its_attempt_ended() {
         ),
     ];
     for (exit, stopped, retries, state, code) in cases {
-        let mut rig = Rig::one_node(1, 4);
-        rig.submit("a", with_retries(spec(1, 1000), retries))
+        let mut harness = Harness::one_node(1, 4);
+        harness
+            .submit("a", with_retries(spec(1, 1000), retries))
             .unwrap();
-        rig.run("a.1");
-        rig.status(
+        harness.run("a.1");
+        harness.status(
             "n",
             "a.1",
             AttemptPhase::Released(end(exit.clone(), stopped)),
         );
-        let now = (rig.state("a"), rig.code("a"));
+        let now = (harness.state("a"), harness.code("a"));
         assert_eq!(now, (state, code), "{exit:?} {stopped:?} {retries}");
     }
 }
@@ -168,91 +169,96 @@ fn one_that_waits_again_says_why_and_for_what() {
         (Exit::HostRebooted, ReasonCode::HostRebooted),
         (Exit::Code(1), ReasonCode::Retry),
     ] {
-        let mut rig = Rig::one_node(1, 4);
-        rig.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
-        rig.run("a.1");
-        rig.status("n", "a.1", ended(exit));
-        assert_eq!((rig.state("a"), rig.code("a")), (StepState::Queued, code));
-        let detail = rig.reason("a").detail;
+        let mut harness = Harness::one_node(1, 4);
+        harness.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
+        harness.run("a.1");
+        harness.status("n", "a.1", ended(exit));
+        assert_eq!(
+            (harness.state("a"), harness.code("a")),
+            (StepState::Queued, code)
+        );
+        let detail = harness.reason("a").detail;
         assert_eq!(detail["waiting"], Detail::from("waiting_for_units"));
     }
 }
 
 #[test]
 fn retries_are_spent_by_failures_alone_and_then_it_fails() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", with_retries(spec(1, 1000), 2)).unwrap();
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", with_retries(spec(1, 1000), 2)).unwrap();
     for (attempt, exit) in [
         ("a.1", Exit::Code(1)),
         ("a.2", Exit::LeaseExpired),
         ("a.3", Exit::Signal(9)),
     ] {
-        rig.status("n", attempt, released(exit));
-        assert_eq!(rig.state("a"), StepState::Allocated, "{attempt}");
+        harness.status("n", attempt, released(exit));
+        assert_eq!(harness.state("a"), StepState::Allocated, "{attempt}");
     }
-    assert_eq!(rig.step("a").retries_spent, 2);
-    rig.status("n", "a.4", released(Exit::Code(1)));
+    assert_eq!(harness.step("a").retries_spent, 2);
+    harness.status("n", "a.4", released(Exit::Code(1)));
     assert_eq!(
-        (rig.state("a"), rig.code("a")),
+        (harness.state("a"), harness.code("a")),
         (StepState::Failed, ReasonCode::NonZeroExit)
     );
-    assert_eq!(rig.reason("a").detail["exit_code"], Detail::from(1));
+    assert_eq!(harness.reason("a").detail["exit_code"], Detail::from(1));
 }
 
 #[test]
 fn a_requeued_step_keeps_its_place_and_cannot_have_its_old_units_before_they_are_free() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
-    rig.submit("b", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    let fed = rig.status("n", "a.1", ended(Exit::Code(1)));
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
+    harness.submit("b", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    let fed = harness.status("n", "a.1", ended(Exit::Code(1)));
     assert_eq!(fed.types(), ["ended", "requeued"]);
-    let fed = rig.status("n", "a.1", released(Exit::Code(1)));
+    let fed = harness.status("n", "a.1", released(Exit::Code(1)));
     assert_eq!(fed.orders, ["forget a.1", "assign a.2"]);
-    assert_eq!(rig.state("b"), StepState::Queued);
+    assert_eq!(harness.state("b"), StepState::Queued);
 }
 
 #[test]
 fn a_requeued_step_goes_elsewhere_while_its_old_attempt_is_still_being_cleared() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
-    rig.hello(hello("other", 1, 4));
-    rig.run("a.1");
-    let fed = rig.status("n", "a.1", ended(Exit::Code(1)));
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
+    harness.hello(hello("other", 1, 4));
+    harness.run("a.1");
+    let fed = harness.status("n", "a.1", ended(Exit::Code(1)));
     assert_eq!(fed.orders, ["assign a.2"]);
-    assert_eq!(rig.placed("a").0, "other");
-    rig.status("other", "a.2", ended(Exit::Code(0)));
-    assert_eq!(rig.state("a"), StepState::Succeeded);
-    assert!(rig.step("a").holds_units());
-    rig.status("n", "a.1", released(Exit::Code(1)));
-    rig.status("other", "a.2", released(Exit::Code(0)));
-    assert_eq!(rig.core.state().finished().count(), 1);
+    assert_eq!(harness.placed("a").0, "other");
+    harness.status("other", "a.2", ended(Exit::Code(0)));
+    assert_eq!(harness.state("a"), StepState::Succeeded);
+    assert!(harness.step("a").holds_units());
+    harness.status("n", "a.1", released(Exit::Code(1)));
+    harness.status("other", "a.2", released(Exit::Code(0)));
+    assert_eq!(harness.core.state().finished().count(), 1);
 }
 
 #[test]
 fn a_host_that_stops_a_step_for_its_timeout_says_so() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    let fed = rig.status("n", "a.1", stopping(StopReason::TimedOut));
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    let fed = harness.status("n", "a.1", stopping(StopReason::TimedOut));
     assert_eq!(fed.types(), ["starting", "started", "stopping"]);
     assert_eq!(
-        (rig.state("a"), rig.code("a")),
+        (harness.state("a"), harness.code("a")),
         (StepState::Stopping, ReasonCode::TimedOut)
     );
-    rig.cancel("a");
-    rig.status("n", "a.1", ended(Exit::Signal(9)));
-    assert_eq!(rig.code("a"), ReasonCode::TimedOut);
+    harness.cancel("a");
+    harness.status("n", "a.1", ended(Exit::Signal(9)));
+    assert_eq!(harness.code("a"), ReasonCode::TimedOut);
 }
 
 #[test]
 fn of_many_attempts_the_latest_are_remembered() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", with_retries(spec(1, 1000), 1000)).unwrap();
+    let mut harness = Harness::one_node(1, 4);
+    harness
+        .submit("a", with_retries(spec(1, 1000), 1000))
+        .unwrap();
     for number in 1..=150 {
         let id = alloc::format!("a.{number}");
-        rig.status("n", &id, released(Exit::Code(1)));
+        harness.status("n", &id, released(Exit::Code(1)));
     }
-    let attempts = &rig.step("a").attempts;
+    let attempts = &harness.step("a").attempts;
     assert_eq!(
         (attempts.len(), attempts[0].number),
         (MAX_ATTEMPTS_KEPT, 52)
@@ -261,20 +267,20 @@ fn of_many_attempts_the_latest_are_remembered() {
 
 #[test]
 fn one_with_an_unreleased_attempt_is_not_forgotten() {
-    let mut rig = Rig::with(crate::Settings {
+    let mut harness = Harness::with(crate::Settings {
         bounds: crate::Bounds {
             keep_finished: 0,
             ..SETTINGS.bounds
         },
         ..SETTINGS
     });
-    rig.hello(hello("n", 1, 4));
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.status("n", "a.1", ended(Exit::Code(0)));
-    assert_eq!(rig.state("a"), StepState::Succeeded);
-    let fed = rig.status("n", "a.1", released(Exit::Code(0)));
+    harness.hello(hello("n", 1, 4));
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.status("n", "a.1", ended(Exit::Code(0)));
+    assert_eq!(harness.state("a"), StepState::Succeeded);
+    let fed = harness.status("n", "a.1", released(Exit::Code(0)));
     assert_eq!(fed.types(), ["released", "step_forgotten"]);
-    assert!(rig.core.state().steps().is_empty());
+    assert!(harness.core.state().steps().is_empty());
 }
 
 #[test]
@@ -293,41 +299,41 @@ fn giving_way_and_losing_a_host_are_paid_with_retries_where_that_is_chosen() {
         (Exit::LeaseExpired, None, StepState::Failed),
         (Exit::HostRebooted, None, StepState::Failed),
     ] {
-        let mut rig = Rig::one_node(1, 4);
+        let mut harness = Harness::one_node(1, 4);
         let mut paid = with_retries(spec(1, 1000), 1);
         paid.free_preemptions = false;
-        rig.submit("a", paid).unwrap();
-        rig.run("a.1");
+        harness.submit("a", paid).unwrap();
+        harness.run("a.1");
         let gone = || AttemptPhase::Released(end(exit.clone(), stopped));
-        rig.status("n", "a.1", gone());
-        assert_eq!(rig.step("a").retries_spent, 1, "{exit:?} {stopped:?}");
-        rig.run("a.2");
-        rig.status("n", "a.2", gone());
-        assert_eq!(rig.state("a"), over, "{exit:?} {stopped:?}");
+        harness.status("n", "a.1", gone());
+        assert_eq!(harness.step("a").retries_spent, 1, "{exit:?} {stopped:?}");
+        harness.run("a.2");
+        harness.status("n", "a.2", gone());
+        assert_eq!(harness.state("a"), over, "{exit:?} {stopped:?}");
     }
 }
 
 #[test]
 fn a_host_that_cannot_start_steps_is_closed_and_keeps_nobody_s_step() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.submit("b", spec(1, 1000)).unwrap();
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.submit("b", spec(1, 1000)).unwrap();
     let disk_full = Exit::HostFailed("the host could not write its record: no space left".into());
-    let fed = rig.status("n", "a.1", released(disk_full.clone()));
+    let fed = harness.status("n", "a.1", released(disk_full.clone()));
     assert!(
         fed.types().contains(&"node_cordoned".to_string()),
         "{fed:?}"
     );
     for id in ["a", "b"] {
         assert_eq!(
-            rig.state(id),
+            harness.state(id),
             StepState::Queued,
             "it waits for a host that works"
         );
     }
-    assert_eq!(rig.code("a"), ReasonCode::HostFailed);
-    assert_eq!(rig.code("b"), ReasonCode::NoLiveHost);
-    let cordon = rig
+    assert_eq!(harness.code("a"), ReasonCode::HostFailed);
+    assert_eq!(harness.code("b"), ReasonCode::NoLiveHost);
+    let cordon = harness
         .core
         .state()
         .node(&node("n"))
@@ -341,10 +347,10 @@ fn a_host_that_cannot_start_steps_is_closed_and_keeps_nobody_s_step() {
             .contains("step `a` could not be started: the host could not write"),
         "{cordon:?}"
     );
-    rig.hello(hello("m", 1, 4));
-    assert_eq!(rig.placed("a").0, "m", "in its old place, before `b`");
-    assert_eq!(rig.step("a").retries_spent, 0);
-    let fed = rig.status("m", "a.2", released(disk_full));
+    harness.hello(hello("m", 1, 4));
+    assert_eq!(harness.placed("a").0, "m", "in its old place, before `b`");
+    assert_eq!(harness.step("a").retries_spent, 0);
+    let fed = harness.status("m", "a.2", released(disk_full));
     assert!(
         fed.types().contains(&"node_cordoned".to_string()),
         "{fed:?}"
@@ -354,23 +360,23 @@ fn a_host_that_cannot_start_steps_is_closed_and_keeps_nobody_s_step() {
 #[test]
 fn one_whose_prolog_failed_is_tried_elsewhere_first() {
     let no_disk = || ended(Exit::PrologFailed("no disk".into()));
-    let mut rig = Rig::one_node(2, 4);
-    rig.hello(hello("o", 4, 8));
+    let mut harness = Harness::one_node(2, 4);
+    harness.hello(hello("o", 4, 8));
     // The tightest, but for what went wrong there.
-    rig.submit("a", spec(1, 1000)).unwrap();
-    assert_eq!(rig.placed("a").0, "n");
-    rig.status("n", "a.1", no_disk());
-    rig.status("n", "a.1", released(Exit::PrologFailed("no disk".into())));
-    assert_eq!(rig.placed("a").0, "o");
-    rig.submit("b", spec(1, 1000)).unwrap();
-    assert_eq!(rig.placed("b").0, "n", "nobody else shuns it");
+    harness.submit("a", spec(1, 1000)).unwrap();
+    assert_eq!(harness.placed("a").0, "n");
+    harness.status("n", "a.1", no_disk());
+    harness.status("n", "a.1", released(Exit::PrologFailed("no disk".into())));
+    assert_eq!(harness.placed("a").0, "o");
+    harness.submit("b", spec(1, 1000)).unwrap();
+    assert_eq!(harness.placed("b").0, "n", "nobody else shuns it");
     // It outlives a restart, and binds nobody where there is no other room.
-    rig.restart(0);
-    rig.hello(hello("n", 2, 4));
-    rig.hello(hello("o", 4, 8));
-    rig.status("o", "a.2", released(Exit::PrologFailed("no disk".into())));
+    harness.restart(0);
+    harness.hello(hello("n", 2, 4));
+    harness.hello(hello("o", 4, 8));
+    harness.status("o", "a.2", released(Exit::PrologFailed("no disk".into())));
     assert_eq!(
-        rig.step("a").attempts.len(),
+        harness.step("a").attempts.len(),
         3,
         "all have failed it: it goes on all the same"
     );

@@ -11,7 +11,7 @@ use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{Assignment, AttemptPhase, Gang, StopReason, ToNode};
 
-use super::rig::*;
+use super::harness::*;
 
 fn gang(nodes: u32, gpus: u64) -> StepSpec {
     StepSpec {
@@ -21,16 +21,16 @@ fn gang(nodes: u32, gpus: u64) -> StepSpec {
 }
 
 /// Hosts `a`, `b` and `c` with two GPUs each, of which `b` gives an address.
-fn three() -> Rig {
-    let mut rig = Rig::new();
+fn three() -> Harness {
+    let mut harness = Harness::new();
     for name in ["a", "b", "c"] {
         let mut words = hello(name, 2, 4);
         if name == "b" {
             words.address = String::from("10.0.0.2");
         }
-        rig.hello(words);
+        harness.hello(words);
     }
-    rig
+    harness
 }
 
 fn assignments(sent: &[ToNode]) -> Vec<Assignment> {
@@ -47,21 +47,21 @@ fn assignments(sent: &[ToNode]) -> Vec<Assignment> {
 }
 
 /// The hosts of the latest attempt, by rank.
-fn hosts(rig: &Rig, id: &str) -> Vec<String> {
-    let parts = &rig.step(id).latest().unwrap().parts;
+fn hosts(harness: &Harness, id: &str) -> Vec<String> {
+    let parts = &harness.step(id).latest().unwrap().parts;
     parts.iter().map(|part| part.node.to_string()).collect()
 }
 
-fn run_all(rig: &mut Rig, id: &str, attempt: &str) {
-    for host in hosts(rig, id) {
-        rig.status(&host, attempt, running());
+fn run_all(harness: &mut Harness, id: &str, attempt: &str) {
+    for host in hosts(harness, id) {
+        harness.status(&host, attempt, running());
     }
 }
 
 #[test]
 fn each_host_is_told_of_its_rank_of_the_others_and_where_to_meet() {
-    let mut rig = three();
-    let fed = rig.feed(crate::Input::Submit {
+    let mut harness = three();
+    let fed = harness.feed(crate::Input::Submit {
         reply: crate::ReplyId(1),
         steps: vec![crate::NewStep::new(step("g"), gang(3, 2))],
     });
@@ -74,7 +74,7 @@ fn each_host_is_told_of_its_rank_of_the_others_and_where_to_meet() {
         port: Some(29_500),
     };
     assert_eq!(gangs, [expected(0), expected(1), expected(2)]);
-    assert_eq!(hosts(&rig, "g"), ["a", "b", "c"]);
+    assert_eq!(hosts(&harness, "g"), ["a", "b", "c"]);
     for part in &assignments {
         assert_eq!(part.gpus.len(), 2, "each host gives its own share");
     }
@@ -82,56 +82,56 @@ fn each_host_is_told_of_its_rank_of_the_others_and_where_to_meet() {
 
 #[test]
 fn gangs_that_meet_on_one_host_meet_at_ports_of_their_own() {
-    let mut rig = three();
+    let mut harness = three();
     for id in ["g", "h"] {
-        rig.submit(id, gang(3, 1)).unwrap();
+        harness.submit(id, gang(3, 1)).unwrap();
     }
-    let port = |rig: &Rig, id| rig.step(id).latest().unwrap().port;
-    assert_eq!(hosts(&rig, "g"), hosts(&rig, "h"));
+    let port = |harness: &Harness, id| harness.step(id).latest().unwrap().port;
+    assert_eq!(hosts(&harness, "g"), hosts(&harness, "h"));
     assert_eq!(
-        (port(&rig, "g"), port(&rig, "h")),
+        (port(&harness, "g"), port(&harness, "h")),
         (Some(29_500), Some(29_501))
     );
     for host in ["a", "b", "c"] {
-        rig.status(host, "g.1", released(Exit::Code(0)));
+        harness.status(host, "g.1", released(Exit::Code(0)));
     }
-    rig.submit("i", gang(2, 1)).unwrap();
-    assert_eq!(port(&rig, "i"), Some(29_500), "it is free again");
-    rig.submit("one", spec(0, 1000)).unwrap();
-    assert_eq!(port(&rig, "one"), None);
+    harness.submit("i", gang(2, 1)).unwrap();
+    assert_eq!(port(&harness, "i"), Some(29_500), "it is free again");
+    harness.submit("one", spec(0, 1000)).unwrap();
+    assert_eq!(port(&harness, "one"), None);
 }
 
 #[test]
 fn a_gang_waits_until_all_its_hosts_are_free_at_once() {
-    let mut rig = three();
-    rig.submit("x", spec(2, 1000)).unwrap();
-    rig.submit("g", gang(3, 1)).unwrap();
-    assert_eq!(rig.state("g"), StepState::Queued);
-    assert_eq!(rig.code("g"), ReasonCode::WaitingForUnits);
-    let on = rig.placed("x").0;
-    rig.status(&on, "x.1", released(Exit::Code(0)));
-    assert_eq!(rig.state("g"), StepState::Allocated);
+    let mut harness = three();
+    harness.submit("x", spec(2, 1000)).unwrap();
+    harness.submit("g", gang(3, 1)).unwrap();
+    assert_eq!(harness.state("g"), StepState::Queued);
+    assert_eq!(harness.code("g"), ReasonCode::WaitingForUnits);
+    let on = harness.placed("x").0;
+    harness.status(&on, "x.1", released(Exit::Code(0)));
+    assert_eq!(harness.state("g"), StepState::Allocated);
 }
 
 #[test]
 fn it_runs_once_all_of_it_does_and_succeeds_once_all_of_it_has() {
-    let mut rig = three();
-    rig.submit("g", gang(2, 2)).unwrap();
-    let on = hosts(&rig, "g");
-    rig.status(&on[0], "g.1", running());
-    rig.status(&on[1], "g.1", AttemptPhase::Starting);
-    assert_eq!(rig.state("g"), StepState::Starting);
-    rig.status(&on[1], "g.1", running());
-    assert_eq!(rig.state("g"), StepState::Running);
-    let fed = rig.status(&on[1], "g.1", released(Exit::Code(0)));
+    let mut harness = three();
+    harness.submit("g", gang(2, 2)).unwrap();
+    let on = hosts(&harness, "g");
+    harness.status(&on[0], "g.1", running());
+    harness.status(&on[1], "g.1", AttemptPhase::Starting);
+    assert_eq!(harness.state("g"), StepState::Starting);
+    harness.status(&on[1], "g.1", running());
+    assert_eq!(harness.state("g"), StepState::Running);
+    let fed = harness.status(&on[1], "g.1", released(Exit::Code(0)));
     assert_eq!(
         fed.orders,
         ["forget g.1"],
         "a part that has done its work stops nobody"
     );
-    assert_eq!(rig.state("g"), StepState::Running);
-    rig.status(&on[0], "g.1", released(Exit::Code(0)));
-    assert_eq!(rig.state("g"), StepState::Succeeded);
+    assert_eq!(harness.state("g"), StepState::Running);
+    harness.status(&on[0], "g.1", released(Exit::Code(0)));
+    assert_eq!(harness.state("g"), StepState::Succeeded);
 }
 
 #[test]
@@ -144,116 +144,126 @@ fn one_part_that_fails_ends_all_as_one_and_is_named() {
             ReasonCode::StartFailed,
         ),
     ] {
-        let mut rig = three();
-        rig.submit("g", gang(3, 2)).unwrap();
-        run_all(&mut rig, "g", "g.1");
-        let fed = rig.status("b", "g.1", released(exit));
+        let mut harness = three();
+        harness.submit("g", gang(3, 2)).unwrap();
+        run_all(&mut harness, "g", "g.1");
+        let fed = harness.status("b", "g.1", released(exit));
         let stop = "stop g.1 PeerEnded 7s".to_string();
         assert_eq!(fed.orders, [stop.clone(), stop, "forget g.1".into()]);
-        assert_eq!(rig.state("g"), StepState::Stopping);
-        assert_eq!(rig.code("g"), ReasonCode::PeerEnded);
+        assert_eq!(harness.state("g"), StepState::Stopping);
+        assert_eq!(harness.code("g"), ReasonCode::PeerEnded);
         for host in ["a", "c"] {
-            rig.status(host, "g.1", gone(Exit::Signal(15), StopReason::PeerEnded));
+            harness.status(host, "g.1", gone(Exit::Signal(15), StopReason::PeerEnded));
         }
-        assert_eq!((rig.state("g"), rig.code("g")), (StepState::Failed, code));
-        let reason = rig.reason("g");
+        assert_eq!(
+            (harness.state("g"), harness.code("g")),
+            (StepState::Failed, code)
+        );
+        let reason = harness.reason("g");
         assert!(reason.message.starts_with("rank 1 on `b`: "), "{reason:?}");
         assert_eq!(reason.detail["rank"], Detail::from(1));
-        assert!(rig.core.state().attempts_on(&node("a")).next().is_none());
+        assert!(
+            harness
+                .core
+                .state()
+                .attempts_on(&node("a"))
+                .next()
+                .is_none()
+        );
     }
 }
 
 #[test]
 fn a_part_whose_host_is_lost_ends_all_and_the_step_waits_again_for_free() {
-    let mut rig = three();
-    rig.submit("g", gang(2, 2)).unwrap();
-    run_all(&mut rig, "g", "g.1");
-    let on = hosts(&rig, "g");
-    rig.gone(&on[0]);
+    let mut harness = three();
+    harness.submit("g", gang(2, 2)).unwrap();
+    run_all(&mut harness, "g", "g.1");
+    let on = hosts(&harness, "g");
+    harness.gone(&on[0]);
     for _ in 0..40 {
         for host in ["a", "b", "c"].iter().filter(|host| **host != on[0]) {
-            rig.heartbeat(host);
+            harness.heartbeat(host);
         }
-        rig.pass(10);
+        harness.pass(10);
     }
     assert_eq!(
-        rig.state("g"),
+        harness.state("g"),
         StepState::Stopping,
         "the other host still runs its part"
     );
     let left = gone(Exit::Signal(15), StopReason::PeerEnded);
-    rig.status(&on[1], "g.1", left);
+    harness.status(&on[1], "g.1", left);
     assert_eq!(
-        rig.state("g"),
+        harness.state("g"),
         StepState::Allocated,
         "on the two hosts that are left"
     );
-    assert_eq!(rig.step("g").retries_spent, 0);
-    assert!(!hosts(&rig, "g").contains(&on[0]));
+    assert_eq!(harness.step("g").retries_spent, 0);
+    assert!(!hosts(&harness, "g").contains(&on[0]));
 }
 
 #[test]
 fn a_part_that_its_host_stops_for_the_time_stops_all() {
-    let mut rig = three();
-    rig.submit("g", gang(2, 2)).unwrap();
-    run_all(&mut rig, "g", "g.1");
-    let on = hosts(&rig, "g");
-    let fed = rig.status(&on[1], "g.1", stopping(StopReason::TimedOut));
+    let mut harness = three();
+    harness.submit("g", gang(2, 2)).unwrap();
+    run_all(&mut harness, "g", "g.1");
+    let on = hosts(&harness, "g");
+    let fed = harness.status(&on[1], "g.1", stopping(StopReason::TimedOut));
     assert_eq!(fed.orders, ["stop g.1 TimedOut 7s"]);
     for host in &on {
-        rig.status(host, "g.1", gone(Exit::Signal(15), StopReason::TimedOut));
+        harness.status(host, "g.1", gone(Exit::Signal(15), StopReason::TimedOut));
     }
     assert_eq!(
-        (rig.state("g"), rig.code("g")),
+        (harness.state("g"), harness.code("g")),
         (StepState::Failed, ReasonCode::TimedOut)
     );
 }
 
 #[test]
 fn a_cancel_stops_every_part_and_holds_whatever_one_of_them_says() {
-    let mut rig = three();
-    rig.submit("g", gang(3, 1)).unwrap();
-    run_all(&mut rig, "g", "g.1");
-    assert_eq!(rig.cancel("g").orders, vec!["stop g.1 Cancelled 7s"; 3]);
+    let mut harness = three();
+    harness.submit("g", gang(3, 1)).unwrap();
+    run_all(&mut harness, "g", "g.1");
+    assert_eq!(harness.cancel("g").orders, vec!["stop g.1 Cancelled 7s"; 3]);
     for (host, exit) in [
         ("a", Exit::Code(1)),
         ("b", Exit::Code(0)),
         ("c", Exit::Signal(9)),
     ] {
-        rig.status(host, "g.1", gone(exit, StopReason::Cancelled));
+        harness.status(host, "g.1", gone(exit, StopReason::Cancelled));
     }
-    assert_eq!(rig.state("g"), StepState::Cancelled);
+    assert_eq!(harness.state("g"), StepState::Cancelled);
 }
 
 #[test]
 fn a_host_that_comes_back_hears_that_its_peers_have_ended() {
-    let mut rig = three();
-    rig.submit("g", gang(2, 2)).unwrap();
-    run_all(&mut rig, "g", "g.1");
-    let on = hosts(&rig, "g");
-    rig.gone(&on[0]);
-    let fed = rig.status(&on[1], "g.1", released(Exit::Code(1)));
+    let mut harness = three();
+    harness.submit("g", gang(2, 2)).unwrap();
+    run_all(&mut harness, "g", "g.1");
+    let on = hosts(&harness, "g");
+    harness.gone(&on[0]);
+    let fed = harness.status(&on[1], "g.1", released(Exit::Code(1)));
     assert_eq!(fed.orders, ["forget g.1"], "nobody else is linked");
     let mut words = hello(&on[0], 2, 4);
     words.highest_epoch = Some(epoch(1).into());
-    let fed = rig.hello(holding(words, vec![status("g.1", running())]));
+    let fed = harness.hello(holding(words, vec![status("g.1", running())]));
     assert_eq!(fed.orders, ["stop g.1 PeerEnded 7s"]);
-    rig.status(&on[0], "g.1", gone(Exit::Signal(15), StopReason::PeerEnded));
-    assert_eq!(rig.state("g"), StepState::Failed);
+    harness.status(&on[0], "g.1", gone(Exit::Signal(15), StopReason::PeerEnded));
+    assert_eq!(harness.state("g"), StepState::Failed);
 }
 
 #[test]
 fn one_that_no_number_of_remembered_hosts_could_hold_is_rejected() {
-    let mut rig = three();
-    rig.submit("g", gang(4, 1)).unwrap();
+    let mut harness = three();
+    harness.submit("g", gang(4, 1)).unwrap();
     assert_eq!(
-        (rig.state("g"), rig.code("g")),
+        (harness.state("g"), harness.code("g")),
         (StepState::Rejected, ReasonCode::NoHostFits)
     );
-    let message = rig.reason("g").message;
+    let message = harness.reason("g").message;
     assert!(
         message.contains("4 hosts at once, and 3 of pool"),
         "{message}"
     );
-    assert_eq!(format!("{}", rig.step("g").attempts.len()), "0");
+    assert_eq!(format!("{}", harness.step("g").attempts.len()), "0");
 }

@@ -6,7 +6,7 @@ use sluice_common::host_health::HostHealth;
 use sluice_common::state::StepState;
 use sluice_common::wire::FromNode;
 
-use super::rig::*;
+use super::harness::*;
 use crate::input::NodeChange;
 
 fn unfit(why: &str) -> FromNode {
@@ -15,24 +15,36 @@ fn unfit(why: &str) -> FromNode {
 
 const FIT: FromNode = FromNode::Health(HostHealth::Fit);
 
-fn closed(rig: &Rig) -> Option<String> {
-    let cordon = rig.core.state().node(&node("n")).unwrap().cordon.clone();
+fn closed(harness: &Harness) -> Option<String> {
+    let cordon = harness
+        .core
+        .state()
+        .node(&node("n"))
+        .unwrap()
+        .cordon
+        .clone();
     cordon.map(|cordon| cordon.reason)
 }
 
 #[test]
 fn a_host_whose_check_fails_is_cordoned_until_it_passes() {
-    let mut rig = Rig::one_node(1, 8);
-    assert_eq!(rig.say("n", FIT).types(), [""; 0]);
-    assert_eq!(rig.say("n", unfit("no disk")).types(), ["node_cordoned"]);
-    assert_eq!(closed(&rig).unwrap(), "closed by its health check: no disk");
-    assert_eq!(rig.say("n", unfit("no disk")).types(), [""; 0]);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    assert_eq!(rig.state("a"), StepState::Queued);
-    assert_eq!(rig.say("n", unfit("no net")).types(), ["node_cordoned"]);
-    rig.say("n", FIT);
-    assert_eq!(closed(&rig), None);
-    assert_eq!(rig.state("a"), StepState::Allocated);
+    let mut harness = Harness::one_node(1, 8);
+    assert_eq!(harness.say("n", FIT).types(), [""; 0]);
+    assert_eq!(
+        harness.say("n", unfit("no disk")).types(),
+        ["node_cordoned"]
+    );
+    assert_eq!(
+        closed(&harness).unwrap(),
+        "closed by its health check: no disk"
+    );
+    assert_eq!(harness.say("n", unfit("no disk")).types(), [""; 0]);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    assert_eq!(harness.state("a"), StepState::Queued);
+    assert_eq!(harness.say("n", unfit("no net")).types(), ["node_cordoned"]);
+    harness.say("n", FIT);
+    assert_eq!(closed(&harness), None);
+    assert_eq!(harness.state("a"), StepState::Allocated);
 }
 
 #[test]
@@ -44,15 +56,19 @@ fn what_an_admin_closed_or_opened_is_the_admin_s() {
         reason: None,
         deadline: None,
     };
-    let mut rig = Rig::one_node(1, 8);
-    rig.change("n", by_hand());
-    rig.say("n", unfit("no disk"));
-    rig.say("n", FIT);
-    assert_eq!(closed(&rig).unwrap(), "new fan");
-    rig.change("n", NodeChange::Uncordon);
-    rig.say("n", unfit("no disk"));
-    rig.change("n", drain());
-    assert_eq!(rig.say("n", FIT).types(), [""; 0], "it is drained as well");
-    rig.change("n", NodeChange::Uncordon);
-    assert_eq!(closed(&rig), None);
+    let mut harness = Harness::one_node(1, 8);
+    harness.change("n", by_hand());
+    harness.say("n", unfit("no disk"));
+    harness.say("n", FIT);
+    assert_eq!(closed(&harness).unwrap(), "new fan");
+    harness.change("n", NodeChange::Uncordon);
+    harness.say("n", unfit("no disk"));
+    harness.change("n", drain());
+    assert_eq!(
+        harness.say("n", FIT).types(),
+        [""; 0],
+        "it is drained as well"
+    );
+    harness.change("n", NodeChange::Uncordon);
+    assert_eq!(closed(&harness), None);
 }

@@ -11,32 +11,32 @@ use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::{FromNode, Hello};
 
-use super::rig::*;
+use super::harness::*;
 use crate::{Input, Record, Settings, TimerKey};
 
 #[test]
 fn the_first_start_begins_epoch_1_and_makes_the_default_pool_once() {
-    let mut rig = Rig::new();
-    assert_eq!(rig.core.state().epoch(), Some(&epoch(1)));
-    let pools = rig.core.state().pools().keys();
+    let mut harness = Harness::new();
+    assert_eq!(harness.core.state().epoch(), Some(&epoch(1)));
+    let pools = harness.core.state().pools().keys();
     assert_eq!(
         pools.map(PoolName::as_str).collect::<vec::Vec<_>>(),
         ["default"]
     );
-    let fed = rig.restart(0);
+    let fed = harness.restart(0);
     assert_eq!(
         fed.records,
         [Record::CoordinatorStarted {
             epoch: epoch(2),
-            lost_after: rig.core.settings().lost_after,
+            lost_after: harness.core.settings().lost_after,
         }]
     );
 }
 
 #[test]
 fn a_hello_is_welcomed_with_epoch_and_terms() {
-    let mut rig = Rig::new();
-    let fed = rig.hello(hello("n", 1, 4));
+    let mut harness = Harness::new();
+    let fed = harness.hello(hello("n", 1, 4));
     assert_eq!(fed.types(), ["node_reported", "node_ready"]);
     let welcome = fed.welcome();
     assert_eq!(welcome.epoch.epoch, epoch(1));
@@ -45,46 +45,46 @@ fn a_hello_is_welcomed_with_epoch_and_terms() {
         (SETTINGS.lease, SETTINGS.stop_limit, SETTINGS.heartbeat)
     );
     assert_eq!(fed.timers.len(), 1);
-    assert_eq!(rig.core.heard_at(&node("n")), Some(rig.now));
+    assert_eq!(harness.core.heard_at(&node("n")), Some(harness.now));
 }
 
 #[test]
 fn a_second_hello_replaces_the_connection_and_reports_only_what_is_new() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    let old = rig.session("n");
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    let old = harness.session("n");
     let list = || vec![status("a.1", running())];
-    let fed = rig.hello(holding(hello("n", 1, 4), list()));
+    let fed = harness.hello(holding(hello("n", 1, 4), list()));
     assert_eq!(fed.types(), ["starting", "started"]);
     let mut newer = hello("n", 1, 4);
     newer.version = "2".to_string();
-    let fed = rig.hello(holding(newer, list()));
+    let fed = harness.hello(holding(newer, list()));
     assert_eq!(fed.types(), ["node_reported"]);
-    let stale = rig.feed(Input::FromNode {
+    let stale = harness.feed(Input::FromNode {
         session: old,
         node: node("n"),
         message: FromNode::Status(status("a.1", ended(Exit::Code(0)))),
     });
     assert!(stale.records.is_empty());
-    rig.feed(Input::NodeGone {
+    harness.feed(Input::NodeGone {
         session: old,
         node: node("n"),
     });
-    assert_eq!(rig.node_state("n"), NodeState::Ready);
+    assert_eq!(harness.node_state("n"), NodeState::Ready);
 }
 
 fn refused(change: impl FnOnce(&mut Hello), words: &[&str]) {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let mut hello = hello("n", 1, 4);
     change(&mut hello);
-    let fed = rig.hello(hello);
+    let fed = harness.hello(hello);
     let message = fed.refusal();
     for word in words {
         assert!(message.contains(word), "{message}");
     }
     assert!(fed.records.is_empty());
-    assert!(rig.core.state().nodes().is_empty());
-    assert!(rig.heartbeat("n").records.is_empty());
+    assert!(harness.core.state().nodes().is_empty());
+    assert!(harness.heartbeat("n").records.is_empty());
 }
 
 #[test]
@@ -111,17 +111,17 @@ fn who_does_not_belong_is_refused_with_the_way_out() {
 
 #[test]
 fn a_later_epoch_without_a_proof_keeps_out_the_host_that_claims_it_and_moves_nothing() {
-    let mut rig = Rig::one_node(2, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    rig.hello(hello("liar", 1, 4));
-    rig.gone("liar");
-    let before = rig.core.state().epoch().cloned();
+    let mut harness = Harness::one_node(2, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    harness.hello(hello("liar", 1, 4));
+    harness.gone("liar");
+    let before = harness.core.state().epoch().cloned();
     let mut told = 0;
     for claimed in (2..20).chain([1 << 39, 1 << 40, 1 << 53, u64::MAX]) {
         let mut lie = hello("liar", 1, 4);
         lie.highest_epoch = Some(epoch(claimed).into());
-        let fed = rig.hello_with(lie, false);
+        let fed = harness.hello_with(lie, false);
         let message = fed.refusal();
         assert!(message.contains("sluice-agent forget-epoch"), "{message}");
         assert!(fed.orders.is_empty(), "{:?}", fed.orders);
@@ -133,70 +133,73 @@ fn a_later_epoch_without_a_proof_keeps_out_the_host_that_claims_it_and_moves_not
         assert!(fed.types().len() <= 1, "{:?}", fed.types());
     }
     assert_eq!(told, 1, "it is an event once");
-    assert!(rig.core.state().recovery().is_none());
-    assert_eq!(rig.core.state().epoch().cloned(), before);
-    rig.submit("b", spec(1, 1000)).unwrap();
-    assert_eq!(rig.placed("b").0, "n", "others go on");
+    assert!(harness.core.state().recovery().is_none());
+    assert_eq!(harness.core.state().epoch().cloned(), before);
+    harness.submit("b", spec(1, 1000)).unwrap();
+    assert_eq!(harness.placed("b").0, "n", "others go on");
     // It is let in as soon as it tells the truth.
-    rig.hello_with(hello("liar", 1, 4), false).welcome();
+    harness.hello_with(hello("liar", 1, 4), false).welcome();
 }
 
 #[test]
 fn the_epoch_of_this_coordinator_counts_as_another_s_only_with_a_proof() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let mut same = hello("n", 1, 4);
     same.highest_epoch = Some(epoch(1).into());
-    rig.hello_with(same, false).refusal();
-    assert!(rig.core.state().recovery().is_none());
+    harness.hello_with(same, false).refusal();
+    assert!(harness.core.state().recovery().is_none());
 }
 
 #[test]
 fn an_earlier_epoch_needs_no_proof() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.restart(rig.log.len());
+    let mut harness = Harness::one_node(1, 4);
+    harness.restart(harness.log.len());
     let mut earlier = hello("n", 1, 4);
     earlier.highest_epoch = Some(epoch(1).into());
     assert_eq!(
-        rig.hello_with(earlier, false).welcome().epoch.epoch,
+        harness.hello_with(earlier, false).welcome().epoch.epoch,
         epoch(2)
     );
 }
 
 #[test]
 fn who_is_linked_is_welcomed_anew_when_the_epoch_rises() {
-    let mut rig = Rig::one_node(1, 4);
+    let mut harness = Harness::one_node(1, 4);
     let mut later = hello("m", 1, 4);
     later.highest_epoch = Some(epoch(5).into());
-    let fed = rig.hello(later);
+    let fed = harness.hello(later);
     assert_eq!(fed.cut.len(), 1, "{:?}", fed.cut);
     assert!(fed.cut[0].contains("later epoch"), "{:?}", fed.cut);
     let mut known = hello("n", 1, 4);
     known.highest_epoch = Some(epoch(1).into());
-    assert_eq!(rig.hello_with(known, false).welcome().epoch.epoch, epoch(6));
+    assert_eq!(
+        harness.hello_with(known, false).welcome().epoch.epoch,
+        epoch(6)
+    );
 }
 
 #[test]
 fn a_second_host_of_the_same_name_is_kept_out_while_the_first_is_heard() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
     let clone = || rebooted(hello("n", 1, 4));
-    let fed = rig.hello(clone());
+    let fed = harness.hello(clone());
     let message = fed.refusal();
     for word in ["`n`", "a name and a certificate of its own", "15s"] {
         assert!(message.contains(word), "{message}");
     }
     assert_eq!(fed.types(), ["node_refused"]);
-    rig.pass(14);
-    rig.heartbeat("n");
-    rig.pass(14);
-    assert!(rig.hello(clone()).refusal().contains("`n`"));
-    assert_eq!(rig.state("a"), StepState::Running);
+    harness.pass(14);
+    harness.heartbeat("n");
+    harness.pass(14);
+    assert!(harness.hello(clone()).refusal().contains("`n`"));
+    assert_eq!(harness.state("a"), StepState::Running);
     // It was no clone: the first has fallen silent, and no connection had to break for that.
-    rig.pass(1);
-    rig.hello(clone()).welcome();
-    assert_eq!(rig.code("a"), ReasonCode::Allocated);
-    assert_eq!(rig.step("a").attempts.len(), 2);
+    harness.pass(1);
+    harness.hello(clone()).welcome();
+    assert_eq!(harness.code("a"), ReasonCode::Allocated);
+    assert_eq!(harness.step("a").attempts.len(), 2);
 }
 
 /// The same disk in another machine, which was booted by itself.
@@ -212,227 +215,229 @@ fn of_machine(mut hello: Hello) -> Hello {
 
 #[test]
 fn a_clone_does_not_take_the_place_of_a_host_that_is_cut_off() {
-    let mut rig = Rig::new();
-    rig.hello(of_machine(hello("n", 1, 4)));
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    rig.gone("n");
+    let mut harness = Harness::new();
+    harness.hello(of_machine(hello("n", 1, 4)));
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    harness.gone("n");
     for _ in 0..500 {
-        if rig.core.state().node(&node("n")).unwrap().state == NodeState::Lost {
+        if harness.core.state().node(&node("n")).unwrap().state == NodeState::Lost {
             break;
         }
-        let fed = rig.hello(cloned(hello("n", 1, 4)));
+        let fed = harness.hello(cloned(hello("n", 1, 4)));
         assert!(
             fed.refusal().contains("known from another machine"),
             "{fed:?}"
         );
-        assert_eq!(rig.state("a"), StepState::Running);
-        rig.pass(1);
+        assert_eq!(harness.state("a"), StepState::Running);
+        harness.pass(1);
     }
     // What ran on the first has stopped by then: the other may be a machine in its place.
-    assert_eq!(rig.state("a"), StepState::Queued);
-    rig.hello(cloned(hello("n", 1, 4))).welcome();
+    assert_eq!(harness.state("a"), StepState::Queued);
+    harness.hello(cloned(hello("n", 1, 4))).welcome();
 }
 
 #[test]
 fn a_restart_of_the_coordinator_lets_no_clone_in_before_the_host() {
-    let mut rig = Rig::new();
-    rig.hello(of_machine(hello("n", 1, 4)));
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    rig.restart(rig.log.len());
-    rig.hello(cloned(hello("n", 1, 4))).refusal();
+    let mut harness = Harness::new();
+    harness.hello(of_machine(hello("n", 1, 4)));
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    harness.restart(harness.log.len());
+    harness.hello(cloned(hello("n", 1, 4))).refusal();
     let back = of_machine(holding(hello("n", 1, 4), vec![status("a.1", running())]));
-    rig.hello(back).welcome();
-    assert_eq!(rig.state("a"), StepState::Running);
+    harness.hello(back).welcome();
+    assert_eq!(harness.state("a"), StepState::Running);
 }
 
 #[test]
 fn a_copy_of_the_state_directory_on_one_machine_does_not_take_the_place_of_the_first() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
     let mut copy = hello("n", 1, 4);
     copy.state_dir = "another".to_string();
     for _ in 0..30 {
-        let fed = rig.hello(copy.clone());
+        let fed = harness.hello(copy.clone());
         assert!(fed.refusal().contains("another state directory"), "{fed:?}");
-        rig.pass(1);
-        rig.heartbeat("n");
+        harness.pass(1);
+        harness.heartbeat("n");
     }
-    assert_eq!(rig.state("a"), StepState::Running);
+    assert_eq!(harness.state("a"), StepState::Running);
     // Its own agent is let in at once, whatever became of the link.
     let back = holding(hello("n", 1, 4), vec![status("a.1", running())]);
-    rig.hello(back).welcome();
-    assert_eq!(rig.state("a"), StepState::Running);
+    harness.hello(back).welcome();
+    assert_eq!(harness.state("a"), StepState::Running);
 }
 
 #[test]
 fn a_reboot_of_the_same_machine_is_let_in_at_once_when_its_link_has_broken() {
-    let mut rig = Rig::new();
-    rig.hello(of_machine(hello("n", 1, 4)));
-    rig.gone("n");
-    rig.hello(rebooted(of_machine(hello("n", 1, 4)))).welcome();
+    let mut harness = Harness::new();
+    harness.hello(of_machine(hello("n", 1, 4)));
+    harness.gone("n");
+    harness
+        .hello(rebooted(of_machine(hello("n", 1, 4))))
+        .welcome();
 }
 
 #[test]
 fn a_host_that_was_booted_anew_is_let_in_at_once_when_its_link_has_broken() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.gone("n");
-    rig.hello(rebooted(hello("n", 1, 4))).welcome();
+    let mut harness = Harness::one_node(1, 4);
+    harness.gone("n");
+    harness.hello(rebooted(hello("n", 1, 4))).welcome();
 }
 
 #[test]
 fn a_host_that_obeyed_a_later_epoch_is_gone_above() {
-    let mut rig = Rig::one_node(1, 4);
+    let mut harness = Harness::one_node(1, 4);
     let mut later = hello("m", 1, 4);
     later.highest_epoch = Some(epoch(5).into());
-    let fed = rig.hello(later);
+    let fed = harness.hello(later);
     assert_eq!(fed.welcome().epoch.epoch, epoch(6));
     assert_eq!(fed.types()[0], "coordinator_started");
     // What we told ourselves comes back to us and is no sign of another.
     let mut known = hello("n", 1, 4);
     known.highest_epoch = Some(epoch(6).into());
-    let fed = rig.hello(known);
+    let fed = harness.hello(known);
     assert_eq!(fed.welcome().epoch.epoch, epoch(6));
     assert_eq!(fed.types(), ["node_ready"]);
 }
 
 #[test]
 fn a_host_that_heard_our_epoch_from_another_is_gone_above() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let mut same = hello("n", 1, 4);
     same.highest_epoch = Some(epoch(1).into());
-    assert_eq!(rig.hello(same).welcome().epoch.epoch, epoch(2));
+    assert_eq!(harness.hello(same).welcome().epoch.epoch, epoch(2));
 }
 
 #[test]
 fn a_lost_link_makes_it_unreachable_and_what_it_runs_goes_on() {
-    let mut rig = Rig::one_node(2, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    assert_eq!(rig.gone("n").types(), ["node_unreachable"]);
-    rig.submit("b", spec(1, 1000)).unwrap();
-    assert_eq!(rig.state("a"), StepState::Running);
-    assert_eq!(rig.code("b"), ReasonCode::NoLiveHost);
-    let fed = rig.hello(holding(hello("n", 2, 4), vec![status("a.1", running())]));
+    let mut harness = Harness::one_node(2, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    assert_eq!(harness.gone("n").types(), ["node_unreachable"]);
+    harness.submit("b", spec(1, 1000)).unwrap();
+    assert_eq!(harness.state("a"), StepState::Running);
+    assert_eq!(harness.code("b"), ReasonCode::NoLiveHost);
+    let fed = harness.hello(holding(hello("n", 2, 4), vec![status("a.1", running())]));
     assert_eq!(fed.types(), ["node_ready", "allocated"]);
     assert_eq!(fed.orders, ["assign b.1"]);
 }
 
 #[test]
 fn a_silent_node_is_unreachable_then_lost_and_its_steps_go_elsewhere() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    assert!(rig.pass(14).records.is_empty());
-    assert_eq!(rig.pass(1).types(), ["node_unreachable"]);
-    rig.hello(hello("m", 1, 4));
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    assert!(harness.pass(14).records.is_empty());
+    assert_eq!(harness.pass(1).types(), ["node_unreachable"]);
+    harness.hello(hello("m", 1, 4));
     for _ in 0..374 {
-        assert!(rig.pass(1).records.is_empty());
-        rig.heartbeat("m");
+        assert!(harness.pass(1).records.is_empty());
+        harness.heartbeat("m");
     }
-    let fed = rig.pass(1);
+    let fed = harness.pass(1);
     let expected = ["node_lost", "ended", "requeued", "released", "allocated"];
     assert_eq!(fed.types(), expected);
     assert_eq!(fed.orders, ["assign a.2"]);
-    assert_eq!(rig.placed("a").0, "m");
-    assert_eq!(rig.step("a").retries_spent, 0);
+    assert_eq!(harness.placed("a").0, "m");
+    assert_eq!(harness.step("a").retries_spent, 0);
 }
 
 #[test]
 fn leases_that_were_given_under_longer_terms_run_out_before_a_node_is_lost() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
     let shorter = Settings {
         lease: Span::from_secs(1),
         stop_limit: Span::from_secs(1),
         lost_after: Span::from_secs(20),
         ..SETTINGS
     };
-    rig.restart_with(shorter, 0);
+    harness.restart_with(shorter, 0);
     // A second start under the shorter terms changes nothing about what the first coordinator gave.
-    rig.restart_with(shorter, 0);
-    assert!(rig.pass(388).records.is_empty());
-    assert_eq!(rig.pass(1).types()[0], "node_lost");
+    harness.restart_with(shorter, 0);
+    assert!(harness.pass(388).records.is_empty());
+    assert_eq!(harness.pass(1).types()[0], "node_lost");
 }
 
 #[test]
 fn a_lost_host_s_step_waits_with_its_reason_where_there_is_no_other() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.gone("n");
-    rig.pass(400);
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.gone("n");
+    harness.pass(400);
     assert_eq!(
-        (rig.state("a"), rig.code("a")),
+        (harness.state("a"), harness.code("a")),
         (StepState::Queued, ReasonCode::HostLost)
     );
-    let message = rig.reason("a").message;
+    let message = harness.reason("a").message;
     assert!(message.contains("`n` was silent"), "{message}");
     assert!(message.contains("`n` is lost"), "{message}");
 }
 
 #[test]
 fn a_node_that_is_heard_is_never_lost_and_its_timer_keeps_watch() {
-    let mut rig = Rig::one_node(1, 4);
+    let mut harness = Harness::one_node(1, 4);
     for _ in 0..500 {
-        rig.pass(3);
-        assert!(rig.heartbeat("n").records.is_empty());
+        harness.pass(3);
+        assert!(harness.heartbeat("n").records.is_empty());
     }
-    assert_eq!(rig.node_state("n"), NodeState::Ready);
-    assert_eq!(rig.pass(20).types(), ["node_unreachable"]);
-    assert_eq!(rig.heartbeat("n").types(), ["node_ready"]);
-    assert_eq!(rig.pass(20).types(), ["node_unreachable"]);
+    assert_eq!(harness.node_state("n"), NodeState::Ready);
+    assert_eq!(harness.pass(20).types(), ["node_unreachable"]);
+    assert_eq!(harness.heartbeat("n").types(), ["node_ready"]);
+    assert_eq!(harness.pass(20).types(), ["node_unreachable"]);
 }
 
 #[test]
 fn a_late_timer_looks_at_the_time_and_not_at_the_fact() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.now = rig.now + Span::from_secs(1000);
-    rig.heartbeat("n");
-    let fed = rig.feed(Input::Timer(TimerKey::NodeSilence(node("n"))));
+    let mut harness = Harness::one_node(1, 4);
+    harness.now = harness.now + Span::from_secs(1000);
+    harness.heartbeat("n");
+    let fed = harness.feed(Input::Timer(TimerKey::NodeSilence(node("n"))));
     assert!(fed.records.is_empty());
-    assert_eq!(fed.timers[0].1, rig.now + SETTINGS.unreachable_after);
-    let unknown = rig.feed(Input::Timer(TimerKey::NodeSilence(node("x"))));
-    assert_eq!(unknown, super::rig::Fed::default());
+    assert_eq!(fed.timers[0].1, harness.now + SETTINGS.unreachable_after);
+    let unknown = harness.feed(Input::Timer(TimerKey::NodeSilence(node("x"))));
+    assert_eq!(unknown, super::harness::InputEffects::default());
 }
 
 #[test]
 fn a_restarted_coordinator_gives_every_node_its_whole_time_again() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    rig.pass(10);
-    let fed = rig.restart(3);
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    harness.pass(10);
+    let fed = harness.restart(3);
     assert_eq!(fed.types(), ["coordinator_started", "node_unreachable"]);
-    assert!(rig.pass(389).records.is_empty());
-    assert_eq!(rig.state("a"), StepState::Running);
-    assert_eq!(rig.pass(1).types()[0], "node_lost");
+    assert!(harness.pass(389).records.is_empty());
+    assert_eq!(harness.state("a"), StepState::Running);
+    assert_eq!(harness.pass(1).types()[0], "node_lost");
 }
 
 #[test]
 fn a_node_that_lists_a_gpu_twice_has_it_once_and_says_so() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let mut twice = hello("n", 2, 4);
     twice.inventory.gpus[1].uuid = "GPU-n-0".to_string();
-    rig.hello(twice.clone());
-    let inventory = &rig.core.state().node(&node("n")).unwrap().inventory;
+    harness.hello(twice.clone());
+    let inventory = &harness.core.state().node(&node("n")).unwrap().inventory;
     assert_eq!(inventory.gpus.len(), 1);
     assert!(
         inventory.notes[0].contains("GPU-n-0"),
         "{:?}",
         inventory.notes
     );
-    let fed = rig.say("n", FromNode::Inventory(Box::new(twice.inventory)));
+    let fed = harness.say("n", FromNode::Inventory(Box::new(twice.inventory)));
     assert!(fed.records.is_empty(), "nothing new");
 }
 
 #[test]
 fn a_changed_inventory_lets_the_next_step_start() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.submit("b", spec(1, 1000)).unwrap();
-    let fed = rig.say("n", FromNode::Inventory(Box::new(inventory("n", 2, 4))));
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.submit("b", spec(1, 1000)).unwrap();
+    let fed = harness.say("n", FromNode::Inventory(Box::new(inventory("n", 2, 4))));
     assert_eq!(fed.types(), ["node_reported", "allocated"]);
 }

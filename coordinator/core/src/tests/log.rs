@@ -9,16 +9,16 @@ use sluice_common::supervision::Exit;
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::StopReason;
 
-use super::rig::*;
-use crate::{Misfit, Record, Stamped, State};
+use super::harness::*;
+use crate::{ApplyError, LogEntry, Record, State};
 
 #[test]
 fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.submit("q", spec(1, 1000)).unwrap();
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.submit("q", spec(1, 1000)).unwrap();
     let (attempt, node) = (attempt("a.1"), node("n"));
-    let reason = rig.step("a").reason.clone();
+    let reason = harness.step("a").reason.clone();
     let ended_step = |id, state| {
         Record::StepEnded(record::StepEnded {
             step: step(id),
@@ -40,7 +40,7 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
         ),
         (
             Record::NodeLost {
-                node: super::rig::node("x"),
+                node: super::harness::node("x"),
             },
             "no node `x`",
         ),
@@ -82,13 +82,13 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
         (
             Record::Starting {
                 attempt,
-                node: super::rig::node("m"),
+                node: super::harness::node("m"),
             },
             "a.1 is not on node `m`",
         ),
         (
             Record::Stopping(record::Stopping {
-                attempt: super::rig::attempt("a.2"),
+                attempt: super::harness::attempt("a.2"),
                 why: StopReason::Drained,
                 by: None,
                 grace: None,
@@ -112,25 +112,25 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
         ),
         (
             Record::NodeUncordoned {
-                node: super::rig::node("n"),
+                node: super::harness::node("n"),
             },
             "`n` is not cordoned",
         ),
         (
             Record::NodeLeaving {
-                node: super::rig::node("n"),
+                node: super::harness::node("n"),
             },
             "`n` is ready and cannot leave",
         ),
         (
             Record::NodeDrained {
-                node: super::rig::node("n"),
+                node: super::harness::node("n"),
             },
             "`n` is not to become empty",
         ),
         (
             Record::NodeDeleted {
-                node: super::rig::node("n"),
+                node: super::harness::node("n"),
             },
             "`n` still holds steps",
         ),
@@ -138,8 +138,8 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
         (Record::StepForgotten { step: step("z") }, "no step `z`"),
     ];
     for (record, words) in misfits {
-        let mut state = rig.core.state().clone();
-        let stamped = Stamped {
+        let mut state = harness.core.state().clone();
+        let stamped = LogEntry {
             seq: state.seq() + 1,
             at: Time::default(),
             record,
@@ -152,51 +152,55 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
 
 #[test]
 fn a_gap_in_the_log_is_noticed() {
-    let rig = Rig::one_node(1, 4);
+    let harness = Harness::one_node(1, 4);
     let mut state = State::default();
-    state.apply(&rig.log[0]).unwrap();
-    let misfit = state.apply(&rig.log[2]).unwrap_err().to_string();
+    state.apply(&harness.log[0]).unwrap();
+    let misfit = state.apply(&harness.log[2]).unwrap_err().to_string();
     assert_eq!(
         misfit,
         "record 3 does not follow from those before it: 2 should come next"
     );
-    assert!(state.apply(&rig.log[0]).is_err(), "nor twice");
+    assert!(state.apply(&harness.log[0]).is_err(), "nor twice");
 }
 
 #[test]
 fn a_restart_loses_nothing_wherever_the_snapshot_was_made() {
-    let mut played = Rig::one_node(1, 4);
+    let mut played = Harness::one_node(1, 4);
     played.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
     played.submit("b", spec(1, 1000)).unwrap();
     played.status("n", "a.1", ended(Exit::Code(1)));
     for snapshot_at in 0..=played.log.len() {
-        let mut rig = Rig::one_node(1, 4);
-        rig.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
-        rig.submit("b", spec(1, 1000)).unwrap();
-        rig.status("n", "a.1", ended(Exit::Code(1)));
-        assert_eq!(rig.log, played.log);
-        rig.restart(snapshot_at);
-        assert_eq!(rig.node_state("n"), NodeState::Unreachable);
+        let mut harness = Harness::one_node(1, 4);
+        harness.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
+        harness.submit("b", spec(1, 1000)).unwrap();
+        harness.status("n", "a.1", ended(Exit::Code(1)));
+        assert_eq!(harness.log, played.log);
+        harness.restart(snapshot_at);
+        assert_eq!(harness.node_state("n"), NodeState::Unreachable);
         let left = vec![status("a.1", released(Exit::Code(1)))];
-        let fed = rig.hello(holding(hello("n", 1, 4), left));
+        let fed = harness.hello(holding(hello("n", 1, 4), left));
         assert_eq!(fed.orders, ["forget a.1", "assign a.2"]);
-        assert_eq!(rig.state("b"), StepState::Queued);
+        assert_eq!(harness.state("b"), StepState::Queued);
     }
 }
 
 #[test]
 fn an_empty_snapshot_and_the_whole_log_are_the_same_as_none() {
-    let mut rig = Rig::one_node(2, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    let json = serde_json::to_string(rig.core.state()).unwrap();
+    let mut harness = Harness::one_node(2, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    let json = serde_json::to_string(harness.core.state()).unwrap();
     let mut back: State = serde_json::from_str(&json).unwrap();
-    let env = rig.step("a").spec.env.clone();
-    let given = back.give_environments(|_| Ok::<_, Misfit>(Some(env.clone())));
+    let env = harness.step("a").spec.env.clone();
+    let given = back.give_environments(|_| Ok::<_, ApplyError>(Some(env.clone())));
     assert_eq!(given.unwrap(), None);
-    assert_eq!(&back, rig.core.state(), "what is derived is built again");
+    assert_eq!(
+        &back,
+        harness.core.state(),
+        "what is derived is built again"
+    );
     assert_eq!(
         back.used_on(&node("n")),
-        rig.core.state().used_on(&node("n"))
+        harness.core.state().used_on(&node("n"))
     );
     let empty = serde_json::to_string(&State::default()).unwrap();
     assert_eq!(

@@ -9,9 +9,9 @@ use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::StopReason;
 
-use super::rig::*;
+use super::harness::*;
 use crate::NodeChange;
-use crate::input::Wanted;
+use crate::input::Desired;
 use crate::model::node::Node;
 use crate::output::{Answer, Refusal};
 
@@ -24,18 +24,18 @@ fn to(pool: &str) -> NodeChange {
 }
 
 /// Two pools, and a host of 2 GPUs in the first.
-fn two_pools() -> Rig {
-    let mut rig = Rig::one_node(2, 8);
-    rig.put_pool("other");
-    rig.put_policy("other", "s", PolicySpec::default());
-    rig
+fn two_pools() -> Harness {
+    let mut harness = Harness::one_node(2, 8);
+    harness.put_pool("other");
+    harness.put_policy("other", "s", PolicySpec::default());
+    harness
 }
 
-fn here(rig: &Rig) -> Node {
-    rig.core.state().node(&node("n")).unwrap().clone()
+fn here(harness: &Harness) -> Node {
+    harness.core.state().node(&node("n")).unwrap().clone()
 }
 
-fn said(fed: &Fed) -> Result<(), Refusal> {
+fn said(fed: &InputEffects) -> Result<(), Refusal> {
     match &fed.answers[..] {
         [Answer::Changed(answer)] => answer.clone(),
         other => panic!("{other:?}"),
@@ -51,110 +51,124 @@ fn firm(gpus: u64) -> StepSpec {
 
 #[test]
 fn an_empty_node_moves_at_once_and_its_units_are_the_other_pool_s() {
-    let mut rig = two_pools();
-    rig.submit("there", in_pool(spec(1, 0), "other")).unwrap();
-    assert_eq!(rig.state("there"), StepState::Queued);
-    said(&rig.change("n", to("other"))).unwrap();
-    let now = here(&rig);
+    let mut harness = two_pools();
+    harness
+        .submit("there", in_pool(spec(1, 0), "other"))
+        .unwrap();
+    assert_eq!(harness.state("there"), StepState::Queued);
+    said(&harness.change("n", to("other"))).unwrap();
+    let now = here(&harness);
     assert_eq!((now.pool.as_str(), now.cordon.clone()), ("other", None));
     assert_eq!(now.configured_pool().as_str(), "default");
-    assert_eq!(rig.state("there"), StepState::Allocated);
-    rig.submit("here", in_pool(spec(1, 0), "default")).unwrap();
-    assert_eq!(rig.state("here"), StepState::Queued, "it has no host now");
+    assert_eq!(harness.state("there"), StepState::Allocated);
+    harness
+        .submit("here", in_pool(spec(1, 0), "default"))
+        .unwrap();
+    assert_eq!(
+        harness.state("here"),
+        StepState::Queued,
+        "it has no host now"
+    );
     // The same again changes nothing.
-    let seq = rig.core.state().seq();
-    said(&rig.change("n", to("other"))).unwrap();
-    assert_eq!(rig.core.state().seq(), seq);
+    let seq = harness.core.state().seq();
+    said(&harness.change("n", to("other"))).unwrap();
+    assert_eq!(harness.core.state().seq(), seq);
 }
 
 #[test]
 fn what_runs_is_drained_first_and_nobody_is_granted_anything_meanwhile() {
-    let mut rig = two_pools();
+    let mut harness = two_pools();
     let reserved = [(sluice_common::amount::ResourceKey::new("gpu").unwrap(), 1)];
     let policy = PolicySpec {
         reserved: reserved.into(),
         ..PolicySpec::default()
     };
-    rig.put_policy("default", "s", policy);
-    rig.submit("stays", in_pool(firm(1), "default")).unwrap();
-    rig.submit("goes", in_pool(spec(1, 0), "default")).unwrap();
-    rig.run("stays.1");
-    rig.run("goes.1");
-    said(&rig.change("n", to("other"))).unwrap();
-    assert_eq!(rig.state("goes"), StepState::Stopping);
-    assert_eq!(rig.state("stays"), StepState::Running);
-    rig.submit("waits", in_pool(spec(1, 0), "other")).unwrap();
-    rig.status("n", "goes.1", gone(Exit::Code(143), StopReason::Drained));
-    assert_eq!(rig.state("waits"), StepState::Queued);
-    assert_eq!(here(&rig).pool.as_str(), "default");
+    harness.put_policy("default", "s", policy);
+    harness
+        .submit("stays", in_pool(firm(1), "default"))
+        .unwrap();
+    harness
+        .submit("goes", in_pool(spec(1, 0), "default"))
+        .unwrap();
+    harness.run("stays.1");
+    harness.run("goes.1");
+    said(&harness.change("n", to("other"))).unwrap();
+    assert_eq!(harness.state("goes"), StepState::Stopping);
+    assert_eq!(harness.state("stays"), StepState::Running);
+    harness
+        .submit("waits", in_pool(spec(1, 0), "other"))
+        .unwrap();
+    harness.status("n", "goes.1", gone(Exit::Code(143), StopReason::Drained));
+    assert_eq!(harness.state("waits"), StepState::Queued);
+    assert_eq!(here(&harness).pool.as_str(), "default");
     // A restart of the coordinator and of the agent forget nothing of it.
-    rig.restart(3);
+    harness.restart(3);
     let held = status("stays.1", running());
-    rig.hello(holding(hello("n", 2, 8), vec![held]));
-    assert_eq!(here(&rig).moves_to().unwrap().as_str(), "other");
-    rig.status("n", "stays.1", released(Exit::Code(0)));
-    assert_eq!(here(&rig).pool.as_str(), "other");
-    assert_eq!(rig.state("waits"), StepState::Allocated);
-    assert_eq!(rig.state("goes"), StepState::Queued);
+    harness.hello(holding(hello("n", 2, 8), vec![held]));
+    assert_eq!(here(&harness).moves_to().unwrap().as_str(), "other");
+    harness.status("n", "stays.1", released(Exit::Code(0)));
+    assert_eq!(here(&harness).pool.as_str(), "other");
+    assert_eq!(harness.state("waits"), StepState::Allocated);
+    assert_eq!(harness.state("goes"), StepState::Queued);
 }
 
 #[test]
 fn a_move_wins_over_the_config_until_both_say_the_same() {
-    let mut rig = two_pools();
-    rig.change("n", to("other"));
-    rig.restart(2);
-    rig.hello(hello("n", 2, 8));
-    let now = here(&rig);
+    let mut harness = two_pools();
+    harness.change("n", to("other"));
+    harness.restart(2);
+    harness.hello(hello("n", 2, 8));
+    let now = here(&harness);
     assert_eq!(now.pool.as_str(), "other");
     assert_eq!(now.pool_of_config.as_ref().unwrap().as_str(), "default");
     let mut hello = hello("n", 2, 8);
     hello.pool = "other".parse().unwrap();
-    rig.hello(hello);
-    assert_eq!(here(&rig).pool_of_config, None);
+    harness.hello(hello);
+    assert_eq!(here(&harness).pool_of_config, None);
     // Back again, which the config does not say any more.
-    rig.change("n", to("default"));
-    let now = here(&rig);
+    harness.change("n", to("default"));
+    let now = here(&harness);
     assert_eq!(now.pool.as_str(), "default");
     assert_eq!(now.configured_pool().as_str(), "other");
 }
 
 #[test]
 fn it_stays_where_it_is_opened_meanwhile_and_stays_closed_where_it_was() {
-    let mut rig = two_pools();
-    rig.submit("runs", firm(0)).unwrap();
-    rig.run("runs.1");
-    rig.change("n", to("other"));
-    assert!(here(&rig).cordon.unwrap().drain.is_some());
-    rig.change("n", NodeChange::Uncordon);
-    rig.status("n", "runs.1", released(Exit::Code(0)));
-    let now = here(&rig);
+    let mut harness = two_pools();
+    harness.submit("runs", firm(0)).unwrap();
+    harness.run("runs.1");
+    harness.change("n", to("other"));
+    assert!(here(&harness).cordon.unwrap().drain.is_some());
+    harness.change("n", NodeChange::Uncordon);
+    harness.status("n", "runs.1", released(Exit::Code(0)));
+    let now = here(&harness);
     assert_eq!((now.pool.as_str(), now.cordon), ("default", None));
     // To stay is another way to say so.
-    rig.submit("runs-too", firm(0)).unwrap();
-    rig.run("runs-too.1");
-    rig.change("n", to("other"));
-    said(&rig.change("n", to("default"))).unwrap();
-    assert_eq!(here(&rig).cordon, None);
-    rig.status("n", "runs-too.1", released(Exit::Code(0)));
+    harness.submit("runs-too", firm(0)).unwrap();
+    harness.run("runs-too.1");
+    harness.change("n", to("other"));
+    said(&harness.change("n", to("default"))).unwrap();
+    assert_eq!(here(&harness).cordon, None);
+    harness.status("n", "runs-too.1", released(Exit::Code(0)));
     // One that was closed before is closed there.
     let reason = Some("fans".into());
-    rig.change("n", NodeChange::Cordon { reason });
-    rig.change("n", to("other"));
-    let now = here(&rig);
+    harness.change("n", NodeChange::Cordon { reason });
+    harness.change("n", to("other"));
+    let now = here(&harness);
     assert_eq!(now.pool.as_str(), "other");
     assert!(now.cordon.is_some());
 }
 
 #[test]
 fn a_pool_that_is_not_there_is_refused_and_one_that_is_moved_to_is_not_deleted() {
-    let mut rig = two_pools();
-    let refused = said(&rig.change("n", to("nowhere"))).unwrap_err();
+    let mut harness = two_pools();
+    let refused = said(&harness.change("n", to("nowhere"))).unwrap_err();
     assert!(matches!(refused, Refusal::UnknownPool { .. }), "{refused}");
-    rig.submit("runs", firm(0)).unwrap();
-    rig.run("runs.1");
-    rig.change("n", to("other"));
+    harness.submit("runs", firm(0)).unwrap();
+    harness.run("runs.1");
+    harness.change("n", to("other"));
     let pool = "other".parse().unwrap();
-    let fed = rig.apply(vec![Wanted::NoPool { pool }]);
+    let fed = harness.apply(vec![Desired::NoPool { pool }]);
     let refused = match &fed.answers[..] {
         [Answer::Applied(Err(refused))] => refused.refusal.clone(),
         other => panic!("{other:?}"),

@@ -17,9 +17,9 @@ use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptPhase, StopReason};
 use sluice_scheduler::{GpusByKind, matches_platform};
 
-use super::rig::*;
+use super::harness::*;
 use crate::attempts::gpu_assignment::free_gpus;
-use crate::input::Wanted;
+use crate::input::Desired;
 use crate::model::step::PartPhase;
 use crate::record::Record;
 
@@ -27,7 +27,7 @@ use crate::record::Record;
 const LIKES: [&str; 7] = ["a", "b", "c", "wide", "any", "small, wide", "b, any"];
 
 #[derive(Clone, Debug)]
-enum Event {
+enum OverlapEvent {
     Submit {
         vip: bool,
         gpus: u64,
@@ -48,7 +48,7 @@ enum Event {
     },
 }
 
-fn event(sorts: bool) -> impl Strategy<Value = Event> {
+fn event(sorts: bool) -> impl Strategy<Value = OverlapEvent> {
     let flags = (
         prop::bool::weighted(0.4),
         any::<bool>(),
@@ -56,28 +56,28 @@ fn event(sorts: bool) -> impl Strategy<Value = Event> {
     );
     prop_oneof![
         6 => (1u64..4, 0..LIKES.len(), prop_oneof![5 => Just(1u32), 1 => Just(2)], flags).prop_map(
-            |(gpus, likes, nodes, (vip, suspends, preemptible))| Event::Submit {
+            |(gpus, likes, nodes, (vip, suspends, preemptible))| OverlapEvent::Submit {
                 vip, gpus, likes, nodes, suspends, preemptible,
             }
         ),
-        12 => (0usize..64).prop_map(|nth| Event::Progress { nth }),
-        1 => (0usize..64).prop_map(|nth| Event::Cancel { nth }),
-        u32::from(sorts) => (0usize..4).prop_map(|wide| Event::Sort { wide }),
+        12 => (0usize..64).prop_map(|nth| OverlapEvent::Progress { nth }),
+        1 => (0usize..64).prop_map(|nth| OverlapEvent::Cancel { nth }),
+        u32::from(sorts) => (0usize..4).prop_map(|wide| OverlapEvent::Sort { wide }),
     ]
 }
 
 /// Each GPU of each host as a model and its memory in GiB.
-type Hosts = Vec<Vec<(usize, bool)>>;
+type HostGpus = Vec<Vec<(usize, bool)>>;
 
-fn hosts() -> impl Strategy<Value = Hosts> {
+fn hosts() -> impl Strategy<Value = HostGpus> {
     prop::collection::vec(
         prop::collection::vec((0usize..3, any::<bool>()), 1..6),
         1..3,
     )
 }
 
-fn declared(name: &str, selector: &str) -> Wanted {
-    Wanted::Platform {
+fn declared(name: &str, selector: &str) -> Desired {
+    Desired::Platform {
         pool: "default".parse().unwrap(),
         platform: name.parse().unwrap(),
         terms: alloc::boxed::Box::new(sluice_common::platform::spec::PlatformSpec {
@@ -87,7 +87,7 @@ fn declared(name: &str, selector: &str) -> Wanted {
     }
 }
 
-fn wide(n: usize) -> Wanted {
+fn wide(n: usize) -> Desired {
     let selectors = [
         "{}",
         r#"{"gpu_model":"a, b"}"#,
@@ -97,26 +97,26 @@ fn wide(n: usize) -> Wanted {
     declared("wide", selectors[n])
 }
 
-fn set_up(hosts: &Hosts) -> Rig {
-    let mut rig = Rig::new();
+fn set_up(hosts: &HostGpus) -> Harness {
+    let mut harness = Harness::new();
     for (n, gpus) in hosts.iter().enumerate() {
         let mut hello = hello(&format!("n{n}"), u32::try_from(gpus.len()).unwrap(), 64);
         for (gpu, (model, large)) in hello.inventory.gpus.iter_mut().zip(gpus) {
             gpu.platform = ["a", "b", "c"][*model].into();
             gpu.memory_bytes = if *large { 80 } else { 40 } << 30;
         }
-        rig.hello(hello);
+        harness.hello(hello);
     }
     let small = declared("small", r#"{"gpu_memory":"<=40GiB"}"#);
-    rig.apply([wide(1), small].into());
+    harness.apply([wide(1), small].into());
     let priority = 10;
     let policy = PolicySpec {
         priority,
         reserved: [(sluice_common::amount::ResourceKey::new("gpu").unwrap(), 2)].into(),
         ..PolicySpec::default()
     };
-    rig.put_policy("default", "vip", policy);
-    rig
+    harness.put_policy("default", "vip", policy);
+    harness
 }
 
 /// What a host would truly say next of a part.
@@ -128,8 +128,8 @@ fn next(phase: PartPhase, why: Option<StopReason>) -> AttemptPhase {
     }
 }
 
-fn progress(rig: &mut Rig, nth: usize) {
-    let steps = rig.core.state().steps().values();
+fn progress(harness: &mut Harness, nth: usize) {
+    let steps = harness.core.state().steps().values();
     let parts = steps.flat_map(|step| {
         let live = step
             .attempts
@@ -167,13 +167,13 @@ fn progress(rig: &mut Rig, nth: usize) {
     });
     let parts: Vec<_> = parts.flatten().collect();
     if let Some((node, id, phase)) = nth.checked_rem(parts.len()).map(|at| parts[at].clone()) {
-        rig.status(node.as_str(), &format!("{id}"), phase);
+        harness.status(node.as_str(), &format!("{id}"), phase);
     }
 }
 
-fn play(rig: &mut Rig, n: usize, event: &Event) {
+fn play(harness: &mut Harness, n: usize, event: &OverlapEvent) {
     match event {
-        Event::Submit {
+        OverlapEvent::Submit {
             vip,
             gpus,
             likes,
@@ -193,21 +193,21 @@ fn play(rig: &mut Rig, n: usize, event: &Event) {
             if *suspends {
                 spec.on_preempt = OnPreempt::Suspend;
             }
-            rig.submit(&format!("s{n}"), spec).unwrap();
+            harness.submit(&format!("s{n}"), spec).unwrap();
         }
-        Event::Progress { nth } => progress(rig, *nth),
-        Event::Cancel { nth } => {
-            rig.cancel(&format!("s{}", nth.checked_rem(n).unwrap_or(0)));
+        OverlapEvent::Progress { nth } => progress(harness, *nth),
+        OverlapEvent::Cancel { nth } => {
+            harness.cancel(&format!("s{}", nth.checked_rem(n).unwrap_or(0)));
         }
-        Event::Sort { wide: n } => {
-            rig.apply([wide(*n)].into());
+        OverlapEvent::Sort { wide: n } => {
+            harness.apply([wide(*n)].into());
         }
     }
 }
 
 /// Every grant since `mark` is of GPUs that one platform that was asked for has.
-fn check_grants(rig: &Rig, mark: usize) {
-    for stamped in &rig.log[mark..] {
+fn check_grants(harness: &Harness, mark: usize) {
+    for stamped in &harness.log[mark..] {
         let Record::Allocated(record::Allocated {
             attempt,
             placements,
@@ -216,14 +216,14 @@ fn check_grants(rig: &Rig, mark: usize) {
         else {
             continue;
         };
-        let spec = &rig.core.state().step(&attempt.step).unwrap().spec;
+        let spec = &harness.core.state().step(&attempt.step).unwrap().spec;
         let asked = platform::parse_platforms(spec.platform.as_deref().unwrap());
         // `any` among others is any.
         let asked: Vec<PlatformName> = asked.unwrap();
         let of = |view: Option<&PlatformName>| {
             placements.iter().all(|placement| {
-                let node = rig.core.state().node(&placement.node).unwrap();
-                let hardware = rig.core.state().index().hardware(node);
+                let node = harness.core.state().node(&placement.node).unwrap();
+                let hardware = harness.core.state().index().hardware(node);
                 let distinct: BTreeSet<&String> = placement.gpus.iter().collect();
                 assert_eq!(distinct.len() as u64, spec.request.get("gpu"), "{attempt}");
                 placement
@@ -237,14 +237,14 @@ fn check_grants(rig: &Rig, mark: usize) {
     }
 }
 
-fn check_promises(rig: &Rig) {
-    let nodes = rig.core.state().nodes().values();
+fn check_promises(harness: &Harness) {
+    let nodes = harness.core.state().nodes().values();
     for node in nodes.filter(|node| node.state == NodeState::Ready) {
-        let state = rig.core.state();
+        let state = harness.core.state();
         let free = free_gpus(state, node).into_iter();
         let free: GpusByKind = free.map(|(kind, gpus)| (kind, gpus.len() as u64)).collect();
-        let nobody = StepId::new("nobody").unwrap();
-        let [_, firm] = state.market().reserved_on(&node.name, &nobody);
+        let placeholder_id = StepId::new("nobody").unwrap();
+        let [_, firm] = state.scheduler().reserved_on(&node.name, &placeholder_id);
         let (_, missing) = firm.match_gpus(&free, None);
         assert_eq!(missing, 0, "{}", node.name);
     }
@@ -257,12 +257,12 @@ proptest! {
         hosts in hosts(),
         events in prop::collection::vec(event(false), 1..40),
     ) {
-        let mut rig = set_up(&hosts);
+        let mut harness = set_up(&hosts);
         for (n, event) in events.iter().enumerate() {
-            let mark = rig.log.len();
-            play(&mut rig, n, event);
-            check_grants(&rig, mark);
-            check_promises(&rig);
+            let mark = harness.log.len();
+            play(&mut harness, n, event);
+            check_grants(&harness, mark);
+            check_promises(&harness);
         }
     }
 
@@ -271,13 +271,13 @@ proptest! {
         hosts in hosts(),
         events in prop::collection::vec(event(true), 1..40),
     ) {
-        let mut rig = set_up(&hosts);
+        let mut harness = set_up(&hosts);
         for (n, event) in events.iter().enumerate() {
-            let mark = rig.log.len();
-            play(&mut rig, n, event);
-            check_grants(&rig, mark);
+            let mark = harness.log.len();
+            play(&mut harness, n, event);
+            check_grants(&harness, mark);
         }
-        rig.restart(rig.log.len() / 2);
+        harness.restart(harness.log.len() / 2);
     }
 }
 

@@ -18,15 +18,15 @@ use sluice_common::template::Template;
 use sluice_common::validation::ValidationSpec;
 use sluice_common::wire::{Assignment, ToNode};
 
-use super::rig::*;
-use crate::input::WantedPool;
+use super::harness::*;
+use crate::input::DesiredPool;
 use crate::output::Refused;
-use crate::{Answer, Input, NewStep, Passage, Refusal, ReplyId, Wanted};
+use crate::{Answer, CheckStatus, Desired, Input, NewStep, Refusal, ReplyId};
 
 /// Host `a` has four A100, two of 40 GB before two of 80 GB; host `h` four H100; host `c` none.
-fn mixed(wanted: Vec<Wanted>) -> Rig {
-    let mut rig = Rig::new();
-    rig.start();
+fn mixed(wanted: Vec<Desired>) -> Harness {
+    let mut harness = Harness::new();
+    harness.start();
     for (name, model, gpus) in [("a", "a100", 4), ("h", "h100", 4), ("c", "", 0)] {
         let mut hello = hello(name, gpus, 64);
         for gpu in &mut hello.inventory.gpus {
@@ -38,29 +38,29 @@ fn mixed(wanted: Vec<Wanted>) -> Rig {
             };
             gpu.memory_bytes = gib << 30;
         }
-        rig.hello(hello);
+        harness.hello(hello);
     }
     let base = r#"{"env":{"A":"base","B":"base"},"wrapper":["nice"],"resources":{"cpu_count":1}}"#;
     let terms: Template = serde_json::from_str(base).unwrap();
-    let template = Wanted::Template {
+    let template = Desired::Template {
         template: "base".parse().unwrap(),
         terms: Box::new(terms),
     };
-    rig.put_policy("default", "s", PolicySpec::default());
-    applied(&mut rig, vec![template, pool(None, &[])]).unwrap();
-    applied(&mut rig, wanted).unwrap();
-    rig
+    harness.put_policy("default", "s", PolicySpec::default());
+    applied(&mut harness, vec![template, pool(None, &[])]).unwrap();
+    applied(&mut harness, wanted).unwrap();
+    harness
 }
 
-pub(super) fn applied(rig: &mut Rig, wanted: Vec<Wanted>) -> Result<(), Refusal> {
-    match &rig.apply(wanted).answers[..] {
+pub(super) fn applied(harness: &mut Harness, wanted: Vec<Desired>) -> Result<(), Refusal> {
+    match &harness.apply(wanted).answers[..] {
         [Answer::Applied(Ok(_))] => Ok(()),
         [Answer::Applied(Err(Refused { refusal, .. }))] => Err(refusal.clone()),
         other => panic!("{other:?}"),
     }
 }
 
-pub(super) fn pool(default: Option<&str>, validations: &[&str]) -> Wanted {
+pub(super) fn pool(default: Option<&str>, validations: &[&str]) -> Desired {
     let rules = PoolSpec {
         templates: vec!["base".parse().unwrap()],
         default_platform: default.map(|name| name.parse().unwrap()),
@@ -70,25 +70,25 @@ pub(super) fn pool(default: Option<&str>, validations: &[&str]) -> Wanted {
             .collect(),
         ..PoolSpec::default()
     };
-    Wanted::Pool {
+    Desired::Pool {
         pool: "default".parse().unwrap(),
-        terms: Box::new(WantedPool::from(rules)),
+        terms: Box::new(DesiredPool::from(rules)),
     }
 }
 
-pub(super) fn platform(name: &str, json: &str) -> Wanted {
+pub(super) fn platform(name: &str, json: &str) -> Desired {
     let terms: PlatformSpec = serde_json::from_str(json).unwrap();
-    Wanted::Platform {
+    Desired::Platform {
         pool: "default".parse().unwrap(),
         platform: name.parse().unwrap(),
         terms: terms.into(),
     }
 }
 
-fn validation(name: &str, json: &str) -> Wanted {
+fn validation(name: &str, json: &str) -> Desired {
     let terms: ValidationSpec = serde_json::from_str(json).unwrap();
     terms.read().unwrap();
-    Wanted::Validation {
+    Desired::Validation {
         validation: name.parse().unwrap(),
         terms,
     }
@@ -100,13 +100,13 @@ pub(super) fn asks(fields: &str) -> StepSpec {
     request.check().unwrap()
 }
 
-fn assigned(rig: &mut Rig, id: &str, fields: &str) -> Vec<Assignment> {
+fn assigned(harness: &mut Harness, id: &str, fields: &str) -> Vec<Assignment> {
     let spec = asks(fields);
     let steps = vec![NewStep::new(step(id), spec)];
     let reply = ReplyId(900);
-    let fed = rig.feed(Input::Submit { reply, steps });
+    let fed = harness.feed(Input::Submit { reply, steps });
     let told: Vec<Assignment> = orders(&fed.sent).collect();
-    assert!(!told.is_empty(), "{:?}", rig.reason(id));
+    assert!(!told.is_empty(), "{:?}", harness.reason(id));
     told
 }
 
@@ -120,8 +120,8 @@ fn orders(sent: &[ToNode]) -> impl Iterator<Item = Assignment> {
 }
 
 /// `NAME=VALUE` of what is told to the first host, and the wrapper.
-fn launched(rig: &mut Rig, id: &str, fields: &str) -> String {
-    let told = assigned(rig, id, fields).remove(0).launch;
+fn launched(harness: &mut Harness, id: &str, fields: &str) -> String {
+    let told = assigned(harness, id, fields).remove(0).launch;
     let env = told
         .env
         .iter()
@@ -140,26 +140,29 @@ pub(super) fn named(gpus: u64, platform: &str) -> String {
 
 #[test]
 fn an_override_goes_over_the_pool_s_templates_where_hardware_of_it_is_granted() {
-    let mut rig = mixed(vec![platform("a100", A100), platform("h100", H100)]);
+    let mut harness = mixed(vec![platform("a100", A100), platform("h100", H100)]);
     assert_eq!(
-        launched(&mut rig, "a", &named(1, "a100")),
+        launched(&mut harness, "a", &named(1, "a100")),
         "A=base B=a100 C=a nice"
     );
     assert_eq!(
-        launched(&mut rig, "h", &named(1, "h100")),
+        launched(&mut harness, "h", &named(1, "h100")),
         "A=base B=h100 fast"
     );
     // In a list, that of the one which it is granted; the step's own goes over all, on its host.
     let second = format!(r#"{},"env":{{"C":"own"}}"#, named(4, "h100,a100"));
-    assert_eq!(rig.state("h"), StepState::Allocated);
-    rig.submit("full", asks(&named(3, "h100"))).unwrap();
+    assert_eq!(harness.state("h"), StepState::Allocated);
+    harness.submit("full", asks(&named(3, "h100"))).unwrap();
     let less = second.replace(":4", ":1");
-    assert_eq!(launched(&mut rig, "list", &less), "A=base B=a100 C=a nice");
+    assert_eq!(
+        launched(&mut harness, "list", &less),
+        "A=base B=a100 C=a nice"
+    );
     // Who takes any has that of the model; on hardware of no platform that overrides, the pool's.
     let any = r#","resources":{"gpu_count":1}"#;
-    assert_eq!(launched(&mut rig, "any", any), "A=base B=a100 C=a nice");
+    assert_eq!(launched(&mut harness, "any", any), "A=base B=a100 C=a nice");
     let cpu = r#","platform":"cpu","resources":{"cpu_count":1}"#;
-    assert_eq!(launched(&mut rig, "cpu", cpu), "A=base B=base nice");
+    assert_eq!(launched(&mut harness, "cpu", cpu), "A=base B=base nice");
 }
 
 #[test]
@@ -167,43 +170,44 @@ fn who_takes_any_and_no_gpu_has_no_part_in_what_tells_gpus_apart() {
     let many = validation("many", MANY);
     let strict = A100.replace("\"override\"", "\"validations\":[\"many\"],\"override\"");
     let wide = r#"{"selector":{"labels":"sluice/gpu.model=a100"},"override":{"env":{"D":"{{platform}}"}}}"#;
-    let mut rig = mixed(vec![
+    let mut harness = mixed(vec![
         many,
         platform("a100", &strict),
         platform("wide", wide),
     ]);
     for (id, kind) in [("h", "h100"), ("c", "cpu")] {
         let fields = format!(r#","platform":"{kind}","resources":{{"cpu_count":64}}"#);
-        rig.submit(id, asks(&fields)).unwrap();
+        harness.submit(id, asks(&fields)).unwrap();
     }
     // On the host of the A100s it is of what is told by the host alone.
-    let told = assigned(&mut rig, "small", r#","resources":{"cpu_count":1}"#).remove(0);
-    assert_eq!(rig.placed("small").0, "a");
+    let told = assigned(&mut harness, "small", r#","resources":{"cpu_count":1}"#).remove(0);
+    assert_eq!(harness.placed("small").0, "a");
     let env: Vec<String> = told.launch.env.values().cloned().collect();
     assert_eq!(env, ["base", "base", "wide"]);
-    rig.submit(
-        "named",
-        asks(r#","platform":"a100","resources":{"cpu_count":1}"#),
-    )
-    .unwrap();
-    assert_eq!(rig.code("named"), ReasonCode::ValidationFailed);
+    harness
+        .submit(
+            "named",
+            asks(r#","platform":"a100","resources":{"cpu_count":1}"#),
+        )
+        .unwrap();
+    assert_eq!(harness.code("named"), ReasonCode::ValidationFailed);
 }
 
 #[test]
 fn amounts_are_those_of_the_platform_that_is_named_first_or_is_the_default() {
-    let mut rig = mixed(vec![platform("a100", A100), platform("h100", H100)]);
-    let cores = |rig: &mut Rig, id: &str, fields: &str| {
-        rig.submit(id, asks(fields)).unwrap();
-        let asked = &rig.step(id).spec.request;
+    let mut harness = mixed(vec![platform("a100", A100), platform("h100", H100)]);
+    let cores = |harness: &mut Harness, id: &str, fields: &str| {
+        harness.submit(id, asks(fields)).unwrap();
+        let asked = &harness.step(id).spec.request;
         asked.get(sluice_common::amount::MCPU)
     };
-    assert_eq!(cores(&mut rig, "a", &named(1, "a100,h100")), 2000);
-    assert_eq!(cores(&mut rig, "h", &named(1, "h100,a100")), 1000);
-    assert_eq!(cores(&mut rig, "any", &named(1, "any")), 1000);
-    assert_eq!(cores(&mut rig, "none", ""), 1000);
-    applied(&mut rig, vec![pool(Some("a100"), &[])]).unwrap();
-    assert_eq!(cores(&mut rig, "default", ""), 2000);
-    let merged = rig.core.merged(rig.step("default"), None);
+    assert_eq!(cores(&mut harness, "a", &named(1, "a100,h100")), 2000);
+    assert_eq!(cores(&mut harness, "h", &named(1, "h100,a100")), 1000);
+    assert_eq!(cores(&mut harness, "any", &named(1, "any")), 1000);
+    assert_eq!(cores(&mut harness, "none", ""), 1000);
+    applied(&mut harness, vec![pool(Some("a100"), &[])]).unwrap();
+    assert_eq!(cores(&mut harness, "default", ""), 2000);
+    let merged = harness.core.merged(harness.step("default"), None);
     assert_eq!(merged.template.resources.cpu_count, Some(2.0));
     assert_eq!(
         merged.origins["resources.cpu_count"].to_string(),
@@ -223,21 +227,21 @@ fn amounts_are_those_of_the_platform_that_is_named_first_or_is_the_default() {
 #[test]
 fn of_platforms_that_share_a_gpu_the_one_that_is_asked_for_says_what_holds() {
     let large = r#"{"selector":{"gpu_model":"a100","gpu_memory":">=80GB"},"override":{"env":{"B":"large"}}}"#;
-    let mut rig = mixed(vec![platform("a100", A100), platform("zz-large", large)]);
+    let mut harness = mixed(vec![platform("a100", A100), platform("zz-large", large)]);
     assert_eq!(
-        launched(&mut rig, "l", &named(1, "zz-large")),
+        launched(&mut harness, "l", &named(1, "zz-large")),
         "A=base B=large nice"
     );
-    rig.submit("fill", asks(&named(2, "a100"))).unwrap();
-    let (_, gpus) = rig.placed("fill");
+    harness.submit("fill", asks(&named(2, "a100"))).unwrap();
+    let (_, gpus) = harness.placed("fill");
     assert_eq!(gpus, ["GPU-a-0", "GPU-a-1"]);
     // The last is of both: as the wide one it stands on what that says, and so does who takes any.
     assert_eq!(
-        launched(&mut rig, "w", &named(1, "a100")),
+        launched(&mut harness, "w", &named(1, "a100")),
         "A=base B=a100 C=a nice"
     );
-    rig.cancel("w");
-    rig.status(
+    harness.cancel("w");
+    harness.status(
         "a",
         "w.1",
         gone(
@@ -245,35 +249,35 @@ fn of_platforms_that_share_a_gpu_the_one_that_is_asked_for_says_what_holds() {
             sluice_common::wire::StopReason::Cancelled,
         ),
     );
-    rig.submit("others", asks(&named(4, "h100"))).unwrap();
+    harness.submit("others", asks(&named(4, "h100"))).unwrap();
     assert_eq!(
-        launched(&mut rig, "any", &named(1, "any")),
+        launched(&mut harness, "any", &named(1, "any")),
         "A=base B=a100 C=a nice"
     );
 }
 
 #[test]
 fn each_part_of_a_gang_stands_on_what_its_own_hardware_says() {
-    let mut rig = mixed(vec![platform("a100", A100)]);
+    let mut harness = mixed(vec![platform("a100", A100)]);
     let mut second = hello("a2", 4, 64);
     for gpu in &mut second.inventory.gpus {
         gpu.platform = "a100".into();
     }
-    rig.hello(second);
+    harness.hello(second);
     let fields = format!(r#"{},"nodes":2"#, named(4, "a100"));
-    let told = assigned(&mut rig, "gang", &fields);
+    let told = assigned(&mut harness, "gang", &fields);
     assert_eq!(told.len(), 2);
     assert!(told.iter().all(|it| it.launch.env["C"] == "a"));
 }
 
 #[test]
 fn a_change_of_an_override_concerns_what_is_submitted_after_it() {
-    let mut rig = mixed(vec![platform("a100", A100)]);
-    rig.submit("holds", asks(&named(4, "a100"))).unwrap();
-    rig.submit("waits", asks(&named(1, "a100"))).unwrap();
+    let mut harness = mixed(vec![platform("a100", A100)]);
+    harness.submit("holds", asks(&named(4, "a100"))).unwrap();
+    harness.submit("waits", asks(&named(1, "a100"))).unwrap();
     let changed = r#"{"selector":{"gpu_model":"a100"},"override":{"env":{"B":"new"}}}"#;
-    applied(&mut rig, vec![platform("a100", changed)]).unwrap();
-    let fed = rig.status(
+    applied(&mut harness, vec![platform("a100", changed)]).unwrap();
+    let fed = harness.status(
         "a",
         "holds.1",
         released(sluice_common::supervision::Exit::Code(0)),
@@ -285,11 +289,15 @@ fn a_change_of_an_override_concerns_what_is_submitted_after_it() {
         ("a100", "a")
     );
     assert_eq!(
-        launched(&mut rig, "new", &named(1, "a100")),
+        launched(&mut harness, "new", &named(1, "a100")),
         "A=base B=new nice"
     );
-    rig.restart(0);
-    let kept = rig.core.state().pool(&"default".parse().unwrap()).unwrap();
+    harness.restart(0);
+    let kept = harness
+        .core
+        .state()
+        .pool(&"default".parse().unwrap())
+        .unwrap();
     let kept = &kept.platforms[&"a100".parse().unwrap()].terms;
     assert_eq!(kept.overrides.as_ref().unwrap().env["B"], "new");
 }
@@ -298,15 +306,15 @@ fn a_change_of_an_override_concerns_what_is_submitted_after_it() {
 fn what_an_override_does_not_let_be_is_refused_wherever_the_step_may_be_granted_it() {
     let open = r#"{"selector":{"gpu_model":"a100"},"override":{"privileged_allowed":true,
         "privileged_argument":"-p","wrapper":["run","{{privileged}}"]}}"#;
-    let mut rig = mixed(vec![platform("a100", open)]);
+    let mut harness = mixed(vec![platform("a100", open)]);
     let privileged = |platform: &str| format!(r#"{},"privileged":true"#, named(1, platform));
     assert_eq!(
-        launched(&mut rig, "a", &privileged("a100")),
+        launched(&mut harness, "a", &privileged("a100")),
         "A=base B=base run -p"
     );
     for (id, platform) in [("any", "any"), ("list", "a100,h100"), ("other", "h100")] {
-        rig.submit(id, asks(&privileged(platform))).unwrap();
-        let reason = rig.reason(id);
+        harness.submit(id, asks(&privileged(platform))).unwrap();
+        let reason = harness.reason(id);
         assert_eq!(reason.code, ReasonCode::PrivilegedNotAllowed, "{platform}");
         assert_eq!(
             reason.message,
@@ -318,27 +326,27 @@ fn what_an_override_does_not_let_be_is_refused_wherever_the_step_may_be_granted_
 #[test]
 fn what_is_forbidden_on_the_hosts_of_a_platform_is_so_for_steps_without_gpus_too() {
     let shut = r#"{"selector":{"gpu_model":"a100"},"override":{"privileged_allowed":false}}"#;
-    let mut rig = mixed(vec![platform("a100", shut)]);
+    let mut harness = mixed(vec![platform("a100", shut)]);
     let base = r#"{"wrapper":["run","{{privileged}}"],"privileged_allowed":true,"privileged_argument":"-p"}"#;
-    let open = Wanted::Template {
+    let open = Desired::Template {
         template: "base".parse().unwrap(),
         terms: Box::new(serde_json::from_str(base).unwrap()),
     };
-    applied(&mut rig, vec![open]).unwrap();
+    applied(&mut harness, vec![open]).unwrap();
     for (id, fields) in [
         ("none", r#","privileged":true,"resources":{"gpu_count":0}"#),
         ("unsaid", r#","privileged":true"#),
     ] {
-        rig.submit(id, asks(fields)).unwrap();
-        let reason = rig.reason(id);
+        harness.submit(id, asks(fields)).unwrap();
+        let reason = harness.reason(id);
         assert_eq!(reason.code, ReasonCode::PrivilegedNotAllowed, "{id}");
         let words = "not allowed there on hosts of platform `a100`, where it may run because it names no platform";
         assert!(reason.message.contains(words), "{}", reason.message);
     }
     let there = r#","privileged":true,"platform":"cpu","resources":{"gpu_count":0}"#;
-    assert_eq!(launched(&mut rig, "there", there), "run -p");
+    assert_eq!(launched(&mut harness, "there", there), "run -p");
     // What asks for nothing runs there as before.
-    assert_eq!(launched(&mut rig, "plain", ""), "run");
+    assert_eq!(launched(&mut harness, "plain", ""), "run");
 }
 
 const STRICT: &str = r#"{"selector":{"gpu_model":"h100"},"validations":["many"]}"#;
@@ -347,10 +355,10 @@ const MANY: &str =
 
 #[test]
 fn a_step_keeps_the_assertions_of_each_platform_that_it_may_be_granted() {
-    let mut rig = mixed(vec![validation("many", MANY), platform("h100", STRICT)]);
+    let mut harness = mixed(vec![validation("many", MANY), platform("h100", STRICT)]);
     let mut told = |id: &str, fields: &str| {
-        rig.submit(id, asks(fields)).unwrap();
-        let reason = rig.reason(id);
+        harness.submit(id, asks(fields)).unwrap();
+        let reason = harness.reason(id);
         (reason.code, reason.message)
     };
     let failed = ReasonCode::ValidationFailed;
@@ -371,10 +379,11 @@ fn a_step_keeps_the_assertions_of_each_platform_that_it_may_be_granted() {
     );
     assert_eq!(told("other", &named(1, "a100")).0, ReasonCode::Allocated);
     assert_eq!(told("two", &named(2, "h100")).0, ReasonCode::Allocated);
-    applied(&mut rig, vec![pool(Some("h100"), &[])]).unwrap();
-    rig.submit("default", asks(r#","resources":{"gpu_count":1}"#))
+    applied(&mut harness, vec![pool(Some("h100"), &[])]).unwrap();
+    harness
+        .submit("default", asks(r#","resources":{"gpu_count":1}"#))
         .unwrap();
-    assert_eq!(rig.code("default"), failed);
+    assert_eq!(harness.code("default"), failed);
 }
 
 #[test]
@@ -383,7 +392,7 @@ fn one_host_of_the_platform_keeps_what_it_and_its_pool_assert_of_hosts() {
         r#"{"assertions":[{"assert":"cpu_count <= 0.5 * node.cpu_count","message":"half"}]}"#;
     let roomy = r#"{"assertions":[{"assert":"node.memory >= 64GB","message":"roomy"}]}"#;
     let own = r#"{"selector":{"gpu_model":"h100"},"validations":["roomy"]}"#;
-    let mut rig = mixed(vec![
+    let mut harness = mixed(vec![
         validation("half", half),
         validation("roomy", roomy),
         platform("h100", own),
@@ -395,13 +404,13 @@ fn one_host_of_the_platform_keeps_what_it_and_its_pool_assert_of_hosts() {
     for gpu in &mut poor.inventory.gpus {
         gpu.platform = "h100".into();
     }
-    rig.hello(poor);
+    harness.hello(poor);
     let cores =
         |n: u64| format!(r#","platform":"h100","resources":{{"gpu_count":1,"cpu_count":{n}}}"#);
-    rig.submit("fits", asks(&cores(32))).unwrap();
-    assert_eq!(rig.state("fits"), StepState::Allocated);
-    rig.submit("no", asks(&cores(40))).unwrap();
-    let message = rig.reason("no").message;
+    harness.submit("fits", asks(&cores(32))).unwrap();
+    assert_eq!(harness.state("fits"), StepState::Allocated);
+    harness.submit("no", asks(&cores(40))).unwrap();
+    let message = harness.reason("no").message;
     assert!(
         message
             .contains("no host of platform `h100` of pool `default` keeps all of its validations"),
@@ -411,19 +420,19 @@ fn one_host_of_the_platform_keeps_what_it_and_its_pool_assert_of_hosts() {
 
 #[test]
 fn a_document_that_a_platform_names_is_there() {
-    let mut rig = mixed(vec![validation("many", MANY)]);
+    let mut harness = mixed(vec![validation("many", MANY)]);
     let wrong = STRICT.replace("many", "manx");
-    let refusal = applied(&mut rig, vec![platform("h100", &wrong)]).unwrap_err();
+    let refusal = applied(&mut harness, vec![platform("h100", &wrong)]).unwrap_err();
     assert_eq!(
         refusal.to_string(),
         "validation `manx` is not there, and platform `h100` of pool `default` names it in `validations`: did you mean \
          `many`?"
     );
-    applied(&mut rig, vec![platform("h100", STRICT)]).unwrap();
-    let gone = Wanted::NoValidation {
+    applied(&mut harness, vec![platform("h100", STRICT)]).unwrap();
+    let gone = Desired::NoValidation {
         validation: "many".parse().unwrap(),
     };
-    let refusal = applied(&mut rig, vec![gone]).unwrap_err();
+    let refusal = applied(&mut harness, vec![gone]).unwrap_err();
     assert!(
         matches!(
             &refusal,
@@ -440,12 +449,12 @@ fn a_document_that_a_platform_names_is_there() {
 fn a_dry_run_shows_what_a_platform_lays_and_asserts_and_judges_what_is_merged() {
     let two = r#"{"selector":{"gpu_model":"h100"},"override":{"resources":{"gpu_count":2},"env":{"KEY":"secret"}},
         "validations":["many"]}"#;
-    let mut rig = mixed(vec![
+    let mut harness = mixed(vec![
         validation("many", MANY),
         platform("h100", two),
         pool(Some("h100"), &[]),
     ]);
-    let fed = rig.feed(Input::Preview {
+    let fed = harness.feed(Input::Preview {
         reply: ReplyId(7),
         step: NewStep::new(step("trial"), asks("")).into(),
     });
@@ -454,8 +463,8 @@ fn a_dry_run_shows_what_a_platform_lays_and_asserts_and_judges_what_is_merged() 
     };
     let lines = preview.stages.iter().flat_map(|stage| &stage.lines);
     let lines: Vec<String> = lines
-        .filter(|line| line.passage == Passage::Passed)
-        .map(|line| format!("{}: {}", line.check.about(), line.check.said()))
+        .filter(|line| line.passage == CheckStatus::Passed)
+        .map(|line| format!("{}: {}", line.check.about(), line.check.message()))
         .collect();
     for expected in [
         "env.KEY: ***, from platform h100 of pool default, override",

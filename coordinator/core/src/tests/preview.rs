@@ -14,12 +14,12 @@ use sluice_common::step::StepSpec;
 use sluice_common::time::Span;
 use sluice_common::validation::{Assertion, ValidationSpec};
 
-use super::rig::*;
-use crate::input::WantedPool;
-use crate::{Answer, Input, NewStep, Passage, Preview, Refusal, ReplyId, Wanted};
+use super::harness::*;
+use crate::input::DesiredPool;
+use crate::{Answer, CheckStatus, Desired, Input, NewStep, Preview, Refusal, ReplyId};
 
-fn preview(rig: &mut Rig, spec: StepSpec) -> Preview {
-    foreseen(rig, "trial", &spec).unwrap()
+fn preview(harness: &mut Harness, spec: StepSpec) -> Preview {
+    foreseen(harness, "trial", &spec).unwrap()
 }
 
 /// Each line, such as `queue +default waiting_for_units: ...`.
@@ -29,19 +29,19 @@ fn told(preview: &Preview) -> Vec<String> {
         lines.push(format!("{:?} {:?}", stage.stage, stage.passage));
         for line in &stage.lines {
             let sign = match line.passage {
-                Passage::Passed => "+",
-                Passage::Failed => "-",
-                Passage::NotReached => "?",
+                CheckStatus::Passed => "+",
+                CheckStatus::Failed => "-",
+                CheckStatus::NotReached => "?",
             };
             let pool = line.pool.as_ref().map_or("", |pool| pool.as_str());
-            let (about, said) = (line.check.about(), line.check.said());
+            let (about, said) = (line.check.about(), line.check.message());
             lines.push(format!("  {sign}{pool} {about}: {said}"));
         }
     }
     lines
 }
 
-fn ruled(rules: PoolSpec) -> Vec<Wanted> {
+fn ruled(rules: PoolSpec) -> Vec<Desired> {
     let assertion = Assertion {
         assert: "cpu_count <= 0.5 * node.cpu_count".into(),
         message: "half a host at most".into(),
@@ -52,13 +52,13 @@ fn ruled(rules: PoolSpec) -> Vec<Wanted> {
         assertions: vec![assertion],
     };
     vec![
-        Wanted::Validation {
+        Desired::Validation {
             validation: "half".parse().unwrap(),
             terms,
         },
-        Wanted::Pool {
+        Desired::Pool {
             pool: "default".parse().unwrap(),
-            terms: alloc::boxed::Box::new(WantedPool::from(rules)),
+            terms: alloc::boxed::Box::new(DesiredPool::from(rules)),
         },
     ]
 }
@@ -79,10 +79,10 @@ fn strict() -> PoolSpec {
 }
 
 /// A host of four cores, under rules.
-fn rig() -> Rig {
-    let mut rig = Rig::one_node(0, 4);
-    rig.apply(ruled(strict()));
-    rig
+fn harness() -> Harness {
+    let mut harness = Harness::one_node(0, 4);
+    harness.apply(ruled(strict()));
+    harness
 }
 
 fn silent(mcpu: u64) -> StepSpec {
@@ -95,9 +95,16 @@ fn silent(mcpu: u64) -> StepSpec {
 
 #[test]
 fn a_step_that_starts_is_told_where_and_what_it_would_be() {
-    let mut rig = rig();
-    let preview = preview(&mut rig, silent(1000));
-    let host = rig.core.state().nodes().keys().next().unwrap().to_string();
+    let mut harness = harness();
+    let preview = preview(&mut harness, silent(1000));
+    let host = harness
+        .core
+        .state()
+        .nodes()
+        .keys()
+        .next()
+        .unwrap()
+        .to_string();
     assert_eq!(
         told(&preview),
         [
@@ -123,7 +130,7 @@ fn a_step_that_starts_is_told_where_and_what_it_would_be() {
     assert_eq!(previewed.step.spec.timeout, Some(Span::from_secs(60)));
 }
 
-fn ends(preview: &Preview) -> Vec<Passage> {
+fn ends(preview: &Preview) -> Vec<CheckStatus> {
     let stages = preview.stages.iter();
     stages.map(|stage| stage.passage).collect()
 }
@@ -136,9 +143,9 @@ fn obstacles(preview: &Preview) -> Vec<String> {
 
 #[test]
 fn where_it_ends_is_told_and_what_comes_after_was_not_reached() {
-    use Passage::{Failed, NotReached, Passed};
-    let mut rig = rig();
-    let broken = preview(&mut rig, silent(3000));
+    use CheckStatus::{Failed, NotReached, Passed};
+    let mut harness = harness();
+    let broken = preview(&mut harness, silent(3000));
     assert_eq!(
         ends(&broken),
         [Passed, Passed, Failed, NotReached, NotReached]
@@ -154,15 +161,15 @@ fn where_it_ends_is_told_and_what_comes_after_was_not_reached() {
         ..spec(0, 0)
     };
     assert_eq!(
-        obstacles(&preview(&mut rig, often)),
+        obstacles(&preview(&mut harness, often)),
         ["  -default exceeds_maximum: its `retries` is 2, and pool `default` allows 1 at most"]
     );
-    let large = preview(&mut rig, with_memory(spec(0, 0), 1_000_000_000));
+    let large = preview(&mut harness, with_memory(spec(0, 0), 1_000_000_000));
     assert_eq!(ends(&large), [Passed, Passed, Passed, Failed, NotReached]);
     assert!(obstacles(&large)[0].starts_with(
         "  -default no_host_fits: no host of pool `default` could hold it even when empty"
     ));
-    rig.put_policy(
+    harness.put_policy(
         "default",
         "s",
         PolicySpec {
@@ -170,7 +177,7 @@ fn where_it_ends_is_told_and_what_comes_after_was_not_reached() {
             ..PolicySpec::default()
         },
     );
-    let limited = preview(&mut rig, silent(1000));
+    let limited = preview(&mut harness, silent(1000));
     assert_eq!(ends(&limited), [Passed, Passed, Passed, Passed, Failed]);
     assert_eq!(
         obstacles(&limited),
@@ -182,20 +189,20 @@ fn where_it_ends_is_told_and_what_comes_after_was_not_reached() {
 
 #[test]
 fn who_may_not_is_told_first() {
-    let mut rig = rig();
+    let mut harness = harness();
     let stranger = StepSpec {
         subject: "x".parse().unwrap(),
         ..spec(0, 0)
     };
-    let preview_of = preview(&mut rig, stranger);
-    assert_eq!(preview_of.stages[0].passage, Passage::Failed);
+    let preview_of = preview(&mut harness, stranger);
+    assert_eq!(preview_of.stages[0].passage, CheckStatus::Failed);
     assert_eq!(
         obstacles(&preview_of),
         [
             "  - policy: `x` has no policy in any pool: whoever leads one gives it one by `echo '{kind: policy, pool: POOL, subject: x}' | sluice apply -f -`"
         ]
     );
-    let nowhere = preview(&mut rig, in_pool(spec(0, 0), "defalt"));
+    let nowhere = preview(&mut harness, in_pool(spec(0, 0), "defalt"));
     assert_eq!(
         obstacles(&nowhere),
         ["  -defalt policy: there is no pool `defalt`, did you mean `default`?"]
@@ -204,8 +211,8 @@ fn who_may_not_is_told_first() {
         maintenance: Some("racks until noon".into()),
         ..strict()
     };
-    rig.apply(ruled(closed));
-    let closed = preview(&mut rig, silent(0));
+    harness.apply(ruled(closed));
+    let closed = preview(&mut harness, silent(0));
     assert_eq!(
         obstacles(&closed),
         ["  -default maintenance: it takes no new steps: racks until noon"]
@@ -218,27 +225,27 @@ fn who_may_not_is_told_first() {
 
 #[test]
 fn what_waits_is_told_its_place_and_who_gives_way_to_it() {
-    let mut rig = Rig::one_node(0, 4);
-    rig.submit("runs", spec(0, 4000)).unwrap();
-    rig.submit("first", spec(0, 4000)).unwrap();
-    let waits = preview(&mut rig, spec(0, 4000));
+    let mut harness = Harness::one_node(0, 4);
+    harness.submit("runs", spec(0, 4000)).unwrap();
+    harness.submit("first", spec(0, 4000)).unwrap();
+    let waits = preview(&mut harness, spec(0, 4000));
     let queue = told(&waits).pop().unwrap();
     assert!(
         queue.starts_with("  +default waiting_for_units: it waits at place 2 of 2: "),
         "{queue}"
     );
-    rig.run("runs.1");
+    harness.run("runs.1");
     let first = PolicySpec {
         priority: 9,
         limit: [(ResourceKey::new("mcpu").unwrap(), 4000)].into(),
         ..PolicySpec::default()
     };
-    rig.put_policy("default", "vip", first);
+    harness.put_policy("default", "vip", first);
     let vip = StepSpec {
         subject: "vip".parse().unwrap(),
         ..spec(0, 4000)
     };
-    let vip = preview(&mut rig, vip);
+    let vip = preview(&mut harness, vip);
     assert_eq!(vip.outcome.as_ref().unwrap().preempts, [step("runs")]);
     let queue = told(&vip).pop().unwrap();
     assert!(
@@ -248,16 +255,16 @@ fn what_waits_is_told_its_place_and_who_gives_way_to_it() {
 }
 
 /// What a submit would come to, in a life of its own; nothing where the id is taken.
-pub(super) fn foreseen(rig: &mut Rig, id: &str, spec: &StepSpec) -> Option<Preview> {
-    if rig.core.state().step(&step(id)).is_some() {
+pub(super) fn foreseen(harness: &mut Harness, id: &str, spec: &StepSpec) -> Option<Preview> {
+    if harness.core.state().step(&step(id)).is_some() {
         return None;
     }
-    let before = rig.core.state().clone();
-    let fed = rig.feed(Input::Preview {
+    let before = harness.core.state().clone();
+    let fed = harness.feed(Input::Preview {
         reply: ReplyId(9),
         step: NewStep::new(step(id), spec.clone()).into(),
     });
-    assert_eq!(rig.core.state(), &before, "nothing is left of it");
+    assert_eq!(harness.core.state(), &before, "nothing is left of it");
     match fed.answers.into_iter().next() {
         Some(Answer::Previewed(preview)) => Some(*preview),
         other => panic!("it is answered: {other:?}"),
@@ -265,17 +272,17 @@ pub(super) fn foreseen(rig: &mut Rig, id: &str, spec: &StepSpec) -> Option<Previ
 }
 
 /// What was foreseen has come.
-pub(super) fn compare(rig: &Rig, id: &str, foreseen: Option<Preview>) {
+pub(super) fn compare(harness: &Harness, id: &str, foreseen: Option<Preview>) {
     let Some(preview) = foreseen else { return };
     let all = preview
         .stages
         .iter()
-        .all(|stage| stage.passage == Passage::Passed);
-    let now = rig.core.state().step(&step(id));
+        .all(|stage| stage.passage == CheckStatus::Passed);
+    let now = harness.core.state().step(&step(id));
     match (preview.outcome, now) {
         (Ok(previewed), Some(now)) => {
             assert_eq!(&previewed.step, now);
-            assert_eq!(previewed.reason, rig.core.reason(now));
+            assert_eq!(previewed.reason, harness.core.reason(now));
             assert_eq!(
                 all,
                 now.state != StepState::Rejected,

@@ -25,11 +25,11 @@ use sluice_common::wire::{
 };
 use sluice_reasons::messages::explanation;
 
-use super::rig::*;
-use crate::input::WantedPool;
+use super::harness::*;
+use crate::input::DesiredPool;
 use crate::{
-    Answer, Change, Input, NodeChange, PartPhase, RecoveryWhy, ReplyId, Settings, State, Steer,
-    Step, SuspensionPhase, TimerKey, Wanted,
+    Answer, Desired, Input, NodeChange, PartPhase, RecoveryCause, ReplyId, Settings, State, Step,
+    StepAction, SuspensionPhase, TermsChange, TimerKey,
 };
 
 /// One event, in numbers that are read against whatever there is when it comes.
@@ -49,9 +49,9 @@ enum Event {
     Cancel {
         id: u8,
     },
-    Steer {
+    StepAction {
         id: u8,
-        steer: Steer,
+        action: StepAction,
     },
     /// Terms of the pool, or of the subject in it, of few GPUs.
     Terms {
@@ -97,7 +97,7 @@ enum Event {
     Timer {
         node: u8,
     },
-    Change {
+    TermsChange {
         node: u8,
         change: NodeChange,
     },
@@ -117,7 +117,11 @@ enum Event {
 
 fn event() -> impl Strategy<Value = Event> {
     let lie = (0u8..8, 1u8..4, 0u8..19);
-    let steer = prop::sample::select(vec![Steer::Suspend, Steer::Resume, Steer::Requeue]);
+    let action = prop::sample::select(vec![
+        StepAction::Suspend,
+        StepAction::Resume,
+        StepAction::Requeue,
+    ]);
     let patience = prop::option::weighted(0.3, prop_oneof![Just(0u64), 1u64..400]);
     let kind = (
         prop::bool::weighted(0.8),
@@ -131,7 +135,7 @@ fn event() -> impl Strategy<Value = Event> {
             }
         ),
         2 => (0u8..8).prop_map(|id| Event::Cancel { id }),
-        3 => (0u8..8, steer).prop_map(|(id, steer)| Event::Steer { id, steer }),
+        3 => (0u8..8, action).prop_map(|(id, action)| Event::StepAction { id, action }),
         2 => (0u8..14, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
             |(change, gpus, force, dry_run)| Event::Terms { change, gpus, force, dry_run }
         ),
@@ -152,7 +156,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (0u8..3).prop_map(|node| Event::Heartbeat { node }),
         1 => (0u8..3).prop_map(|node| Event::Gone { node }),
         1 => (0u8..3).prop_map(|node| Event::Timer { node }),
-        3 => (0u8..3, change()).prop_map(|(node, change)| Event::Change { node, change }),
+        3 => (0u8..3, change()).prop_map(|(node, change)| Event::TermsChange { node, change }),
         2 => prop_oneof![0u64..20, 300u64..500].prop_map(|secs| Event::Pass { secs }),
         1 => any::<prop::sample::Index>().prop_map(|snapshot| Event::Restart { snapshot }),
         1 => (any::<prop::sample::Index>(), any::<u64>())
@@ -227,8 +231,8 @@ fn node_name(node: u8) -> String {
 }
 
 /// What a host would list that has lost nothing: every attempt that it holds, running.
-fn held(rig: &Rig, on: &str) -> Vec<AttemptStatus> {
-    let attempts = rig.core.state().attempts_on(&node(on)).cloned();
+fn held(harness: &Harness, on: &str) -> Vec<AttemptStatus> {
+    let attempts = harness.core.state().attempts_on(&node(on)).cloned();
     let status = |attempt| AttemptStatus {
         attempt,
         phase: running(),
@@ -236,23 +240,29 @@ fn held(rig: &Rig, on: &str) -> Vec<AttemptStatus> {
     attempts.map(status).collect()
 }
 
-fn say_hello(rig: &mut Rig, name: &str, gpus: u32, reboot: bool, attempts: Vec<AttemptStatus>) {
+fn say_hello(
+    harness: &mut Harness,
+    name: &str,
+    gpus: u32,
+    reboot: bool,
+    attempts: Vec<AttemptStatus>,
+) {
     let mut words = hello(name, gpus, 4);
     words.attempts = attempts;
-    rig.hello(if reboot { rebooted(words) } else { words });
+    harness.hello(if reboot { rebooted(words) } else { words });
 }
 
-fn progress(rig: &mut Rig, id: u8, part: prop::sample::Index, number: u8) {
-    let live = rig.core.state().step(&step(&format!("s{id}")));
+fn progress(harness: &mut Harness, id: u8, part: prop::sample::Index, number: u8) {
+    let live = harness.core.state().step(&step(&format!("s{id}")));
     let attempts = live.map(|step| (step, step.attempts.iter().find(|a| !a.is_released())));
     if let Some((step, Some(attempt))) = attempts {
         let id = step.attempt_id(attempt.number);
         let on = part.get(&attempt.parts).node.clone();
-        rig.status(on.as_str(), &format!("{id}"), phase(number));
+        harness.status(on.as_str(), &format!("{id}"), phase(number));
     }
 }
 
-fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool) {
+fn change_terms(harness: &mut Harness, change: u8, gpus: u64, force: bool, dry_run: bool) {
     let pool = PoolName::new("default").unwrap();
     let subject = Subject::new("s").unwrap();
     let few: ResourceTable = [(ResourceKey::new(GPU).unwrap(), gpus)].into();
@@ -267,18 +277,18 @@ fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool
         2 => wanted_policy("default", "s", policy(few, ResourceTable::new())),
         3 => wanted_policy("default", "s", policy(ResourceTable::new(), few)),
         4 => wanted_policy("default", "s", PolicySpec::default()),
-        5 => Wanted::Pool {
+        5 => Desired::Pool {
             pool,
-            terms: alloc::boxed::Box::new(WantedPool::from(PoolSpec {
+            terms: alloc::boxed::Box::new(DesiredPool::from(PoolSpec {
                 require: [Capability::Freeze].into(),
                 ..PoolSpec::default()
             })),
         },
-        6 => Wanted::Pool {
+        6 => Desired::Pool {
             pool,
-            terms: alloc::boxed::Box::new(WantedPool::from(rules(gpus))),
+            terms: alloc::boxed::Box::new(DesiredPool::from(rules(gpus))),
         },
-        7 => Wanted::NoPolicy { pool, subject },
+        7 => Desired::NoPolicy { pool, subject },
         8 => wanted_policy("default", "t", policy(few, ResourceTable::new())),
         9 => wanted_policy(
             "default",
@@ -290,21 +300,21 @@ fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool
         ),
         10 => wanted_pool("other", &[(GPU, gpus)]),
         11 | 12 => platform(gpus),
-        _ => Wanted::NoPool {
+        _ => Desired::NoPool {
             pool: PoolName::new("other").unwrap(),
         },
     };
     // A pool is of use to those who have a policy in it.
-    let there = matches!(&wanted, Wanted::Pool { pool, .. } if pool.as_str() == "other");
+    let there = matches!(&wanted, Desired::Pool { pool, .. } if pool.as_str() == "other");
     let bound = there.then(|| wanted_policy("other", "s", PolicySpec::default()));
-    let named = matches!(&wanted, Wanted::Platform { .. }).then(few_gpus);
+    let named = matches!(&wanted, Desired::Platform { .. }).then(few_gpus);
     let changes = [wanted].into_iter().chain(bound).chain(named);
-    let changes = changes.map(|wanted| Change {
-        wanted,
+    let changes = changes.map(|wanted| TermsChange {
+        desired: wanted,
         version: None,
     });
-    let before = rig.core.state().clone();
-    let fed = rig.feed(Input::Apply {
+    let before = harness.core.state().clone();
+    let fed = harness.feed(Input::Apply {
         reply: ReplyId(4),
         changes: changes.collect(),
         force,
@@ -312,12 +322,12 @@ fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool
     });
     let refused = matches!(&fed.answers[..], [Answer::Applied(Err(_))]);
     if refused || dry_run {
-        assert_eq!(rig.core.state(), &before, "nothing of it is done");
+        assert_eq!(harness.core.state(), &before, "nothing of it is done");
     }
 }
 
 /// All hardware, or that of some hosts, with what lies under its steps and what some of them break.
-fn platform(bits: u64) -> Wanted {
+fn platform(bits: u64) -> Desired {
     let bit = |n: u64| bits >> n & 1 == 1;
     let selector = if bit(2) {
         r#"{"labels":"zone=a"}"#
@@ -331,17 +341,17 @@ fn platform(bits: u64) -> Wanted {
         validations: bit(1).then(|| "few".parse().unwrap()).into_iter().collect(),
         ..PlatformSpec::default()
     };
-    Wanted::Platform {
+    Desired::Platform {
         pool: PoolName::new("default").unwrap(),
         platform: "all".parse().unwrap(),
         terms: terms.into(),
     }
 }
 
-fn few_gpus() -> Wanted {
+fn few_gpus() -> Desired {
     let terms = r#"{"assertions":[{"assert":"gpu_count <= 2","message":"take two at most"},
         {"assert":"cpu_count <= node.cpu_count","message":"take what a host has"}]}"#;
-    Wanted::Validation {
+    Desired::Validation {
         validation: "few".parse().unwrap(),
         terms: serde_json::from_str(terms).unwrap(),
     }
@@ -362,7 +372,7 @@ fn rules(bits: u64) -> PoolSpec {
     }
 }
 
-fn play(rig: &mut Rig, event: Event) {
+fn play(harness: &mut Harness, event: Event) {
     match event {
         Event::Submit {
             id,
@@ -387,22 +397,22 @@ fn play(rig: &mut Rig, event: Event) {
                 spec.on_preempt = OnPreempt::Suspend;
             }
             let name = format!("s{id}");
-            let foreseen = super::preview::foreseen(rig, &name, &spec);
+            let foreseen = super::preview::foreseen(harness, &name, &spec);
             // An id that is in use may be refused: that is part of the life.
-            let _ = rig.submit(&name, spec);
-            super::preview::compare(rig, &name, foreseen);
+            let _ = harness.submit(&name, spec);
+            super::preview::compare(harness, &name, foreseen);
         }
         Event::Terms {
             change,
             gpus,
             force,
             dry_run,
-        } => change_terms(rig, change, gpus, force, dry_run),
+        } => change_terms(harness, change, gpus, force, dry_run),
         Event::Cancel { id } => {
-            rig.cancel_within(&format!("s{id}"), (id % 2 == 0).then_some(u64::from(id)));
+            harness.cancel_within(&format!("s{id}"), (id % 2 == 0).then_some(u64::from(id)));
         }
-        Event::Steer { id, steer } => {
-            rig.steer(&format!("s{id}"), steer);
+        Event::StepAction { id, action } => {
+            harness.action(&format!("s{id}"), action);
         }
         Event::Hello {
             node,
@@ -412,12 +422,12 @@ fn play(rig: &mut Rig, event: Event) {
             lies,
         } => {
             let name = node_name(node);
-            let mut attempts = if honest { held(rig, &name) } else { vec![] };
+            let mut attempts = if honest { held(harness, &name) } else { vec![] };
             attempts.extend(
                 lies.iter()
                     .map(|(id, n, p)| status(&format!("s{id}.{n}"), phase(*p))),
             );
-            say_hello(rig, &name, gpus, reboot, attempts);
+            say_hello(harness, &name, gpus, reboot, attempts);
         }
         Event::Status {
             node,
@@ -425,9 +435,9 @@ fn play(rig: &mut Rig, event: Event) {
             attempt,
             phase: number,
         } => {
-            rig.status(&node_name(node), &format!("s{id}.{attempt}"), phase(number));
+            harness.status(&node_name(node), &format!("s{id}.{attempt}"), phase(number));
         }
-        Event::Progress { id, part, phase } => progress(rig, id, part, phase),
+        Event::Progress { id, part, phase } => progress(harness, id, part, phase),
         Event::Inventory { node, gpus } => {
             let name = node_name(node);
             let mut inventory = inventory(&name, gpus, 4);
@@ -436,48 +446,53 @@ fn play(rig: &mut Rig, event: Event) {
                 let can = [(Capability::Freeze, Mechanism::Cgroup2)];
                 inventory.capabilities = can.into();
             }
-            rig.say(&name, FromNode::Inventory(Box::new(inventory)));
+            harness.say(&name, FromNode::Inventory(Box::new(inventory)));
         }
         Event::GpuStates { node, bits, drain } => {
             let name = node_name(node);
             let states = gpu_states(&name, bits, drain);
-            rig.say(&name, FromNode::GpuStates(Box::new(states)));
+            harness.say(&name, FromNode::GpuStates(Box::new(states)));
         }
         Event::Heartbeat { node } => {
-            rig.heartbeat(&node_name(node));
+            harness.heartbeat(&node_name(node));
         }
         Event::Gone { node } => {
-            rig.gone(&node_name(node));
+            harness.gone(&node_name(node));
         }
         Event::Timer { node: number } => {
             let key = TimerKey::NodeSilence(node(&node_name(number)));
-            rig.feed(crate::Input::Timer(key));
+            harness.feed(crate::Input::Timer(key));
             let key = TimerKey::DrainDeadline(node(&node_name(number)));
-            rig.feed(crate::Input::Timer(key));
+            harness.feed(crate::Input::Timer(key));
         }
-        Event::Change { node, change } => {
-            rig.change(&node_name(node), change);
+        Event::TermsChange { node, change } => {
+            harness.change(&node_name(node), change);
         }
         Event::Pass { secs } => {
-            rig.pass(secs);
+            harness.pass(secs);
         }
         Event::Restart { snapshot } => {
-            let at = snapshot.index(rig.log.len() + 1);
-            rig.restart(at);
+            let at = snapshot.index(harness.log.len() + 1);
+            harness.restart(at);
         }
-        Event::Restore { back, kept } => restore(rig, back, kept),
+        Event::Restore { back, kept } => restore(harness, back, kept),
         Event::EndRecovery => {
-            rig.feed(Input::EndRecovery { reply: ReplyId(6) });
+            harness.feed(Input::EndRecovery { reply: ReplyId(6) });
         }
     }
 }
 
-fn restore(rig: &mut Rig, back: prop::sample::Index, kept: u64) {
-    let before = rig.core.state().clone();
+fn restore(harness: &mut Harness, back: prop::sample::Index, kept: u64) {
+    let before = harness.core.state().clone();
     // What an input led to is stored as one. Before the first of all there was nothing to be put back.
-    let stored: Vec<usize> = rig.commits().iter().copied().filter(|at| *at > 0).collect();
+    let stored: Vec<usize> = harness
+        .commits()
+        .iter()
+        .copied()
+        .filter(|at| *at > 0)
+        .collect();
     let at = stored[back.index(stored.len())];
-    rig.restore(at, RecoveryWhy::Restored);
+    harness.restore(at, RecoveryCause::Restored);
     for host in before.nodes().values() {
         let mut words = hello(host.name.as_str(), 3, 4);
         words.boot_id = host.boot_id.clone();
@@ -488,7 +503,7 @@ fn restore(rig: &mut Rig, back: prop::sample::Index, kept: u64) {
             attempt,
         };
         words.attempts = attempts.map(ran).collect();
-        let fed = rig.hello(words);
+        let fed = harness.hello(words);
         let shown = fed.sent.iter().filter_map(|order| {
             let ToNode::ShowWarrant { attempt } = order else {
                 return None;
@@ -499,7 +514,7 @@ fn restore(rig: &mut Rig, back: prop::sample::Index, kept: u64) {
             let warrant = before
                 .warrant(&attempt)
                 .filter(|_| kept >> (at % 64) & 1 == 1);
-            rig.show(host.name.as_str(), &format!("{attempt}"), warrant.as_ref());
+            harness.show(host.name.as_str(), &format!("{attempt}"), warrant.as_ref());
         }
     }
 }
@@ -521,17 +536,17 @@ fn stands(state: &State, on: &NodeName, id: &AttemptId) -> AttemptPhase {
     }
 }
 
-fn new_rig() -> Rig {
-    let mut rig = Rig::with(Settings {
+fn new_rig() -> Harness {
+    let mut harness = Harness::with(Settings {
         bounds: crate::Bounds {
             keep_finished: 3,
             ..SETTINGS.bounds
         },
         ..SETTINGS
     });
-    rig.put_policy("default", "s", its_policy());
-    rig.put_policy("default", "t", PolicySpec::default());
-    rig
+    harness.put_policy("default", "s", its_policy());
+    harness.put_policy("default", "t", PolicySpec::default());
+    harness
 }
 
 /// Some of what its steps hold may be kept for them, so that they need not give way.
@@ -547,48 +562,52 @@ fn its_policy() -> PolicySpec {
 }
 
 /// Lets everything that holds units come to its end, on hosts that work and tell the truth.
-fn bring_to_an_end(rig: &mut Rig) {
-    rig.feed(Input::EndRecovery { reply: ReplyId(6) });
-    rig.apply(vec![wanted_pool("default", &[])]);
-    rig.put_policy("default", "s", its_policy());
+fn bring_to_an_end(harness: &mut Harness) {
+    harness.feed(Input::EndRecovery { reply: ReplyId(6) });
+    harness.apply(vec![wanted_pool("default", &[])]);
+    harness.put_policy("default", "s", its_policy());
     // A store may have been put back that is older than its policy, and its steps were adopted all the same.
     let other = Subject::new("t").unwrap();
-    let mut pools = rig.core.state().pools().values();
+    let mut pools = harness.core.state().pools().values();
     if !pools.any(|pool| pool.policies.contains_key(&other)) {
-        rig.put_policy("default", "t", PolicySpec::default());
+        harness.put_policy("default", "t", PolicySpec::default());
     }
     // No host ever joins it.
     let pool = PoolName::new("other").unwrap();
-    if rig.core.state().pool(&pool).is_some() {
-        rig.apply(vec![Wanted::NoPool { pool }]);
+    if harness.core.state().pool(&pool).is_some() {
+        harness.apply(vec![Desired::NoPool { pool }]);
     }
-    let steps: Vec<_> = rig.core.state().steps().keys().cloned().collect();
+    let steps: Vec<_> = harness.core.state().steps().keys().cloned().collect();
     for step in steps {
-        rig.steer(step.as_str(), Steer::Resume);
+        harness.action(step.as_str(), StepAction::Resume);
     }
     for round in 0..200 {
         for number in 0..3 {
             let name = node_name(number);
             // Whatever boot it is, none of its namesakes is heard any more.
-            rig.gone(&name);
-            rig.change(&name, NodeChange::Uncordon);
-            let list = if round == 0 { vec![] } else { held(rig, &name) };
-            say_hello(rig, &name, 3, false, list);
+            harness.gone(&name);
+            harness.change(&name, NodeChange::Uncordon);
+            let list = if round == 0 {
+                vec![]
+            } else {
+                held(harness, &name)
+            };
+            say_hello(harness, &name, 3, false, list);
             // One whose epoch others have gone above begins a recovery.
-            rig.feed(Input::EndRecovery { reply: ReplyId(6) });
+            harness.feed(Input::EndRecovery { reply: ReplyId(6) });
             // A host that is away cannot be asked to look at what failed.
             for gpu in 0..4 {
                 let gpu = format!("GPU-{name}-{gpu}");
-                rig.change(&name, NodeChange::UncordonGpu { gpu });
+                harness.change(&name, NodeChange::UncordonGpu { gpu });
             }
         }
-        let live: Vec<_> = rig
+        let live: Vec<_> = harness
             .core
             .state()
             .nodes()
             .keys()
             .flat_map(|on| {
-                let attempts = rig.core.state().attempts_on(on);
+                let attempts = harness.core.state().attempts_on(on);
                 attempts
                     .map(|id| (on.clone(), id.clone()))
                     .collect::<Vec<_>>()
@@ -598,17 +617,17 @@ fn bring_to_an_end(rig: &mut Rig) {
             return;
         }
         for (on, id) in live {
-            rig.status(on.as_str(), &format!("{id}"), released(Exit::Code(0)));
+            harness.status(on.as_str(), &format!("{id}"), released(Exit::Code(0)));
         }
     }
-    panic!("it does not come to an end: {:#?}", rig.core.state());
+    panic!("it does not come to an end: {:#?}", harness.core.state());
 }
 
 /// Whether there is a pool that a step may run in. There is none if its subject lost its policy while the step ran, or has
 /// policies only in pools that were made after the step: also a pool that an older store did not know yet and that was put
 /// there again after the step was adopted.
-fn has_a_pool(rig: &Rig, step: &Step) -> bool {
-    let mut pools = rig.core.state().pools().values();
+fn has_a_pool(harness: &Harness, step: &Step) -> bool {
+    let mut pools = harness.core.state().pools().values();
     let frozen = step.state == StepState::Suspended;
     pools.any(|pool| {
         let may_run = frozen || pool.made <= step.place;
@@ -621,21 +640,21 @@ proptest! {
 
     #[test]
     fn no_life_breaks_an_invariant(events in prop::collection::vec(event(), 1..80)) {
-        let mut rig = new_rig();
+        let mut harness = new_rig();
         for event in events {
-            play(&mut rig, event);
-            for step in rig.core.state().steps().values() {
-                prop_assert!(!rig.core.reason(step).said().message.is_empty());
-                let explained = rig.core.explain(&step.id).unwrap();
+            play(&mut harness, event);
+            for step in harness.core.state().steps().values() {
+                prop_assert!(!harness.core.reason(step).to_reason().message.is_empty());
+                let explained = harness.core.explain(&step.id).unwrap();
                 let frozen = step.state == StepState::Suspended;
-                let bound = has_a_pool(&rig, step);
+                let bound = has_a_pool(&harness, step);
                 let waits = (step.state == StepState::Queued || frozen) && bound && !step.held;
                 prop_assert_eq!(waits, !explained.pools.is_empty(), "{:?}", step);
                 for pool in explained.pools {
-                    let stops = explanation::stops(pool.request, &pool.look);
-                    prop_assert!(!pool.reason.said().message.is_empty() && !stops.is_empty());
-                    let (ahead, waiting) = pool.look.position;
-                    prop_assert!(ahead < waiting && pool.look.behind.is_some() == (ahead > 0));
+                    let stops = explanation::stops(pool.request, &pool.inspection);
+                    prop_assert!(!pool.reason.to_reason().message.is_empty() && !stops.is_empty());
+                    let (ahead, waiting) = pool.inspection.position;
+                    prop_assert!(ahead < waiting && pool.inspection.behind.is_some() == (ahead > 0));
                 }
             }
         }
@@ -644,11 +663,11 @@ proptest! {
     #[test]
     fn the_same_inputs_give_the_same_outputs(events in prop::collection::vec(event(), 1..60)) {
         let outcome = || {
-            let mut rig = new_rig();
+            let mut harness = new_rig();
             for event in events.clone() {
-                play(&mut rig, event);
+                play(&mut harness, event);
             }
-            (rig.trace, serde_json::to_string(rig.core.state()).unwrap())
+            (harness.trace, serde_json::to_string(harness.core.state()).unwrap())
         };
         prop_assert_eq!(outcome(), outcome());
     }
@@ -657,13 +676,13 @@ proptest! {
     fn on_honest_hosts_everything_that_can_run_comes_to_an_end(
         events in prop::collection::vec(event(), 1..60)
     ) {
-        let mut rig = new_rig();
+        let mut harness = new_rig();
         for event in events {
-            play(&mut rig, event);
+            play(&mut harness, event);
         }
-        bring_to_an_end(&mut rig);
-        for step in rig.core.state().steps().values() {
-            prop_assert!(step.state.is_terminal() || !has_a_pool(&rig, step), "{step:?}");
+        bring_to_an_end(&mut harness);
+        for step in harness.core.state().steps().values() {
+            prop_assert!(step.state.is_terminal() || !has_a_pool(&harness, step), "{step:?}");
         }
     }
 }

@@ -10,10 +10,10 @@ use sluice_common::state::{NodeState, StepState};
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptPhase, AttemptStatus, Hello, StopReason};
 
-use super::rig::*;
-use crate::{Answer, Input, RecoveryWhy, Refusal, ReplyId, Step, Warrant};
+use super::harness::*;
+use crate::{Answer, Input, RecoveryCause, Refusal, ReplyId, Step, Warrant};
 
-const RESTORED: RecoveryWhy = RecoveryWhy::Restored;
+const RESTORED: RecoveryCause = RecoveryCause::Restored;
 
 /// A later connection of a host with two GPUs, under the epoch that it had obeyed.
 fn back(name: &str, attempts: Vec<AttemptStatus>) -> Hello {
@@ -28,14 +28,14 @@ fn frozen() -> AttemptPhase {
 }
 
 /// `a` runs on a GPU of `n`, and the store is of before it was submitted. With its warrant.
-fn before_a() -> (Rig, Warrant) {
-    let mut rig = Rig::one_node(2, 4);
-    let backup = rig.log.len();
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    let warrant = rig.warrant("a.1");
-    rig.restore(backup, RESTORED);
-    (rig, warrant)
+fn before_a() -> (Harness, Warrant) {
+    let mut harness = Harness::one_node(2, 4);
+    let backup = harness.log.len();
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    let warrant = harness.warrant("a.1");
+    harness.restore(backup, RESTORED);
+    (harness, warrant)
 }
 
 fn latest(step: &Step) -> u32 {
@@ -44,18 +44,18 @@ fn latest(step: &Step) -> u32 {
 
 #[test]
 fn what_runs_and_is_not_known_is_adopted_where_it_runs_with_all_that_it_is() {
-    let (mut rig, warrant) = before_a();
-    let fed = rig.hello(back("n", vec![status("a.1", running())]));
+    let (mut harness, warrant) = before_a();
+    let fed = harness.hello(back("n", vec![status("a.1", running())]));
     assert_eq!(fed.orders, ["show a.1"]);
-    assert_eq!(rig.node_state("n"), NodeState::Reconciling);
-    let fed = rig.show("n", "a.1", Some(&warrant));
+    assert_eq!(harness.node_state("n"), NodeState::Reconciling);
+    let fed = harness.show("n", "a.1", Some(&warrant));
     assert_eq!(
         fed.types(),
         ["adopted", "starting", "started", "node_ready"]
     );
     assert!(fed.orders.is_empty(), "{:?}", fed.orders);
-    assert_eq!(rig.state("a"), StepState::Running);
-    let (before, now) = (&warrant, rig.warrant("a.1"));
+    assert_eq!(harness.state("a"), StepState::Running);
+    let (before, now) = (&warrant, harness.warrant("a.1"));
     assert_eq!(
         (&before.spec, &before.placements),
         (&now.spec, &now.placements)
@@ -66,64 +66,66 @@ fn what_runs_and_is_not_known_is_adopted_where_it_runs_with_all_that_it_is() {
     );
     // It is charged like any other, ends once, and is let go.
     let pool = PoolName::new("default").unwrap();
-    assert_eq!(rig.core.state().used_of(&pool).get("gpu"), 1);
-    let fed = rig.status("n", "a.1", released(Exit::Code(0)));
+    assert_eq!(harness.core.state().used_of(&pool).get("gpu"), 1);
+    let fed = harness.status("n", "a.1", released(Exit::Code(0)));
     assert_eq!(fed.types(), ["ended", "step_ended", "released"]);
     assert_eq!(
-        (rig.state("a"), &fed.orders[..]),
+        (harness.state("a"), &fed.orders[..]),
         (StepState::Succeeded, &["forget a.1".to_string()][..])
     );
 }
 
 #[test]
 fn nothing_new_starts_until_what_may_run_unseen_has_stopped() {
-    let (mut rig, warrant) = before_a();
-    rig.hello(back("n", vec![status("a.1", running())]));
-    rig.show("n", "a.1", Some(&warrant));
-    rig.submit("b", spec(1, 1000)).unwrap();
-    assert_eq!(rig.code("b"), ReasonCode::Recovering);
+    let (mut harness, warrant) = before_a();
+    harness.hello(back("n", vec![status("a.1", running())]));
+    harness.show("n", "a.1", Some(&warrant));
+    harness.submit("b", spec(1, 1000)).unwrap();
+    assert_eq!(harness.code("b"), ReasonCode::Recovering);
     assert!(
-        rig.reason("b")
+        harness
+            .reason("b")
             .message
             .contains("hosts that it does not remember")
     );
-    let fed = beat(&mut rig, 388);
+    let fed = beat(&mut harness, 388);
     assert!(!fed.contains(&"allocated".to_string()), "{fed:?}");
-    let fed = beat(&mut rig, 4);
+    let fed = beat(&mut harness, 4);
     assert_eq!(fed, ["recovery_ended", "allocated"]);
-    assert_eq!(rig.state("a"), StepState::Running);
+    assert_eq!(harness.state("a"), StepState::Running);
 }
 
 /// Lets seconds pass in which the node is heard.
-fn beat(rig: &mut Rig, secs: u64) -> Vec<alloc::string::String> {
+fn beat(harness: &mut Harness, secs: u64) -> Vec<alloc::string::String> {
     let seconds = 0..secs;
     let types = seconds.flat_map(|_| {
-        rig.heartbeat("n");
-        rig.pass(1).types()
+        harness.heartbeat("n");
+        harness.pass(1).types()
     });
     types.collect()
 }
 
 #[test]
 fn nodes_that_are_remembered_report_or_are_lost_before_anything_starts() {
-    let mut rig = Rig::one_node(2, 4);
-    rig.hello(hello("m", 2, 4));
-    rig.submit("a", spec(2, 1000)).unwrap();
-    let (there, _) = rig.placed("a");
-    rig.status(&there, "a.1", running());
-    let backup = rig.log.len();
-    rig.restore(backup, RESTORED);
+    let mut harness = Harness::one_node(2, 4);
+    harness.hello(hello("m", 2, 4));
+    harness.submit("a", spec(2, 1000)).unwrap();
+    let (there, _) = harness.placed("a");
+    harness.status(&there, "a.1", running());
+    let backup = harness.log.len();
+    harness.restore(backup, RESTORED);
     let other = if there == "n" { "m" } else { "n" };
-    rig.hello(back(other, vec![]));
-    rig.submit("b", spec(1, 1000)).unwrap();
+    harness.hello(back(other, vec![]));
+    harness.submit("b", spec(1, 1000)).unwrap();
     assert!(
-        rig.reason("b")
+        harness
+            .reason("b")
             .message
             .contains(&alloc::format!("`{there}`")),
         "{:?}",
-        rig.reason("b")
+        harness.reason("b")
     );
-    let fed = rig.pass(391).types();
+    let fed = harness.pass(391).types();
     for (one, then) in [("node_lost", "requeued"), ("requeued", "recovery_ended")] {
         let at = |word: &str| fed.iter().position(|kind| kind == word);
         assert!(at(one) < at(then), "{fed:?}");
@@ -132,142 +134,145 @@ fn nodes_that_are_remembered_report_or_are_lost_before_anything_starts() {
 
 #[test]
 fn an_admin_ends_it_early_and_only_where_there_is_one() {
-    let (mut rig, _) = before_a();
-    rig.hello(back("n", vec![status("a.1", running())]));
-    rig.submit("b", spec(2, 1000)).unwrap();
+    let (mut harness, _) = before_a();
+    harness.hello(back("n", vec![status("a.1", running())]));
+    harness.submit("b", spec(2, 1000)).unwrap();
     let end = || Input::EndRecovery { reply: ReplyId(9) };
-    let fed = rig.feed(end());
+    let fed = harness.feed(end());
     // What has shown no warrant by then is a stray, and nothing is granted there until it is gone.
     assert_eq!(fed.types(), ["recovery_ended"]);
     assert_eq!(fed.orders, ["stop a.1 Superseded 30s"]);
     assert_eq!(fed.answers, [Answer::Changed(Ok(()))]);
-    assert_eq!(rig.state("b"), StepState::Queued);
-    rig.status("n", "a.1", gone(Exit::Signal(15), StopReason::Superseded));
-    assert_eq!(rig.state("b"), StepState::Allocated);
+    assert_eq!(harness.state("b"), StepState::Queued);
+    harness.status("n", "a.1", gone(Exit::Signal(15), StopReason::Superseded));
+    assert_eq!(harness.state("b"), StepState::Allocated);
     let refused = Answer::Changed(Err(Refusal::NotRecovering));
-    assert_eq!(rig.feed(end()).answers, [refused]);
+    assert_eq!(harness.feed(end()).answers, [refused]);
 }
 
 #[test]
 fn what_the_store_has_running_and_its_host_does_not_know_waits_again_for_free() {
     for phase in [None, Some(running())] {
-        let mut rig = Rig::one_node(2, 4);
-        rig.submit("a", spec(1, 1000)).unwrap();
+        let mut harness = Harness::one_node(2, 4);
+        harness.submit("a", spec(1, 1000)).unwrap();
         phase
             .into_iter()
-            .for_each(|phase| drop(rig.status("n", "a.1", phase)));
-        let backup = rig.log.len();
-        rig.status("n", "a.1", released(Exit::Code(0)));
-        rig.restore(backup, RESTORED);
-        let fed = rig.hello(back("n", vec![]));
+            .for_each(|phase| drop(harness.status("n", "a.1", phase)));
+        let backup = harness.log.len();
+        harness.status("n", "a.1", released(Exit::Code(0)));
+        harness.restore(backup, RESTORED);
+        let fed = harness.hello(back("n", vec![]));
         assert!(fed.orders.is_empty(), "{:?}", fed.orders);
-        assert_eq!(rig.state("a"), StepState::Queued);
+        assert_eq!(harness.state("a"), StepState::Queued);
         assert!(
-            rig.reason("a")
+            harness
+                .reason("a")
                 .message
                 .contains("does not know the attempt any more")
         );
-        assert_eq!(rig.step("a").retries_spent, 0);
-        let fed = rig.feed(Input::EndRecovery { reply: ReplyId(1) });
+        assert_eq!(harness.step("a").retries_spent, 0);
+        let fed = harness.feed(Input::EndRecovery { reply: ReplyId(1) });
         assert_eq!(fed.orders, ["assign a.2"]);
     }
 }
 
 #[test]
 fn a_later_attempt_takes_the_place_of_the_one_that_the_store_has() {
-    let mut rig = Rig::one_node(2, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    let backup = rig.log.len();
-    rig.steer("a", crate::Steer::Requeue);
-    rig.hello(hello("m", 2, 4));
-    rig.status("n", "a.1", gone(Exit::Signal(15), StopReason::Requeued));
-    let (there, _) = rig.placed("a");
-    rig.status(&there, "a.2", running());
-    let warrant = rig.warrant("a.2");
-    rig.restore(backup, RESTORED);
-    assert_eq!(latest(rig.step("a")), 1);
-    rig.hello(back(&there, vec![status("a.2", running())]));
-    let fed = rig.show(&there, "a.2", Some(&warrant));
+    let mut harness = Harness::one_node(2, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    let backup = harness.log.len();
+    harness.action("a", crate::StepAction::Requeue);
+    harness.hello(hello("m", 2, 4));
+    harness.status("n", "a.1", gone(Exit::Signal(15), StopReason::Requeued));
+    let (there, _) = harness.placed("a");
+    harness.status(&there, "a.2", running());
+    let warrant = harness.warrant("a.2");
+    harness.restore(backup, RESTORED);
+    assert_eq!(latest(harness.step("a")), 1);
+    harness.hello(back(&there, vec![status("a.2", running())]));
+    let fed = harness.show(&there, "a.2", Some(&warrant));
     assert!(fed.types().contains(&"adopted".to_string()), "{fed:?}");
     assert_eq!(
-        (latest(rig.step("a")), rig.state("a")),
+        (latest(harness.step("a")), harness.state("a")),
         (2, StepState::Running)
     );
     // Whatever is left of the earlier one is stopped.
-    let fed = rig.hello(back(if there == "n" { "m" } else { "n" }, vec![]));
+    let fed = harness.hello(back(if there == "n" { "m" } else { "n" }, vec![]));
     assert!(!fed.types().contains(&"requeued".to_string()), "{fed:?}");
-    assert_eq!(rig.state("a"), StepState::Running);
+    assert_eq!(harness.state("a"), StepState::Running);
 }
 
 #[test]
 fn gpus_go_to_who_has_them_now_whatever_the_store_says() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    rig.submit("b", spec(1, 1000)).unwrap();
-    let backup = rig.log.len();
-    rig.status("n", "a.1", released(Exit::Code(0)));
-    rig.status("n", "b.1", running());
-    let warrant = rig.warrant("b.1");
-    rig.restore(backup, RESTORED);
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    harness.submit("b", spec(1, 1000)).unwrap();
+    let backup = harness.log.len();
+    harness.status("n", "a.1", released(Exit::Code(0)));
+    harness.status("n", "b.1", running());
+    let warrant = harness.warrant("b.1");
+    harness.restore(backup, RESTORED);
     // The end of the first was not forgotten: it is told once more, beside the second.
     let first = status("a.1", released(Exit::Code(0)));
-    let fed = rig.hello(holding(
+    let fed = harness.hello(holding(
         hello("n", 1, 4),
         vec![status("b.1", running()), first],
     ));
     assert_eq!(fed.orders, ["forget a.1", "show b.1"]);
-    rig.show("n", "b.1", Some(&warrant));
-    assert_eq!(rig.state("a"), StepState::Succeeded);
-    assert_eq!(rig.state("b"), StepState::Running);
+    harness.show("n", "b.1", Some(&warrant));
+    assert_eq!(harness.state("a"), StepState::Succeeded);
+    assert_eq!(harness.state("b"), StepState::Running);
 }
 
 #[test]
 fn what_was_frozen_or_brought_back_meanwhile_stands_here_as_it_stands_there() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    let ran = rig.log.len();
-    rig.steer("a", crate::Steer::Suspend);
-    rig.status("n", "a.1", frozen());
-    let rested = rig.log.len();
-    rig.submit("b", spec(1, 1000)).unwrap();
-    rig.status("n", "b.1", running());
-    let warrant = rig.warrant("b.1");
-    let log = rig.log.clone();
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    let ran = harness.log.len();
+    harness.action("a", crate::StepAction::Suspend);
+    harness.status("n", "a.1", frozen());
+    let rested = harness.log.len();
+    harness.submit("b", spec(1, 1000)).unwrap();
+    harness.status("n", "b.1", running());
+    let warrant = harness.warrant("b.1");
+    let log = harness.log.clone();
 
-    rig.restore(ran, RESTORED);
-    let fed = rig.hello(holding(
+    harness.restore(ran, RESTORED);
+    let fed = harness.hello(holding(
         hello("n", 1, 4),
         vec![status("a.1", frozen()), status("b.1", running())],
     ));
     assert_eq!(fed.orders, ["show b.1"]);
-    assert_eq!(rig.state("a"), StepState::Suspended);
-    rig.show("n", "b.1", Some(&warrant));
-    assert_eq!(rig.state("b"), StepState::Running);
+    assert_eq!(harness.state("a"), StepState::Suspended);
+    harness.show("n", "b.1", Some(&warrant));
+    assert_eq!(harness.state("b"), StepState::Running);
 
-    rig.log = log;
-    rig.restore(rested, RESTORED);
-    let fed = rig.hello(holding(hello("n", 1, 4), vec![status("a.1", running())]));
+    harness.log = log;
+    harness.restore(rested, RESTORED);
+    let fed = harness.hello(holding(hello("n", 1, 4), vec![status("a.1", running())]));
     assert!(fed.types().contains(&"resumed".to_string()), "{fed:?}");
 }
 
 #[test]
 fn one_that_is_met_frozen_holds_its_memory_alone() {
-    let mut rig = Rig::one_node(1, 4);
-    let backup = rig.log.len();
-    rig.submit("a", with_memory(spec(1, 1000), 100)).unwrap();
-    rig.run("a.1");
-    let warrant = rig.warrant("a.1");
-    rig.restore(backup, RESTORED);
-    rig.hello(holding(hello("n", 1, 4), vec![status("a.1", frozen())]));
-    rig.show("n", "a.1", Some(&warrant));
-    assert_eq!(rig.state("a"), StepState::Suspended);
-    let used = rig.core.state().used_on(&node("n"));
+    let mut harness = Harness::one_node(1, 4);
+    let backup = harness.log.len();
+    harness
+        .submit("a", with_memory(spec(1, 1000), 100))
+        .unwrap();
+    harness.run("a.1");
+    let warrant = harness.warrant("a.1");
+    harness.restore(backup, RESTORED);
+    harness.hello(holding(hello("n", 1, 4), vec![status("a.1", frozen())]));
+    harness.show("n", "a.1", Some(&warrant));
+    assert_eq!(harness.state("a"), StepState::Suspended);
+    let used = harness.core.state().used_on(&node("n"));
     assert_eq!((used.get("gpu"), used.get("memory_mb")), (0, 105));
     // It waits for its GPU like any other, and is brought back.
-    let fed = rig.feed(Input::EndRecovery { reply: ReplyId(1) });
+    let fed = harness.feed(Input::EndRecovery { reply: ReplyId(1) });
     assert_eq!(fed.orders, ["resume a.1"]);
 }
 
@@ -277,94 +282,102 @@ fn a_host_that_says_it_has_moved_more_than_its_gpus_hold_takes_no_memory_of_its_
         started: process(),
         moved_mb,
     };
-    let used = |rig: &Rig| {
-        let pool = rig.core.state().market().pool(&"default".parse().unwrap());
+    let used = |harness: &Harness| {
+        let pool = harness
+            .core
+            .state()
+            .scheduler()
+            .pool(&"default".parse().unwrap());
         pool.unwrap().used().get("memory_mb")
     };
-    let mut rig = Rig::one_node(2, 4);
-    rig.submit("b", with_memory(spec(1, 1000), 200)).unwrap();
-    rig.run("b.1");
-    let backup = rig.log.len();
-    rig.submit("a", with_memory(spec(1, 1000), 100)).unwrap();
-    rig.run("a.1");
-    let ran = rig.log.len();
-    let log = rig.log.clone();
-    let warrant = rig.warrant("a.1");
+    let mut harness = Harness::one_node(2, 4);
+    harness
+        .submit("b", with_memory(spec(1, 1000), 200))
+        .unwrap();
+    harness.run("b.1");
+    let backup = harness.log.len();
+    harness
+        .submit("a", with_memory(spec(1, 1000), 100))
+        .unwrap();
+    harness.run("a.1");
+    let ran = harness.log.len();
+    let log = harness.log.clone();
+    let warrant = harness.warrant("a.1");
     let lie = vec![status("a.1", moved(u64::MAX)), status("b.1", running())];
     for (at, is_known) in [(backup, false), (ran, true)] {
-        rig.log = log.clone();
-        rig.restore(at, RESTORED);
-        rig.hello(back("n", lie.clone()));
+        harness.log = log.clone();
+        harness.restore(at, RESTORED);
+        harness.hello(back("n", lie.clone()));
         if !is_known {
-            rig.show("n", "a.1", Some(&warrant));
+            harness.show("n", "a.1", Some(&warrant));
         }
-        assert_eq!(rig.state("a"), StepState::Suspended);
-        assert_eq!(used(&rig), 300 + 80_000, "one GPU has 80 GB");
-        rig.status("n", "a.1", gone(Exit::Code(0), StopReason::Cancelled));
-        assert_eq!(used(&rig), 200);
+        assert_eq!(harness.state("a"), StepState::Suspended);
+        assert_eq!(used(&harness), 300 + 80_000, "one GPU has 80 GB");
+        harness.status("n", "a.1", gone(Exit::Code(0), StopReason::Cancelled));
+        assert_eq!(used(&harness), 200);
     }
 }
 
 #[test]
 fn a_gang_is_adopted_when_all_its_hosts_are_known() {
-    let mut rig = Rig::one_node(2, 4);
-    let backup = rig.log.len();
-    rig.hello(hello("m", 2, 4));
+    let mut harness = Harness::one_node(2, 4);
+    let backup = harness.log.len();
+    harness.hello(hello("m", 2, 4));
     let mut spec = spec(2, 1000);
     spec.nodes = 2;
-    rig.submit("g", spec).unwrap();
-    rig.status("n", "g.1", running());
-    rig.status("m", "g.1", running());
-    let warrant = rig.warrant("g.1");
-    rig.restore(backup, RESTORED);
-    rig.hello(back("n", vec![status("g.1", running())]));
-    let fed = rig.show("n", "g.1", Some(&warrant));
+    harness.submit("g", spec).unwrap();
+    harness.status("n", "g.1", running());
+    harness.status("m", "g.1", running());
+    let warrant = harness.warrant("g.1");
+    harness.restore(backup, RESTORED);
+    harness.hello(back("n", vec![status("g.1", running())]));
+    let fed = harness.show("n", "g.1", Some(&warrant));
     assert!(fed.types().is_empty(), "{fed:?}");
-    let fed = rig.hello(back("m", vec![status("g.1", running())]));
+    let fed = harness.hello(back("m", vec![status("g.1", running())]));
     assert!(fed.types().contains(&"adopted".to_string()), "{fed:?}");
-    assert_eq!(rig.state("g"), StepState::Running);
-    assert_eq!(rig.node_state("n"), NodeState::Ready);
-    assert_eq!(rig.node_state("m"), NodeState::Ready);
+    assert_eq!(harness.state("g"), StepState::Running);
+    assert_eq!(harness.node_state("n"), NodeState::Ready);
+    assert_eq!(harness.node_state("m"), NodeState::Ready);
 }
 
 #[test]
 fn a_gang_of_which_a_host_has_lost_its_part_ends_as_one() {
-    let mut rig = Rig::one_node(2, 4);
-    rig.hello(hello("m", 2, 4));
-    let backup = rig.log.len();
+    let mut harness = Harness::one_node(2, 4);
+    harness.hello(hello("m", 2, 4));
+    let backup = harness.log.len();
     let mut spec = spec(2, 1000);
     spec.nodes = 2;
-    rig.submit("g", spec).unwrap();
-    rig.status("n", "g.1", running());
-    let warrant = rig.warrant("g.1");
-    rig.restore(backup, RESTORED);
-    rig.hello(back("m", vec![]));
-    rig.hello(back("n", vec![status("g.1", running())]));
-    let fed = rig.show("n", "g.1", Some(&warrant));
+    harness.submit("g", spec).unwrap();
+    harness.status("n", "g.1", running());
+    let warrant = harness.warrant("g.1");
+    harness.restore(backup, RESTORED);
+    harness.hello(back("m", vec![]));
+    harness.hello(back("n", vec![status("g.1", running())]));
+    let fed = harness.show("n", "g.1", Some(&warrant));
     assert!(
         fed.orders.contains(&"stop g.1 Superseded 7s".to_string()),
         "{fed:?}"
     );
-    rig.status("n", "g.1", gone(Exit::Signal(15), StopReason::Superseded));
-    assert_eq!(rig.state("g"), StepState::Queued);
+    harness.status("n", "g.1", gone(Exit::Signal(15), StopReason::Superseded));
+    assert_eq!(harness.state("g"), StepState::Queued);
 }
 
 #[test]
 fn what_has_no_warrant_or_one_of_a_time_that_is_known_is_stopped() {
-    let mut rig = Rig::one_node(2, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    let old = rig.warrant("a.1");
-    rig.submit("b", spec(1, 1000)).unwrap();
-    let later = rig.warrant("b.1");
-    rig.restore(2, RESTORED);
+    let mut harness = Harness::one_node(2, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    let old = harness.warrant("a.1");
+    harness.submit("b", spec(1, 1000)).unwrap();
+    let later = harness.warrant("b.1");
+    harness.restore(2, RESTORED);
     let strange = |spec: Warrant| Warrant {
         placements: vec![],
         ..spec
     };
     for (id, warrant) in [("x.1", None), ("y.1", Some(strange(later.clone())))] {
-        rig.hello(back("n", vec![status(id, running())]));
-        let fed = rig.show("n", id, warrant.as_ref());
+        harness.hello(back("n", vec![status(id, running())]));
+        let fed = harness.show("n", id, warrant.as_ref());
         assert_eq!(fed.orders, [alloc::format!("stop {id} Superseded 30s")]);
     }
     // The store remembers the time of this one, and has let it go since.
@@ -372,114 +385,114 @@ fn what_has_no_warrant_or_one_of_a_time_that_is_known_is_stopped() {
         told_at: crate::LogPoint { epoch: 1, seq: 1 },
         ..old
     };
-    rig.hello(back("n", vec![status("a.1", running())]));
-    let fed = rig.show("n", "a.1", Some(&known));
+    harness.hello(back("n", vec![status("a.1", running())]));
+    let fed = harness.show("n", "a.1", Some(&known));
     assert_eq!(fed.orders, ["stop a.1 Superseded 30s"]);
 }
 
 #[test]
 fn a_step_that_was_submitted_again_meanwhile_is_the_one_that_runs() {
-    let (mut rig, warrant) = before_a();
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.hello(back("n", vec![status("a.1", running())]));
-    rig.show("n", "a.1", Some(&warrant));
+    let (mut harness, warrant) = before_a();
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.hello(back("n", vec![status("a.1", running())]));
+    harness.show("n", "a.1", Some(&warrant));
     assert_eq!(
-        (rig.state("a"), latest(rig.step("a"))),
+        (harness.state("a"), latest(harness.step("a"))),
         (StepState::Running, 1)
     );
 
     // Under the same name, but another step: that one counts.
-    let (mut rig, warrant) = before_a();
-    rig.submit("a", spec(2, 1000)).unwrap();
-    rig.hello(back("n", vec![status("a.1", running())]));
-    let fed = rig.show("n", "a.1", Some(&warrant));
+    let (mut harness, warrant) = before_a();
+    harness.submit("a", spec(2, 1000)).unwrap();
+    harness.hello(back("n", vec![status("a.1", running())]));
+    let fed = harness.show("n", "a.1", Some(&warrant));
     assert_eq!(fed.orders, ["stop a.1 Superseded 7s"]);
 }
 
 #[test]
 fn a_new_store_of_an_old_cluster_learns_pools_and_steps_from_its_hosts() {
-    let mut rig = Rig::new();
-    rig.put_pool("big");
+    let mut harness = Harness::new();
+    harness.put_pool("big");
     let mut host = hello("n", 2, 4);
     host.pool = PoolName::new("big").unwrap();
-    rig.hello(host.clone());
-    rig.submit("a", in_pool(spec(1, 1000), "big")).unwrap();
-    rig.run("a.1");
-    let warrant = rig.warrant("a.1");
-    rig.restore(0, RecoveryWhy::StoreLost);
+    harness.hello(host.clone());
+    harness.submit("a", in_pool(spec(1, 1000), "big")).unwrap();
+    harness.run("a.1");
+    let warrant = harness.warrant("a.1");
+    harness.restore(0, RecoveryCause::StoreLost);
     let mut again = holding(host, vec![status("a.1", running())]);
     again.highest_epoch = Some(epoch(7).into());
-    let fed = rig.hello(again);
+    let fed = harness.hello(again);
     assert_eq!(fed.welcome().epoch.epoch, epoch(8));
-    rig.show("n", "a.1", Some(&warrant));
-    assert_eq!(rig.state("a"), StepState::Running);
-    assert_eq!(rig.step("a").live().unwrap().pool.as_str(), "big");
+    harness.show("n", "a.1", Some(&warrant));
+    assert_eq!(harness.state("a"), StepState::Running);
+    assert_eq!(harness.step("a").live().unwrap().pool.as_str(), "big");
 }
 
 #[test]
 fn a_host_of_a_later_epoch_begins_one() {
-    let mut rig = Rig::one_node(2, 4);
-    let backup = rig.log.len();
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    let warrant = rig.warrant("a.1");
+    let mut harness = Harness::one_node(2, 4);
+    let backup = harness.log.len();
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    let warrant = harness.warrant("a.1");
     // The directory was put back by hand: nobody has said so.
-    let log = rig.log[..backup].to_vec();
-    rig.log = log;
-    rig.restart_over_log();
-    assert!(rig.core.state().recovery().is_none());
+    let log = harness.log[..backup].to_vec();
+    harness.log = log;
+    harness.restart_over_log();
+    assert!(harness.core.state().recovery().is_none());
     let mut later = back("n", vec![status("a.1", running())]);
     later.highest_epoch = Some(epoch(5).into());
-    let fed = rig.hello(later);
+    let fed = harness.hello(later);
     assert_eq!(fed.types()[..2], ["coordinator_started", "recovery_began"]);
     assert_eq!(fed.orders, ["show a.1"]);
-    rig.show("n", "a.1", Some(&warrant));
-    assert_eq!(rig.state("a"), StepState::Running);
+    harness.show("n", "a.1", Some(&warrant));
+    assert_eq!(harness.state("a"), StepState::Running);
 }
 
 #[test]
 fn a_recovery_outlives_a_restart() {
-    let (mut rig, warrant) = before_a();
-    rig.restart(rig.log.len());
-    rig.hello(back("n", vec![status("a.1", running())]));
-    rig.show("n", "a.1", Some(&warrant));
-    assert_eq!(rig.state("a"), StepState::Running);
-    let fed = beat(&mut rig, 400);
+    let (mut harness, warrant) = before_a();
+    harness.restart(harness.log.len());
+    harness.hello(back("n", vec![status("a.1", running())]));
+    harness.show("n", "a.1", Some(&warrant));
+    assert_eq!(harness.state("a"), StepState::Running);
+    let fed = beat(&mut harness, 400);
     assert!(fed.contains(&"recovery_ended".to_string()), "{fed:?}");
 }
 
 #[test]
 fn what_is_adopted_on_a_drained_node_leaves_it() {
-    let mut rig = Rig::one_node(2, 4);
-    rig.change(
+    let mut harness = Harness::one_node(2, 4);
+    harness.change(
         "n",
         crate::NodeChange::Drain {
             reason: None,
             deadline: None,
         },
     );
-    let backup = rig.log.len();
-    rig.change("n", crate::NodeChange::Uncordon);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    let warrant = rig.warrant("a.1");
-    rig.restore(backup, RESTORED);
-    rig.hello(back("n", vec![status("a.1", running())]));
-    let fed = rig.show("n", "a.1", Some(&warrant));
+    let backup = harness.log.len();
+    harness.change("n", crate::NodeChange::Uncordon);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    let warrant = harness.warrant("a.1");
+    harness.restore(backup, RESTORED);
+    harness.hello(back("n", vec![status("a.1", running())]));
+    let fed = harness.show("n", "a.1", Some(&warrant));
     assert_eq!(fed.orders, ["stop a.1 Drained 7s"]);
-    let fed = rig.status("n", "a.1", gone(Exit::Signal(15), StopReason::Drained));
+    let fed = harness.status("n", "a.1", gone(Exit::Signal(15), StopReason::Drained));
     assert!(fed.types().contains(&"node_drained".to_string()), "{fed:?}");
 }
 
 #[test]
 fn what_has_ended_is_not_frozen_whatever_its_host_says() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    rig.status("n", "a.1", ended(Exit::Code(0)));
-    let backup = rig.log.len();
-    rig.restore(backup, RESTORED);
-    let fed = rig.hello(holding(hello("n", 1, 4), vec![status("a.1", frozen())]));
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    harness.status("n", "a.1", ended(Exit::Code(0)));
+    let backup = harness.log.len();
+    harness.restore(backup, RESTORED);
+    let fed = harness.hello(holding(hello("n", 1, 4), vec![status("a.1", frozen())]));
     assert!(!fed.types().contains(&"suspended".to_string()), "{fed:?}");
-    assert_eq!(rig.state("a"), StepState::Succeeded);
+    assert_eq!(harness.state("a"), StepState::Succeeded);
 }

@@ -15,9 +15,9 @@ use sluice_common::state::StepState;
 use sluice_common::step::{OnPreempt, StepSpec, WorkKind};
 use sluice_common::time::Span;
 
-use super::rig::*;
-use crate::input::WantedPool;
-use crate::{Answer, Input, NewStep, Refusal, ReplyId, Wanted};
+use super::harness::*;
+use crate::input::DesiredPool;
+use crate::{Answer, Desired, Input, NewStep, Refusal, ReplyId};
 
 fn secs(secs: u64) -> Option<Span> {
     Some(Span::from_secs(secs))
@@ -40,10 +40,10 @@ fn saying(setting: Setting, change: impl FnOnce(&mut StepSpec)) -> StepSpec {
     spec
 }
 
-fn ruled(pool: &str, rules: PoolSpec) -> Wanted {
-    Wanted::Pool {
+fn ruled(pool: &str, rules: PoolSpec) -> Desired {
+    Desired::Pool {
         pool: pool.parse().unwrap(),
-        terms: alloc::boxed::Box::new(WantedPool::from(rules)),
+        terms: alloc::boxed::Box::new(DesiredPool::from(rules)),
     }
 }
 
@@ -76,27 +76,27 @@ fn strict() -> PoolSpec {
 }
 
 /// Subject `s` prefers `best`, and may use `rest` too; both are under rules.
-fn two(best: PoolSpec, rest: PoolSpec) -> Rig {
-    let mut rig = Rig::new();
-    rig.start();
-    let nowhere_else = Wanted::NoPolicy {
+fn two(best: PoolSpec, rest: PoolSpec) -> Harness {
+    let mut harness = Harness::new();
+    harness.start();
+    let nowhere_else = Desired::NoPolicy {
         pool: "default".parse().unwrap(),
         subject: "s".parse().unwrap(),
     };
-    rig.apply(vec![ruled("best", best), ruled("rest", rest), nowhere_else]);
+    harness.apply(vec![ruled("best", best), ruled("rest", rest), nowhere_else]);
     for (pool, priority) in [("best", 2), ("rest", 1)] {
         let policy = PolicySpec {
             priority,
             ..PolicySpec::default()
         };
-        rig.put_policy(pool, "s", policy);
+        harness.put_policy(pool, "s", policy);
     }
     for (name, pool) in [("n-best", "best"), ("n-rest", "rest")] {
         let mut host = hello(name, 0, 4);
         host.pool = pool.parse().unwrap();
-        rig.hello(host);
+        harness.hello(host);
     }
-    rig
+    harness
 }
 
 fn in_maintenance(pool: &str, named: bool) -> Refusal {
@@ -109,141 +109,147 @@ fn in_maintenance(pool: &str, named: bool) -> Refusal {
 
 #[test]
 fn a_step_that_waits_is_told_which_pools_keep_it_out_and_why() {
-    let mut rig = two(closed(), PoolSpec::default());
+    let mut harness = two(closed(), PoolSpec::default());
     let filler = StepSpec {
         request: spec(0, 4000).request,
         ..silent()
     };
-    rig.submit("filler", filler).unwrap();
-    rig.submit("waits", silent()).unwrap();
-    let kept_out = |rig: &Rig| barred(rig, "waits");
+    harness.submit("filler", filler).unwrap();
+    harness.submit("waits", silent()).unwrap();
+    let kept_out = |harness: &Harness| barred(harness, "waits");
     let best = |why: &str| vec![("best".into(), String::from(why))];
     assert_eq!(
-        kept_out(&rig),
+        kept_out(&harness),
         best("pool `best` takes no new steps: new racks until noon")
     );
-    rig.apply(vec![ruled("best", PoolSpec::default())]);
+    harness.apply(vec![ruled("best", PoolSpec::default())]);
     assert_eq!(
-        kept_out(&rig),
+        kept_out(&harness),
         best(
             "a rule of pool `best` kept it out when it was submitted: submit it again to have it considered"
         )
     );
     let longer = saying(Setting::Retries, |spec| spec.retries = 9);
-    rig.apply(vec![ruled("best", strict())]);
-    rig.submit("often", longer).unwrap();
-    let often = barred(&rig, "often");
+    harness.apply(vec![ruled("best", strict())]);
+    harness.submit("often", longer).unwrap();
+    let often = barred(&harness, "often");
     assert!(often[0].1.contains("pool `best` allows"), "{often:?}");
-    rig.run("filler.1");
-    rig.status(
+    harness.run("filler.1");
+    harness.status(
         "n-rest",
         "filler.1",
         released(sluice_common::supervision::Exit::Code(0)),
     );
-    assert!(kept_out(&rig).is_empty(), "it waits no longer");
+    assert!(kept_out(&harness).is_empty(), "it waits no longer");
 }
 
 #[test]
 fn a_pool_in_maintenance_takes_nothing_new_and_lets_the_rest_go_on() {
-    let mut rig = two(PoolSpec::default(), closed());
-    rig.apply(vec![ruled("best", closed())]);
-    let refused = rig.submit("a", silent()).unwrap_err();
+    let mut harness = two(PoolSpec::default(), closed());
+    harness.apply(vec![ruled("best", closed())]);
+    let refused = harness.submit("a", silent()).unwrap_err();
     assert_eq!(refused, in_maintenance("best", false));
     assert!(
-        rig.core.state().step(&step("a")).is_none(),
+        harness.core.state().step(&step("a")).is_none(),
         "it is not stored"
     );
-    let refused = rig.submit("a", in_pool(silent(), "rest")).unwrap_err();
+    let refused = harness.submit("a", in_pool(silent(), "rest")).unwrap_err();
     assert_eq!(refused, in_maintenance("rest", true));
-    rig.apply(vec![ruled("best", PoolSpec::default())]);
-    rig.submit("a", silent()).unwrap();
-    rig.submit(
-        "b",
-        StepSpec {
-            request: spec(0, 4000).request,
-            ..silent()
-        },
-    )
-    .unwrap();
-    rig.apply(vec![ruled("best", closed())]);
-    assert_eq!(rig.state("b"), StepState::Queued);
-    rig.run("a.1");
-    rig.status(
-        "n-best",
-        "a.1",
-        released(sluice_common::supervision::Exit::Code(0)),
-    );
-    assert_eq!(rig.state("b"), StepState::Allocated, "what waited goes on");
-    assert!(
-        !rig.submit(
+    harness.apply(vec![ruled("best", PoolSpec::default())]);
+    harness.submit("a", silent()).unwrap();
+    harness
+        .submit(
             "b",
             StepSpec {
                 request: spec(0, 4000).request,
                 ..silent()
-            }
+            },
         )
-        .unwrap()
-        .created,
+        .unwrap();
+    harness.apply(vec![ruled("best", closed())]);
+    assert_eq!(harness.state("b"), StepState::Queued);
+    harness.run("a.1");
+    harness.status(
+        "n-best",
+        "a.1",
+        released(sluice_common::supervision::Exit::Code(0)),
+    );
+    assert_eq!(
+        harness.state("b"),
+        StepState::Allocated,
+        "what waited goes on"
+    );
+    assert!(
+        !harness
+            .submit(
+                "b",
+                StepSpec {
+                    request: spec(0, 4000).request,
+                    ..silent()
+                }
+            )
+            .unwrap()
+            .created,
         "a repeat"
     );
 }
 
 #[test]
 fn with_another_candidate_it_goes_there_and_nowhere_else() {
-    let mut rig = two(closed(), PoolSpec::default());
-    rig.submit("a", silent()).unwrap();
-    assert_eq!(rig.placed("a").0, "n-rest");
+    let mut harness = two(closed(), PoolSpec::default());
+    harness.submit("a", silent()).unwrap();
+    assert_eq!(harness.placed("a").0, "n-rest");
     let large = || StepSpec {
         request: spec(0, 4000).request,
         ..silent()
     };
-    rig.submit("b", large()).unwrap();
-    rig.apply(vec![ruled("best", PoolSpec::default())]);
+    harness.submit("b", large()).unwrap();
+    harness.apply(vec![ruled("best", PoolSpec::default())]);
     assert_eq!(
-        rig.state("b"),
+        harness.state("b"),
         StepState::Queued,
         "it was let into `rest` alone"
     );
-    rig.submit("c", large()).unwrap();
-    assert_eq!(rig.placed("c").0, "n-best");
+    harness.submit("c", large()).unwrap();
+    assert_eq!(harness.placed("c").0, "n-best");
 }
 
 #[test]
 fn maintenance_is_no_matter_to_whoever_could_end_it() {
-    let mut rig = two(closed(), closed());
+    let mut harness = two(closed(), closed());
     for (id, spec) in [("named", in_pool(silent(), "rest")), ("free", silent())] {
         let steps = vec![NewStep {
             past_maintenance: true,
             ..NewStep::new(step(id), spec)
         }];
         let reply = ReplyId(5);
-        let fed = rig.feed(Input::Submit { reply, steps });
+        let fed = harness.feed(Input::Submit { reply, steps });
         assert!(
             matches!(&fed.answers[..], [Answer::Submitted(it)] if it[0].is_ok()),
             "{fed:?}"
         );
-        assert_eq!(rig.state(id), StepState::Allocated);
-        assert!(rig.step(id).barred.is_empty());
+        assert_eq!(harness.state(id), StepState::Allocated);
+        assert!(harness.step(id).barred.is_empty());
     }
 }
 
 #[test]
 fn one_that_no_pool_could_hold_is_rejected_though_there_is_maintenance() {
-    let mut rig = two(closed(), closed());
+    let mut harness = two(closed(), closed());
     let huge = StepSpec {
         request: spec(0, 40_000).request,
         ..silent()
     };
-    rig.submit("a", huge).unwrap();
-    assert_eq!(rig.state("a"), StepState::Rejected);
-    assert_eq!(rig.code("a"), ReasonCode::NoHostFits);
+    harness.submit("a", huge).unwrap();
+    assert_eq!(harness.state("a"), StepState::Rejected);
+    assert_eq!(harness.code("a"), ReasonCode::NoHostFits);
 }
 
 #[test]
 fn what_a_step_does_not_say_is_the_pool_s_to_say() {
-    let mut rig = two(strict(), PoolSpec::default());
-    rig.submit("a", silent()).unwrap();
-    let spec = rig.step("a").spec.clone();
+    let mut harness = two(strict(), PoolSpec::default());
+    harness.submit("a", silent()).unwrap();
+    let spec = harness.step("a").spec.clone();
     assert_eq!(
         (
             spec.timeout,
@@ -255,15 +261,16 @@ fn what_a_step_does_not_say_is_the_pool_s_to_say() {
         (secs(600), secs(60), secs(5), 2, OnPreempt::Fail)
     );
     assert_eq!(spec.cpu_mode, CpuMode::Weight);
-    rig.submit("b", saying(Setting::Retries, |spec| spec.retries = 0))
+    harness
+        .submit("b", saying(Setting::Retries, |spec| spec.retries = 0))
         .unwrap();
-    assert_eq!(rig.step("b").spec.retries, 0, "zero is a value");
-    rig.apply(vec![ruled("best", PoolSpec::default())]);
+    assert_eq!(harness.step("b").spec.retries, 0, "zero is a value");
+    harness.apply(vec![ruled("best", PoolSpec::default())]);
     assert!(
-        !rig.submit("a", silent()).unwrap().created,
+        !harness.submit("a", silent()).unwrap().created,
         "a repeat, whatever the pool says now"
     );
-    assert_eq!(rig.step("a").spec, spec, "as it was submitted");
+    assert_eq!(harness.step("a").spec, spec, "as it was submitted");
 }
 
 #[test]
@@ -279,14 +286,14 @@ fn nothing_that_is_filled_in_is_more_than_the_pool_allows() {
         on_preempt_allowed: [OnPreempt::Suspend].into(),
         ..PoolSpec::default()
     };
-    let mut rig = two(rules, PoolSpec::default());
+    let mut harness = two(rules, PoolSpec::default());
     let training = StepSpec {
         work: Some(WorkKind::Training),
         retries: 2,
         ..silent()
     };
-    rig.submit("a", training).unwrap();
-    let spec = rig.step("a").spec.clone();
+    harness.submit("a", training).unwrap();
+    let spec = harness.step("a").spec.clone();
     assert_eq!(
         (
             spec.timeout,
@@ -301,7 +308,7 @@ fn nothing_that_is_filled_in_is_more_than_the_pool_allows() {
 
 #[test]
 fn a_kind_of_work_goes_before_the_pool() {
-    let mut rig = two(
+    let mut harness = two(
         PoolSpec {
             max: StepMaxima::default(),
             ..strict()
@@ -319,8 +326,8 @@ fn a_kind_of_work_goes_before_the_pool() {
             retries: work.retries(),
             ..silent()
         };
-        rig.submit(work.as_str(), of).unwrap();
-        let found = rig.step(work.as_str()).spec.clone();
+        harness.submit(work.as_str(), of).unwrap();
+        let found = harness.step(work.as_str()).spec.clone();
         let open = matches!(work, WorkKind::Inference | WorkKind::Notebook);
         assert_eq!(found.timeout, secs(600).filter(|_| !open), "{work}");
         assert_eq!(found.retries, work.retries(), "{work}");
@@ -366,21 +373,23 @@ fn what_is_said_and_is_too_much_removes_the_pool_and_is_told_where_none_is_left(
         ),
     ];
     for (spec, code, field, message) in too_much {
-        let mut rig = two(strict(), PoolSpec::default());
-        rig.submit("elsewhere", spec.clone()).unwrap();
-        assert_eq!(rig.placed("elsewhere").0, "n-rest", "{field}");
+        let mut harness = two(strict(), PoolSpec::default());
+        harness.submit("elsewhere", spec.clone()).unwrap();
+        assert_eq!(harness.placed("elsewhere").0, "n-rest", "{field}");
         assert_eq!(
-            rig.step("elsewhere").barred,
+            harness.step("elsewhere").barred,
             ["best".parse::<PoolName>().unwrap()].into()
         );
-        rig.submit("named", in_pool(spec.clone(), "best")).unwrap();
-        let reason = rig.reason("named");
+        harness
+            .submit("named", in_pool(spec.clone(), "best"))
+            .unwrap();
+        let reason = harness.reason("named");
         assert_eq!((reason.code, reason.message.as_str()), (code, message));
         assert_eq!(reason.detail["field"], field.into());
-        assert_eq!(rig.state("named"), StepState::Rejected);
-        rig.apply(vec![ruled("rest", strict())]);
-        rig.submit("nowhere", spec).unwrap();
-        let reason = rig.reason("nowhere");
+        assert_eq!(harness.state("named"), StepState::Rejected);
+        harness.apply(vec![ruled("rest", strict())]);
+        harness.submit("nowhere", spec).unwrap();
+        let reason = harness.reason("nowhere");
         assert_eq!(reason.message, message, "the most preferred pool's");
         assert!(reason.detail.contains_key("in rest"), "{reason:?}");
     }
@@ -395,32 +404,32 @@ fn what_the_preferred_pool_fills_in_bars_pools_that_would_not_have_it() {
         },
         ..PoolSpec::default()
     };
-    let mut rig = two(strict(), short);
-    rig.submit("a", silent()).unwrap();
+    let mut harness = two(strict(), short);
+    harness.submit("a", silent()).unwrap();
     assert_eq!(
-        rig.step("a").barred,
+        harness.step("a").barred,
         ["rest".parse::<PoolName>().unwrap()].into()
     );
-    assert_eq!(rig.placed("a").0, "n-best");
+    assert_eq!(harness.placed("a").0, "n-best");
 }
 
 #[test]
 fn a_policy_that_comes_later_opens_no_pool_whose_rules_it_broke() {
-    let mut rig = two(PoolSpec::default(), PoolSpec::default());
-    rig.apply(vec![ruled("late", closed())]);
+    let mut harness = two(PoolSpec::default(), PoolSpec::default());
+    harness.apply(vec![ruled("late", closed())]);
     let wide = || StepSpec {
         request: spec(0, 4000).request,
         ..silent()
     };
     for id in ["a", "b", "c"] {
-        rig.submit(id, wide()).unwrap();
+        harness.submit(id, wide()).unwrap();
     }
     let mut host = hello("n-late", 0, 4);
     host.pool = "late".parse().unwrap();
-    rig.hello(host);
-    rig.put_policy("late", "s", PolicySpec::default());
-    assert_eq!(rig.state("c"), StepState::Queued);
-    let waits: Vec<String> = rig
+    harness.hello(host);
+    harness.put_policy("late", "s", PolicySpec::default());
+    assert_eq!(harness.state("c"), StepState::Queued);
+    let waits: Vec<String> = harness
         .core
         .state()
         .queued_in(&"late".parse().unwrap())
@@ -447,7 +456,7 @@ fn a_pool_s_way_to_have_processors_is_for_those_that_can_have_them_so() {
         },
         ..PoolSpec::default()
     };
-    let mut rig = two(pinning, PoolSpec::default());
+    let mut harness = two(pinning, PoolSpec::default());
     let asking = |mcpu| StepSpec {
         request: spec(0, mcpu).request,
         ..silent()
@@ -463,11 +472,11 @@ fn a_pool_s_way_to_have_processors_is_for_those_that_can_have_them_so() {
         ("none", asking(0), CpuMode::Limit),
         ("said", said(CpuMode::Limit), CpuMode::Limit),
     ] {
-        rig.submit(id, step.clone()).unwrap();
-        assert_eq!(rig.step(id).spec.cpu_mode, mode, "{id}");
-        let again = rig.submit(id, step).unwrap();
+        harness.submit(id, step.clone()).unwrap();
+        assert_eq!(harness.step(id).spec.cpu_mode, mode, "{id}");
+        let again = harness.submit(id, step).unwrap();
         assert!(!again.created, "{id}: what neither says is the same");
     }
     let rest: PoolName = "rest".parse().unwrap();
-    assert!(rig.step("whole").barred.contains(&rest));
+    assert!(harness.step("whole").barred.contains(&rest));
 }

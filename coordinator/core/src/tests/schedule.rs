@@ -15,13 +15,13 @@ use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{FromNode, StopReason, ToNode};
 
-use super::rig::*;
+use super::harness::*;
 
 #[test]
 fn an_assignment_says_all_that_the_host_needs() {
-    let mut rig = Rig::new();
-    rig.submit("a", spec(2, 1000)).unwrap();
-    let fed = rig.hello(hello("n", 3, 4));
+    let mut harness = Harness::new();
+    harness.submit("a", spec(2, 1000)).unwrap();
+    let fed = harness.hello(hello("n", 3, 4));
     let [ToNode::Assign(assignment)] = &fed.sent[..] else {
         panic!("{fed:?}");
     };
@@ -40,20 +40,20 @@ fn an_assignment_says_all_that_the_host_needs() {
 
 #[test]
 fn no_host_is_given_more_steps_than_it_may_hold() {
-    let mut rig = Rig::one_node(0, 4);
+    let mut harness = Harness::one_node(0, 4);
     let names: Vec<String> = (0..=MAX_ATTEMPTS_PER_NODE)
         .map(|n| format!("s{n}"))
         .collect();
-    rig.submit_all(names.iter().map(|id| (&**id, spec(0, 0))).collect());
-    let held = rig.core.state().attempts_on(&node("n")).count();
+    harness.submit_all(names.iter().map(|id| (&**id, spec(0, 0))).collect());
+    let held = harness.core.state().attempts_on(&node("n")).count();
     assert_eq!(held, MAX_ATTEMPTS_PER_NODE);
     let last = &names[MAX_ATTEMPTS_PER_NODE];
-    let reason = rig.reason(last);
+    let reason = harness.reason(last);
     assert_eq!(reason.code, ReasonCode::WaitingForUnits);
     assert!(reason.message.contains("fewer than 4096"), "{reason:?}");
-    rig.status("n", "s7.1", ended(Exit::Code(0)));
-    assert_eq!(rig.state(last), StepState::Queued, "it is not gone yet");
-    let fed = rig.status("n", "s7.1", released(Exit::Code(0)));
+    harness.status("n", "s7.1", ended(Exit::Code(0)));
+    assert_eq!(harness.state(last), StepState::Queued, "it is not gone yet");
+    let fed = harness.status("n", "s7.1", released(Exit::Code(0)));
     assert_eq!(fed.orders, ["forget s7.1", "assign s4096.1"]);
 }
 
@@ -80,46 +80,48 @@ fn the_fullest_host_that_still_fits_is_chosen() {
         ),
     ];
     for (hosts, spec, chosen) in cases {
-        let mut rig = Rig::new();
+        let mut harness = Harness::new();
         for (name, gpus, cpus) in &hosts {
-            rig.hello(hello(name, *gpus, *cpus));
+            harness.hello(hello(name, *gpus, *cpus));
         }
-        rig.submit("x", spec).unwrap();
-        assert_eq!(rig.placed("x").0, chosen, "{hosts:?}");
+        harness.submit("x", spec).unwrap();
+        assert_eq!(harness.placed("x").0, chosen, "{hosts:?}");
     }
 }
 
 #[test]
 fn gpus_are_given_lowest_index_first_and_never_twice() {
-    let mut rig = Rig::new();
+    let mut harness = Harness::new();
     let mut hello = hello("n", 4, 8);
     hello.inventory.gpus.reverse();
-    rig.hello(hello);
+    harness.hello(hello);
     for id in ["a", "b", "c"] {
-        rig.submit(id, spec(1, 1000)).unwrap();
+        harness.submit(id, spec(1, 1000)).unwrap();
     }
-    let gpus: Vec<String> = ["a", "b", "c"].map(|id| rig.placed(id).1.concat()).into();
+    let gpus: Vec<String> = ["a", "b", "c"]
+        .map(|id| harness.placed(id).1.concat())
+        .into();
     assert_eq!(gpus, ["GPU-n-0", "GPU-n-1", "GPU-n-2"]);
-    rig.status("n", "b.1", released(Exit::Code(0)));
-    rig.submit("d", spec(2, 1000)).unwrap();
-    assert_eq!(rig.placed("d").1, ["GPU-n-1", "GPU-n-3"]);
+    harness.status("n", "b.1", released(Exit::Code(0)));
+    harness.submit("d", spec(2, 1000)).unwrap();
+    assert_eq!(harness.placed("d").1, ["GPU-n-1", "GPU-n-3"]);
 }
 
 #[test]
 fn the_head_is_promised_a_place_and_what_ran_around_it_gives_way_when_it_can_start() {
-    let mut rig = Rig::one_node(2, 8);
-    rig.submit("running", spec(1, 1000)).unwrap();
-    rig.submit("head", spec(2, 1000)).unwrap();
-    assert_eq!(rig.code("head"), ReasonCode::WaitingForUnits);
-    let detail = rig.reason("head").detail;
+    let mut harness = Harness::one_node(2, 8);
+    harness.submit("running", spec(1, 1000)).unwrap();
+    harness.submit("head", spec(2, 1000)).unwrap();
+    assert_eq!(harness.code("head"), ReasonCode::WaitingForUnits);
+    let detail = harness.reason("head").detail;
     assert_eq!(
         (&detail["asked"], &detail["free"]),
         (&Detail::from(2), &Detail::from(1))
     );
-    rig.submit("around", spec(1, 1000)).unwrap();
-    assert_eq!(rig.state("around"), StepState::Allocated);
-    rig.run("around.1");
-    let fed = rig.status("n", "running.1", released(Exit::Code(0)));
+    harness.submit("around", spec(1, 1000)).unwrap();
+    assert_eq!(harness.state("around"), StepState::Allocated);
+    harness.run("around.1");
+    let fed = harness.status("n", "running.1", released(Exit::Code(0)));
     let types = fed.types();
     let (caught_up, decided) = types.split_at(5);
     assert_eq!(caught_up.last().unwrap(), "released");
@@ -128,139 +130,148 @@ fn the_head_is_promised_a_place_and_what_ran_around_it_gives_way_when_it_can_sta
         fed.orders,
         ["forget running.1", "stop around.1 Preempted 7s"]
     );
-    assert_eq!(rig.code("head"), ReasonCode::WaitingForRelease);
-    assert_eq!(rig.state("around"), StepState::Stopping);
-    let fed = rig.status(
+    assert_eq!(harness.code("head"), ReasonCode::WaitingForRelease);
+    assert_eq!(harness.state("around"), StepState::Stopping);
+    let fed = harness.status(
         "n",
         "around.1",
         gone(Exit::Signal(15), StopReason::Preempted),
     );
     assert_eq!(fed.orders, ["forget around.1", "assign head.1"]);
     assert_eq!(
-        (rig.state("around"), rig.code("around")),
+        (harness.state("around"), harness.code("around")),
         (StepState::Queued, ReasonCode::Preempted)
     );
 }
 
 #[test]
 fn what_could_not_be_made_to_give_way_waits_for_the_head() {
-    let mut rig = Rig::one_node(2, 8);
+    let mut harness = Harness::one_node(2, 8);
     let gpus = [(ResourceKey::new(GPU).unwrap(), 3)];
     let reserved = PolicySpec {
         reserved: gpus.into(),
         ..PolicySpec::default()
     };
-    rig.put_policy("default", "s", reserved);
+    harness.put_policy("default", "s", reserved);
     let mut firm = spec(1, 1000);
     firm.preemptible = false;
-    rig.submit("running", firm.clone()).unwrap();
-    rig.submit("head", spec(2, 1000)).unwrap();
-    rig.submit("behind", firm).unwrap();
-    assert_eq!(rig.code("behind"), ReasonCode::WaitingForTurn);
-    assert_eq!(rig.reason("behind").detail["behind"], Detail::from("head"));
-    let fed = rig.cancel("head");
+    harness.submit("running", firm.clone()).unwrap();
+    harness.submit("head", spec(2, 1000)).unwrap();
+    harness.submit("behind", firm).unwrap();
+    assert_eq!(harness.code("behind"), ReasonCode::WaitingForTurn);
+    assert_eq!(
+        harness.reason("behind").detail["behind"],
+        Detail::from("head")
+    );
+    let fed = harness.cancel("head");
     assert_eq!(fed.orders, ["assign behind.1"]);
 }
 
 #[test]
 fn a_head_whose_host_is_away_holds_up_nobody() {
-    let mut rig = Rig::one_node(2, 2);
-    rig.hello(hello("big", 4, 4));
-    rig.submit("a", spec(4, 1000)).unwrap();
-    rig.submit("b", spec(4, 1000)).unwrap();
-    rig.submit("c", spec(1, 500)).unwrap();
-    assert_eq!(rig.state("c"), StepState::Allocated);
-    let fed = rig.gone("big");
+    let mut harness = Harness::one_node(2, 2);
+    harness.hello(hello("big", 4, 4));
+    harness.submit("a", spec(4, 1000)).unwrap();
+    harness.submit("b", spec(4, 1000)).unwrap();
+    harness.submit("c", spec(1, 500)).unwrap();
+    assert_eq!(harness.state("c"), StepState::Allocated);
+    let fed = harness.gone("big");
     assert_eq!(fed.types(), ["node_unreachable", "withdrawn"]);
-    assert_eq!(rig.code("b"), ReasonCode::NoLiveHost);
-    rig.submit("d", spec(1, 500)).unwrap();
-    assert_eq!(rig.state("d"), StepState::Allocated);
+    assert_eq!(harness.code("b"), ReasonCode::NoLiveHost);
+    harness.submit("d", spec(1, 500)).unwrap();
+    assert_eq!(harness.state("d"), StepState::Allocated);
 }
 
 #[test]
 fn ended_is_seen_at_once_and_units_come_back_with_released() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.submit("b", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    let fed = rig.status("n", "a.1", ended(Exit::Code(0)));
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.submit("b", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    let fed = harness.status("n", "a.1", ended(Exit::Code(0)));
     assert_eq!(fed.types(), ["ended", "step_ended"]);
-    assert_eq!(rig.state("a"), StepState::Succeeded);
-    assert_eq!(rig.state("b"), StepState::Queued);
-    let fed = rig.status("n", "a.1", released(Exit::Code(0)));
+    assert_eq!(harness.state("a"), StepState::Succeeded);
+    assert_eq!(harness.state("b"), StepState::Queued);
+    let fed = harness.status("n", "a.1", released(Exit::Code(0)));
     assert_eq!(fed.types(), ["released", "allocated"]);
     assert_eq!(fed.orders, ["forget a.1", "assign b.1"]);
 }
 
 #[test]
 fn pools_do_not_wait_for_each_other() {
-    let mut rig = Rig::new();
-    rig.put_pool("other");
+    let mut harness = Harness::new();
+    harness.put_pool("other");
     let mut elsewhere = hello("m", 1, 4);
     elsewhere.pool = PoolName::new("other").unwrap();
-    rig.hello(hello("n", 1, 4));
-    rig.hello(elsewhere.clone());
-    rig.submit("a", in_pool(spec(1, 1000), "default")).unwrap();
-    rig.submit("b", in_pool(spec(1, 1000), "default")).unwrap();
-    rig.submit("c", in_pool(spec(1, 1000), "other")).unwrap();
-    assert_eq!(rig.placed("c").0, "m");
-    assert_eq!(rig.state("b"), StepState::Queued);
+    harness.hello(hello("n", 1, 4));
+    harness.hello(elsewhere.clone());
+    harness
+        .submit("a", in_pool(spec(1, 1000), "default"))
+        .unwrap();
+    harness
+        .submit("b", in_pool(spec(1, 1000), "default"))
+        .unwrap();
+    harness
+        .submit("c", in_pool(spec(1, 1000), "other"))
+        .unwrap();
+    assert_eq!(harness.placed("c").0, "m");
+    assert_eq!(harness.state("b"), StepState::Queued);
     // A node that changes pools takes its free units with it.
-    rig.status("m", "c.1", released(Exit::Code(0)));
-    rig.moved_by_config(&elsewhere, "default");
-    let fed = rig.hello(elsewhere);
+    harness.status("m", "c.1", released(Exit::Code(0)));
+    harness.moved_by_config(&elsewhere, "default");
+    let fed = harness.hello(elsewhere);
     assert_eq!(fed.orders, ["assign b.1"]);
 }
 
 #[test]
 fn a_node_that_leaves_a_pool_lets_those_go_on_who_waited_behind_one_for_it() {
-    let mut rig = Rig::one_node(0, 1);
-    rig.put_pool("other");
+    let mut harness = Harness::one_node(0, 1);
+    harness.put_pool("other");
     let big = hello("big", 4, 4);
-    rig.hello(big.clone());
-    rig.submit("a", spec(4, 1000)).unwrap();
-    rig.submit("b", spec(4, 1000)).unwrap();
-    rig.submit("c", spec(0, 1000)).unwrap();
-    rig.moved_by_config(&big, "other");
-    let fed = rig.hello(big);
+    harness.hello(big.clone());
+    harness.submit("a", spec(4, 1000)).unwrap();
+    harness.submit("b", spec(4, 1000)).unwrap();
+    harness.submit("c", spec(0, 1000)).unwrap();
+    harness.moved_by_config(&big, "other");
+    let fed = harness.hello(big);
     assert_eq!(fed.orders, ["assign a.1"], "a.1 was not listed");
-    assert_eq!(rig.state("c"), StepState::Allocated);
-    assert_eq!(rig.code("b"), ReasonCode::ExceedsPoolCapacity);
+    assert_eq!(harness.state("c"), StepState::Allocated);
+    assert_eq!(harness.code("b"), ReasonCode::ExceedsPoolCapacity);
 }
 
 #[test]
 fn what_is_used_is_told_by_host_and_by_pool() {
-    let mut rig = Rig::one_node(2, 8);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.submit("b", spec(1, 500)).unwrap();
+    let mut harness = Harness::one_node(2, 8);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.submit("b", spec(1, 500)).unwrap();
     let pool = PoolName::new("default").unwrap();
-    let state = rig.core.state();
+    let state = harness.core.state();
     let used = state.used_on(&node("n"));
     assert_eq!((used.get(GPU), used.get(MCPU)), (2, 1500));
     assert_eq!(state.used_of(&pool).get(STEP_RUN), 2);
-    assert_eq!((state.holding_of(&pool), state.queue_len(&pool)), (2, 0));
+    assert_eq!((state.running_in(&pool), state.queue_len(&pool)), (2, 0));
     assert_eq!(state.capacity_of(&pool).get(MCPU), 8000);
     assert_eq!(state.attempts_on(&node("n")).count(), 2);
 }
 
 #[test]
 fn a_gpu_that_vanishes_while_granted_is_accounted_for() {
-    let mut rig = Rig::one_node(3, 8);
-    rig.submit("a", spec(2, 1000)).unwrap();
-    rig.submit("b", spec(2, 1000)).unwrap();
+    let mut harness = Harness::one_node(3, 8);
+    harness.submit("a", spec(2, 1000)).unwrap();
+    harness.submit("b", spec(2, 1000)).unwrap();
     let mut shrunk = inventory("n", 3, 8);
     shrunk.gpus.remove(0);
-    rig.say("n", FromNode::Inventory(Box::new(shrunk)));
-    assert_eq!(rig.core.state().used_on(&node("n")).get(GPU), 2);
+    harness.say("n", FromNode::Inventory(Box::new(shrunk)));
+    assert_eq!(harness.core.state().used_on(&node("n")).get(GPU), 2);
     // GPU 2 alone is free; GPU 1 is granted and GPU 0 is gone.
-    rig.submit("c", spec(1, 1000)).unwrap();
-    rig.cancel("b");
-    assert_eq!(rig.placed("c").1, ["GPU-n-2"]);
-    rig.say("n", FromNode::Inventory(Box::new(inventory("n", 0, 1))));
-    rig.status("n", "a.1", released(Exit::Code(0)));
-    rig.status("n", "c.1", released(Exit::Code(0)));
-    assert!(rig.core.state().used_on(&node("n")).is_empty());
-    rig.say("n", FromNode::Inventory(Box::new(inventory("n", 3, 8))));
-    rig.submit("d", spec(3, 1000)).unwrap();
-    assert_eq!(rig.placed("d").1.len(), 3);
+    harness.submit("c", spec(1, 1000)).unwrap();
+    harness.cancel("b");
+    assert_eq!(harness.placed("c").1, ["GPU-n-2"]);
+    harness.say("n", FromNode::Inventory(Box::new(inventory("n", 0, 1))));
+    harness.status("n", "a.1", released(Exit::Code(0)));
+    harness.status("n", "c.1", released(Exit::Code(0)));
+    assert!(harness.core.state().used_on(&node("n")).is_empty());
+    harness.say("n", FromNode::Inventory(Box::new(inventory("n", 3, 8))));
+    harness.submit("d", spec(3, 1000)).unwrap();
+    assert_eq!(harness.placed("d").1.len(), 3);
 }

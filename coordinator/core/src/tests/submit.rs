@@ -12,7 +12,7 @@ use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::ToNode;
 
-use super::rig::*;
+use super::harness::*;
 use crate::{Input, Refusal, ReplyId, Submitted};
 
 fn changed(change: impl FnOnce(&mut StepSpec)) -> StepSpec {
@@ -23,8 +23,8 @@ fn changed(change: impl FnOnce(&mut StepSpec)) -> StepSpec {
 
 #[test]
 fn what_fits_starts_at_once_and_says_so() {
-    let mut rig = Rig::one_node(1, 4);
-    let submitted = rig.submit("a", spec(1, 1000)).unwrap();
+    let mut harness = Harness::one_node(1, 4);
+    let submitted = harness.submit("a", spec(1, 1000)).unwrap();
     assert_eq!(
         submitted,
         Submitted {
@@ -33,7 +33,7 @@ fn what_fits_starts_at_once_and_says_so() {
         }
     );
     assert_eq!(
-        (rig.state("a"), rig.code("a")),
+        (harness.state("a"), harness.code("a")),
         (StepState::Allocated, ReasonCode::Allocated)
     );
 }
@@ -87,26 +87,26 @@ fn what_could_never_run_is_rejected_by_name_and_stored() {
         ),
     ];
     for (spec, code, words) in cases {
-        let mut rig = Rig::one_node(2, 4);
-        assert!(rig.submit("a", spec).unwrap().created);
-        let reason = rig.reason("a");
+        let mut harness = Harness::one_node(2, 4);
+        assert!(harness.submit("a", spec).unwrap().created);
+        let reason = harness.reason("a");
         assert_eq!(
-            (rig.state("a"), reason.code),
+            (harness.state("a"), reason.code),
             (StepState::Rejected, code),
             "{reason:?}"
         );
         assert!(reason.message.contains(words), "{reason:?}");
-        assert!(rig.step("a").finished.is_some());
+        assert!(harness.step("a").finished.is_some());
     }
 }
 
 #[test]
 fn the_nearest_miss_is_the_host_that_lacks_least() {
-    let mut rig = Rig::new();
-    rig.hello(hello("small", 1, 64));
-    rig.hello(hello("large", 4, 2));
-    rig.submit("a", spec(5, 1000)).unwrap();
-    let detail = rig.reason("a").detail;
+    let mut harness = Harness::new();
+    harness.hello(hello("small", 1, 64));
+    harness.hello(hello("large", 4, 2));
+    harness.submit("a", spec(5, 1000)).unwrap();
+    let detail = harness.reason("a").detail;
     assert_eq!(detail["node"], Detail::from("large"));
     assert_eq!(
         (&detail["asked"], &detail["available"]),
@@ -117,65 +117,67 @@ fn the_nearest_miss_is_the_host_that_lacks_least() {
 
 #[test]
 fn a_pool_that_never_had_a_node_queues() {
-    let mut rig = Rig::new();
-    rig.submit("a", spec(8, 1000)).unwrap();
+    let mut harness = Harness::new();
+    harness.submit("a", spec(8, 1000)).unwrap();
     assert_eq!(
-        (rig.state("a"), rig.code("a")),
+        (harness.state("a"), harness.code("a")),
         (StepState::Queued, ReasonCode::PoolEmpty)
     );
 }
 
 #[test]
 fn a_lost_host_still_counts_for_what_is_possible() {
-    let mut rig = Rig::one_node(2, 4);
-    rig.gone("n");
-    rig.pass(400);
-    rig.submit("a", spec(2, 1000)).unwrap();
-    rig.submit("b", spec(3, 1000)).unwrap();
+    let mut harness = Harness::one_node(2, 4);
+    harness.gone("n");
+    harness.pass(400);
+    harness.submit("a", spec(2, 1000)).unwrap();
+    harness.submit("b", spec(3, 1000)).unwrap();
     assert_eq!(
-        (rig.state("a"), rig.code("a")),
+        (harness.state("a"), harness.code("a")),
         (StepState::Queued, ReasonCode::NoLiveHost)
     );
     assert!(
-        rig.reason("a").message.contains("`n` is lost"),
+        harness.reason("a").message.contains("`n` is lost"),
         "{:?}",
-        rig.reason("a")
+        harness.reason("a")
     );
-    assert_eq!(rig.state("b"), StepState::Rejected);
+    assert_eq!(harness.state("b"), StepState::Rejected);
 }
 
 #[test]
 fn one_that_may_pend_waits_for_a_larger_host_and_holds_nobody_up() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("big", changed(|s| s.allow_pending = true))
+    let mut harness = Harness::one_node(1, 4);
+    harness
+        .submit("big", changed(|s| s.allow_pending = true))
         .unwrap();
-    rig.submit(
-        "bigger",
-        StepSpec {
-            allow_pending: true,
-            ..spec(4, 1000)
-        },
-    )
-    .unwrap();
-    rig.submit("small", spec(0, 1000)).unwrap();
+    harness
+        .submit(
+            "bigger",
+            StepSpec {
+                allow_pending: true,
+                ..spec(4, 1000)
+            },
+        )
+        .unwrap();
+    harness.submit("small", spec(0, 1000)).unwrap();
     assert_eq!(
-        (rig.state("bigger"), rig.code("bigger")),
+        (harness.state("bigger"), harness.code("bigger")),
         (StepState::Queued, ReasonCode::ExceedsPoolCapacity)
     );
-    assert_eq!(rig.state("small"), StepState::Allocated);
-    rig.hello(hello("m", 4, 4));
-    assert_eq!(rig.placed("bigger").0, "m");
+    assert_eq!(harness.state("small"), StepState::Allocated);
+    harness.hello(hello("m", 4, 4));
+    assert_eq!(harness.placed("bigger").0, "m");
 }
 
 #[test]
 fn a_repeat_is_harmless_and_another_body_is_refused_by_field() {
-    let mut rig = Rig::one_node(1, 4);
+    let mut harness = Harness::one_node(1, 4);
     let first = changed(|spec| spec.resources.cpu_count = Some(1.0));
-    rig.submit("a", first.clone()).unwrap();
+    harness.submit("a", first.clone()).unwrap();
     let mut respelt = first.clone();
     respelt.resources.cpu_count = Some(0.999_999_999_9);
     for repeat in [first.clone(), respelt] {
-        let again = rig.submit("a", repeat).unwrap();
+        let again = harness.submit("a", repeat).unwrap();
         assert!(!again.created);
     }
     let user = |name| UserName::new(name).ok();
@@ -194,7 +196,7 @@ fn a_repeat_is_harmless_and_another_body_is_refused_by_field() {
     ];
     for (mut spec, field) in other {
         spec.resources.cpu_count = Some(1.0);
-        let refusal = rig.submit("a", spec).unwrap_err();
+        let refusal = harness.submit("a", spec).unwrap_err();
         let differs = String::from(field);
         assert_eq!(
             refusal,
@@ -209,17 +211,17 @@ fn a_repeat_is_harmless_and_another_body_is_refused_by_field() {
 
 #[test]
 fn every_attempt_is_sent_with_the_user_who_submitted_its_step() {
-    let mut rig = Rig::one_node(1, 4);
+    let mut harness = Harness::one_node(1, 4);
     let alice = UserName::new("alice").unwrap();
     let mut of_alice = with_retries(spec(1, 1000), 3);
     of_alice.submitted_by = Some(alice.clone());
     let steps = vec![crate::NewStep::new(step("a"), of_alice)];
     let reply = ReplyId(900);
-    let first = rig.feed(Input::Submit { reply, steps });
-    let second = rig.status("n", "a.1", released(Exit::Code(1)));
-    rig.restart(1);
-    rig.hello(hello("n", 1, 4));
-    let third = rig.status("n", "a.2", released(Exit::Code(1)));
+    let first = harness.feed(Input::Submit { reply, steps });
+    let second = harness.status("n", "a.1", released(Exit::Code(1)));
+    harness.restart(1);
+    harness.hello(hello("n", 1, 4));
+    let third = harness.status("n", "a.2", released(Exit::Code(1)));
     for fed in [first, second, third] {
         let assigned = fed.sent.iter().find_map(|it| {
             let ToNode::Assign(assignment) = it else {
@@ -229,14 +231,14 @@ fn every_attempt_is_sent_with_the_user_who_submitted_its_step() {
         });
         assert_eq!(assigned.map(|it| it.user).as_ref(), Some(&alice), "{fed:?}");
     }
-    let warrant = rig.core.state().warrant(&attempt("a.3")).unwrap();
+    let warrant = harness.core.state().warrant(&attempt("a.3")).unwrap();
     assert_eq!(warrant.spec.submitted_by, Some(alice));
 }
 
 #[test]
 fn each_item_of_a_batch_is_judged_on_its_own() {
-    let mut rig = Rig::one_node(1, 4);
-    let results = rig.submit_all(vec![
+    let mut harness = Harness::one_node(1, 4);
+    let results = harness.submit_all(vec![
         ("a", spec(1, 1000)),
         ("a", spec(1, 1000)),
         ("a", spec(0, 1000)),
@@ -251,33 +253,33 @@ fn each_item_of_a_batch_is_judged_on_its_own() {
         created,
         [Some(true), Some(false), None, Some(true), Some(true)]
     );
-    assert_eq!(rig.state("a"), StepState::Allocated);
-    assert_eq!(rig.state("b"), StepState::Rejected);
-    assert_eq!(rig.state("c"), StepState::Queued);
+    assert_eq!(harness.state("a"), StepState::Allocated);
+    assert_eq!(harness.state("b"), StepState::Rejected);
+    assert_eq!(harness.state("c"), StepState::Queued);
 }
 
 #[test]
 fn steps_are_told_in_the_order_of_submission() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("z", spec(1, 1000)).unwrap();
-    rig.submit("b", spec(1, 1000)).unwrap();
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("z", spec(1, 1000)).unwrap();
+    harness.submit("b", spec(1, 1000)).unwrap();
     // A rejected one has its place like any other.
-    rig.submit("m", in_pool(spec(0, 0), "zebra")).unwrap();
-    rig.submit("a", spec(0, 1000)).unwrap();
-    let after = |rig: &Rig, place: u64| -> vec::Vec<String> {
-        let steps = rig.core.state().steps_after(place);
+    harness.submit("m", in_pool(spec(0, 0), "zebra")).unwrap();
+    harness.submit("a", spec(0, 1000)).unwrap();
+    let after = |harness: &Harness, place: u64| -> vec::Vec<String> {
+        let steps = harness.core.state().steps_after(place);
         steps.map(|step| step.id.to_string()).collect()
     };
-    assert_eq!(after(&rig, 0), ["z", "b", "m", "a"]);
-    let place = rig.step("b").place;
-    assert_eq!(after(&rig, place), ["m", "a"]);
-    rig.restart(0);
-    assert_eq!(after(&rig, place), ["m", "a"]);
+    assert_eq!(after(&harness, 0), ["z", "b", "m", "a"]);
+    let place = harness.step("b").place;
+    assert_eq!(after(&harness, place), ["m", "a"]);
+    harness.restart(0);
+    assert_eq!(after(&harness, place), ["m", "a"]);
 }
 
 #[test]
 fn the_oldest_ends_are_forgotten_and_their_ids_are_free_again() {
-    let mut rig = Rig::with(crate::Settings {
+    let mut harness = Harness::with(crate::Settings {
         bounds: crate::Bounds {
             keep_finished: 2,
             ..SETTINGS.bounds
@@ -285,19 +287,20 @@ fn the_oldest_ends_are_forgotten_and_their_ids_are_free_again() {
         ..SETTINGS
     });
     for id in ["a", "b", "c"] {
-        rig.submit(id, in_pool(spec(0, 0), "nowhere")).unwrap();
+        harness.submit(id, in_pool(spec(0, 0), "nowhere")).unwrap();
     }
-    assert!(rig.core.state().step(&step("a")).is_none());
-    assert_eq!(rig.core.state().finished().count(), 2);
+    assert!(harness.core.state().step(&step("a")).is_none());
+    assert_eq!(harness.core.state().finished().count(), 2);
     assert!(
-        rig.submit("a", in_pool(spec(9, 9), "nowhere"))
+        harness
+            .submit("a", in_pool(spec(9, 9), "nowhere"))
             .unwrap()
             .created
     );
-    assert!(rig.core.state().step(&step("b")).is_none());
+    assert!(harness.core.state().step(&step("b")).is_none());
     let batch = ["d", "e", "f", "g"].map(|id| (id, in_pool(spec(0, 0), "nowhere")));
-    rig.submit_all(batch.into());
-    let left = rig.core.state().steps().keys();
+    harness.submit_all(batch.into());
+    let left = harness.core.state().steps().keys();
     assert_eq!(
         left.collect::<alloc::vec::Vec<_>>(),
         [&step("f"), &step("g")]

@@ -13,8 +13,8 @@ use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, StopReason, SuspendFailure};
 
-use super::rig::*;
-use crate::{Answer, NodeChange, Refusal, Steer};
+use super::harness::*;
+use crate::{Answer, NodeChange, Refusal, StepAction};
 
 /// One that gives way frozen.
 fn freezing(mut spec: StepSpec) -> StepSpec {
@@ -41,45 +41,46 @@ fn not_suspended(why: SuspendFailure) -> AttemptPhase {
 }
 
 /// A host of four cores on which `a` runs, of `low`, and is to be frozen for `b`, of `high`.
-fn giving_way() -> (Rig, Fed) {
-    let mut rig = Rig::one_node(2, 4);
-    rig.put_policy("default", "low", PolicySpec::default());
+fn giving_way() -> (Harness, InputEffects) {
+    let mut harness = Harness::one_node(2, 4);
+    harness.put_policy("default", "low", PolicySpec::default());
     let priority = 1;
     let high = PolicySpec {
         priority,
         ..PolicySpec::default()
     };
-    rig.put_policy("default", "high", high);
+    harness.put_policy("default", "high", high);
     let a = with_memory(freezing(of("low", spec(2, 3000))), 1000);
-    rig.submit("a", a).unwrap();
-    rig.run("a.1");
-    rig.submit("b", of("high", with_memory(spec(1, 2000), 1000)))
+    harness.submit("a", a).unwrap();
+    harness.run("a.1");
+    harness
+        .submit("b", of("high", with_memory(spec(1, 2000), 1000)))
         .unwrap();
-    let fed = Fed::default();
-    (rig, fed)
+    let fed = InputEffects::default();
+    (harness, fed)
 }
 
 /// The same, with `a` frozen and `b` in its place.
-fn given_way() -> Rig {
-    let (mut rig, _) = giving_way();
-    rig.status("n", "a.1", suspended());
-    rig.status("n", "b.1", running());
-    rig
+fn given_way() -> Harness {
+    let (mut harness, _) = giving_way();
+    harness.status("n", "a.1", suspended());
+    harness.status("n", "b.1", running());
+    harness
 }
 
 /// Lets time pass with the host heard all the while; the orders that came of it.
-fn live(rig: &mut Rig, secs: u64) -> Vec<String> {
+fn live(harness: &mut Harness, secs: u64) -> Vec<String> {
     let mut orders = Vec::new();
     for _ in 0..secs / 5 {
-        orders.extend(rig.pass(5).orders);
-        orders.extend(rig.heartbeat("n").orders);
+        orders.extend(harness.pass(5).orders);
+        orders.extend(harness.heartbeat("n").orders);
     }
-    orders.extend(rig.pass(secs % 5).orders);
+    orders.extend(harness.pass(secs % 5).orders);
     orders
 }
 
-fn used(rig: &Rig) -> Vec<(String, u64)> {
-    let used = rig.core.state().used_on(&node("n"));
+fn used(harness: &Harness) -> Vec<(String, u64)> {
+    let used = harness.core.state().used_on(&node("n"));
     let keys = [GPU, "mcpu", MEMORY_MB];
     keys.iter()
         .map(|key| (String::from(*key), used.get(key)))
@@ -94,113 +95,121 @@ fn amounts(gpu: u64, mcpu: u64, memory: u64) -> Vec<(String, u64)> {
 
 #[test]
 fn a_victim_that_may_be_is_frozen_and_keeps_its_memory_alone() {
-    let (mut rig, _) = giving_way();
-    assert_eq!(rig.state("a"), StepState::Suspending);
-    assert_eq!(rig.code("a"), ReasonCode::Suspended);
+    let (mut harness, _) = giving_way();
+    assert_eq!(harness.state("a"), StepState::Suspending);
+    assert_eq!(harness.code("a"), ReasonCode::Suspended);
     // With room for what may be moved from its GPUs, beside what is promised to the other.
-    assert_eq!(used(&rig), amounts(2, 3000, 3000));
-    let fed = rig.status("n", "a.1", suspended());
+    assert_eq!(used(&harness), amounts(2, 3000, 3000));
+    let fed = harness.status("n", "a.1", suspended());
     assert_eq!(fed.types(), ["suspended", "allocated"]);
     assert_eq!(fed.orders, ["assign b.1"]);
-    assert_eq!(used(&rig), amounts(1, 2000, 2000));
-    assert_eq!(rig.state("a"), StepState::Suspended);
-    let reason = rig.reason("a");
+    assert_eq!(used(&harness), amounts(1, 2000, 2000));
+    assert_eq!(harness.state("a"), StepState::Suspended);
+    let reason = harness.reason("a");
     assert_eq!(reason.code, ReasonCode::Suspended);
     assert!(reason.message.contains("starts in pool"), "{reason:?}");
     assert_eq!(
-        rig.step("a").latest().unwrap().preempted_by,
+        harness.step("a").latest().unwrap().preempted_by,
         Some(step("b"))
     );
 }
 
 #[test]
 fn it_goes_on_with_its_own_gpus_when_there_is_room_again() {
-    let mut rig = given_way();
-    let fed = rig.status("n", "b.1", released(Exit::Code(0)));
+    let mut harness = given_way();
+    let fed = harness.status("n", "b.1", released(Exit::Code(0)));
     assert!(fed.types().contains(&String::from("resuming")), "{fed:?}");
     assert!(fed.orders.contains(&String::from("resume a.1")), "{fed:?}");
-    assert_eq!(rig.state("a"), StepState::Resuming);
-    assert_eq!(used(&rig), amounts(2, 3000, 1000));
-    let fed = rig.status("n", "a.1", running());
+    assert_eq!(harness.state("a"), StepState::Resuming);
+    assert_eq!(used(&harness), amounts(2, 3000, 1000));
+    let fed = harness.status("n", "a.1", running());
     assert_eq!(fed.types(), ["resumed"]);
-    assert_eq!(rig.state("a"), StepState::Running);
-    assert_eq!(rig.step("a").attempts.len(), 1, "it is the same attempt");
+    assert_eq!(harness.state("a"), StepState::Running);
+    assert_eq!(
+        harness.step("a").attempts.len(),
+        1,
+        "it is the same attempt"
+    );
 }
 
 #[test]
 fn its_own_gpus_are_given_last_and_waited_for_where_they_were_given_all_the_same() {
-    let mut rig = Rig::one_node(3, 8);
-    rig.submit("a", freezing(spec(1, 1000))).unwrap();
-    rig.run("a.1");
-    assert_eq!(rig.placed("a").1, ["GPU-n-0"]);
-    rig.steer("a", Steer::Suspend);
-    rig.status("n", "a.1", suspended());
-    rig.submit("b", spec(2, 1000)).unwrap();
-    assert_eq!(rig.placed("b").1, ["GPU-n-1", "GPU-n-2"]);
-    rig.submit("c", spec(1, 1000)).unwrap();
-    assert_eq!(rig.placed("c").1, ["GPU-n-0"], "better than none");
-    rig.status("n", "b.1", released(Exit::Code(0)));
-    rig.steer("a", Steer::Resume);
+    let mut harness = Harness::one_node(3, 8);
+    harness.submit("a", freezing(spec(1, 1000))).unwrap();
+    harness.run("a.1");
+    assert_eq!(harness.placed("a").1, ["GPU-n-0"]);
+    harness.action("a", StepAction::Suspend);
+    harness.status("n", "a.1", suspended());
+    harness.submit("b", spec(2, 1000)).unwrap();
+    assert_eq!(harness.placed("b").1, ["GPU-n-1", "GPU-n-2"]);
+    harness.submit("c", spec(1, 1000)).unwrap();
+    assert_eq!(harness.placed("c").1, ["GPU-n-0"], "better than none");
+    harness.status("n", "b.1", released(Exit::Code(0)));
+    harness.action("a", StepAction::Resume);
     assert_eq!(
-        rig.state("a"),
+        harness.state("a"),
         StepState::Suspended,
         "others are free, its own is not"
     );
-    let reason = rig.reason("a");
+    let reason = harness.reason("a");
     assert!(reason.message.contains("1 gpu, and `n`"), "{reason:?}");
-    rig.status("n", "c.1", released(Exit::Code(0)));
-    assert_eq!(rig.state("a"), StepState::Resuming);
+    harness.status("n", "c.1", released(Exit::Code(0)));
+    assert_eq!(harness.state("a"), StepState::Resuming);
 }
 
 #[test]
 fn a_frozen_step_at_the_head_is_promised_its_place() {
-    let mut rig = given_way();
-    let fed = rig.submit("c", of("low", spec(1, 100)));
+    let mut harness = given_way();
+    let fed = harness.submit("c", of("low", spec(1, 100)));
     assert!(fed.is_ok());
-    let promised: Vec<_> = rig.core.state().promised().collect();
+    let promised: Vec<_> = harness.core.state().promised().collect();
     assert_eq!(promised, [&step("a")], "`c` starts around it");
-    assert_eq!(rig.state("c"), StepState::Allocated);
-    rig.status("n", "c.1", released(Exit::Code(0)));
-    rig.status("n", "b.1", released(Exit::Code(0)));
-    assert_eq!(rig.state("a"), StepState::Resuming);
-    assert_eq!(rig.core.state().promised().count(), 0);
+    assert_eq!(harness.state("c"), StepState::Allocated);
+    harness.status("n", "c.1", released(Exit::Code(0)));
+    harness.status("n", "b.1", released(Exit::Code(0)));
+    assert_eq!(harness.state("a"), StepState::Resuming);
+    assert_eq!(harness.core.state().promised().count(), 0);
 }
 
 #[test]
 fn one_that_is_being_brought_back_gives_way_again() {
-    let mut rig = given_way();
-    rig.status("n", "b.1", released(Exit::Code(0)));
-    assert_eq!(rig.state("a"), StepState::Resuming);
+    let mut harness = given_way();
+    harness.status("n", "b.1", released(Exit::Code(0)));
+    assert_eq!(harness.state("a"), StepState::Resuming);
     let c = of("high", with_memory(spec(1, 2000), 1000));
-    rig.submit("c", c).unwrap();
-    assert_eq!(rig.state("a"), StepState::Suspending);
+    harness.submit("c", c).unwrap();
+    assert_eq!(harness.state("a"), StepState::Suspending);
     // Said before its host had heard that it runs again: its GPUs are not free.
-    let fed = rig.status("n", "a.1", suspended());
+    let fed = harness.status("n", "a.1", suspended());
     assert_eq!(fed.types(), Vec::<String>::new());
-    rig.status("n", "a.1", AttemptPhase::Resuming(process()));
-    assert_eq!(rig.state("a"), StepState::Suspending);
-    let fed = rig.status("n", "a.1", suspended());
+    harness.status("n", "a.1", AttemptPhase::Resuming(process()));
+    assert_eq!(harness.state("a"), StepState::Suspending);
+    let fed = harness.status("n", "a.1", suspended());
     assert_eq!(fed.types(), ["suspended", "allocated"]);
     assert_eq!(fed.orders, ["assign c.1"]);
-    assert_eq!(rig.step("a").attempts.len(), 1, "it is the same attempt");
+    assert_eq!(
+        harness.step("a").attempts.len(),
+        1,
+        "it is the same attempt"
+    );
 }
 
 #[test]
 fn what_cannot_be_frozen_is_stopped_and_says_so() {
-    let (mut rig, _) = giving_way();
-    let fed = rig.status("n", "a.1", not_suspended(SuspendFailure::NoFreezer));
+    let (mut harness, _) = giving_way();
+    let fed = harness.status("n", "a.1", not_suspended(SuspendFailure::NoFreezer));
     assert_eq!(fed.types(), ["not_suspended", "stopping"]);
     assert_eq!(fed.orders, ["stop a.1 NotSuspended 7s"]);
     assert_eq!(
-        rig.state("b"),
+        harness.state("b"),
         StepState::Queued,
         "its place is not free yet"
     );
-    rig.status("n", "a.1", gone(Exit::Signal(15), StopReason::NotSuspended));
-    assert_eq!(rig.state("b"), StepState::Allocated);
-    let reason = rig.reason("a");
+    harness.status("n", "a.1", gone(Exit::Signal(15), StopReason::NotSuspended));
+    assert_eq!(harness.state("b"), StepState::Allocated);
+    let reason = harness.reason("a");
     assert_eq!(
-        (rig.state("a"), reason.code),
+        (harness.state("a"), reason.code),
         (StepState::Queued, ReasonCode::NotSuspended)
     );
     assert!(reason.message.contains("no way to freeze"), "{reason:?}");
@@ -208,202 +217,208 @@ fn what_cannot_be_frozen_is_stopped_and_says_so() {
 
 #[test]
 fn a_frozen_step_that_cannot_be_brought_back_starts_anew() {
-    let mut rig = given_way();
-    rig.status("n", "b.1", released(Exit::Code(0)));
+    let mut harness = given_way();
+    harness.status("n", "b.1", released(Exit::Code(0)));
     let why = SuspendFailure::NotResumed(String::from("no luck"));
-    let fed = rig.status("n", "a.1", not_suspended(why));
+    let fed = harness.status("n", "a.1", not_suspended(why));
     assert_eq!(fed.types(), ["not_suspended", "stopping"]);
-    rig.status("n", "a.1", gone(Exit::Signal(9), StopReason::NotSuspended));
-    assert_eq!(rig.step("a").attempts.len(), 2);
+    harness.status("n", "a.1", gone(Exit::Signal(9), StopReason::NotSuspended));
+    assert_eq!(harness.step("a").attempts.len(), 2);
 }
 
 #[test]
 fn one_that_is_frozen_for_too_long_is_stopped_and_starts_anew() {
-    let mut rig = given_way();
-    assert_eq!(live(&mut rig, 3599), Vec::<String>::new());
-    assert_eq!(live(&mut rig, 1), ["stop a.1 SuspendedTooLong 7s"]);
-    rig.status(
+    let mut harness = given_way();
+    assert_eq!(live(&mut harness, 3599), Vec::<String>::new());
+    assert_eq!(live(&mut harness, 1), ["stop a.1 SuspendedTooLong 7s"]);
+    harness.status(
         "n",
         "a.1",
         gone(Exit::Signal(9), StopReason::SuspendedTooLong),
     );
-    assert_eq!(rig.state("a"), StepState::Queued);
-    assert_eq!(rig.code("a"), ReasonCode::SuspendTimeout);
+    assert_eq!(harness.state("a"), StepState::Queued);
+    assert_eq!(harness.code("a"), ReasonCode::SuspendTimeout);
 }
 
 #[test]
 fn a_restart_keeps_count_of_how_long_it_was_frozen() {
-    let mut rig = given_way();
-    live(&mut rig, 3000);
-    rig.restart(0);
+    let mut harness = given_way();
+    live(&mut harness, 3000);
+    harness.restart(0);
     let both = vec![status("a.1", suspended()), status("b.1", running())];
-    rig.hello(holding(hello("n", 2, 4), both));
-    live(&mut rig, 600);
-    assert_eq!(rig.state("a"), StepState::Stopping);
+    harness.hello(holding(hello("n", 2, 4), both));
+    live(&mut harness, 600);
+    assert_eq!(harness.state("a"), StepState::Stopping);
 }
 
 #[test]
 fn a_clock_that_is_ahead_at_a_start_makes_nothing_frozen_for_too_long() {
-    let mut rig = given_way();
-    live(&mut rig, 3000);
-    rig.restart_ahead(Span::from_secs(3600));
+    let mut harness = given_way();
+    live(&mut harness, 3000);
+    harness.restart_ahead(Span::from_secs(3600));
     let both = vec![status("a.1", suspended()), status("b.1", running())];
-    rig.hello(holding(hello("n", 2, 4), both));
-    live(&mut rig, 500);
-    assert_eq!(rig.state("a"), StepState::Suspended);
-    live(&mut rig, 100);
-    assert_eq!(rig.state("a"), StepState::Stopping);
+    harness.hello(holding(hello("n", 2, 4), both));
+    live(&mut harness, 500);
+    assert_eq!(harness.state("a"), StepState::Suspended);
+    live(&mut harness, 100);
+    assert_eq!(harness.state("a"), StepState::Stopping);
 }
 
 #[test]
 fn one_that_somebody_holds_is_frozen_for_as_long_as_he_likes() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(0, 1000)).unwrap();
-    rig.run("a.1");
-    let fed = rig.steer("a", Steer::Suspend);
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(0, 1000)).unwrap();
+    harness.run("a.1");
+    let fed = harness.action("a", StepAction::Suspend);
     assert_eq!(fed.types(), ["held", "suspending"]);
     assert_eq!(fed.orders, ["suspend a.1 0"], "nothing is to be moved");
-    assert_eq!(rig.steer("a", Steer::Suspend).types(), Vec::<String>::new());
-    rig.status("n", "a.1", suspended());
-    live(&mut rig, 10_000);
     assert_eq!(
-        (rig.state("a"), rig.code("a")),
+        harness.action("a", StepAction::Suspend).types(),
+        Vec::<String>::new()
+    );
+    harness.status("n", "a.1", suspended());
+    live(&mut harness, 10_000);
+    assert_eq!(
+        (harness.state("a"), harness.code("a")),
         (StepState::Suspended, ReasonCode::Held)
     );
-    let fed = rig.steer("a", Steer::Resume);
+    let fed = harness.action("a", StepAction::Resume);
     assert_eq!(fed.types(), ["unheld", "resuming"]);
-    rig.status("n", "a.1", running());
-    assert_eq!(rig.state("a"), StepState::Running);
-    let again = rig.steer("a", Steer::Resume);
+    harness.status("n", "a.1", running());
+    assert_eq!(harness.state("a"), StepState::Running);
+    let again = harness.action("a", StepAction::Resume);
     assert_eq!(again.answers, [Answer::Steered(Ok(step("a")))]);
     assert!(again.records.is_empty());
 }
 
 #[test]
 fn its_own_suspend_timeout_holds_for_one_that_is_held_too_and_it_stays_held() {
-    let mut rig = Rig::one_node(1, 4);
+    let mut harness = Harness::one_node(1, 4);
     let mut spec = spec(0, 1000);
     spec.suspend_timeout = Some(Span::from_secs(10));
-    rig.submit("a", spec).unwrap();
-    rig.run("a.1");
-    rig.steer("a", Steer::Suspend);
-    rig.status("n", "a.1", suspended());
-    rig.pass(10);
-    rig.status(
+    harness.submit("a", spec).unwrap();
+    harness.run("a.1");
+    harness.action("a", StepAction::Suspend);
+    harness.status("n", "a.1", suspended());
+    harness.pass(10);
+    harness.status(
         "n",
         "a.1",
         gone(Exit::Signal(9), StopReason::SuspendedTooLong),
     );
     assert_eq!(
-        (rig.state("a"), rig.code("a")),
+        (harness.state("a"), harness.code("a")),
         (StepState::Queued, ReasonCode::Held)
     );
-    rig.steer("a", Steer::Resume);
-    assert_eq!(rig.state("a"), StepState::Allocated);
+    harness.action("a", StepAction::Resume);
+    assert_eq!(harness.state("a"), StepState::Allocated);
 }
 
 #[test]
 fn a_queued_step_that_is_suspended_is_not_considered_until_it_is_resumed() {
-    let mut rig = Rig::new();
-    rig.submit("a", spec(1, 1000)).unwrap();
-    assert_eq!(rig.steer("a", Steer::Suspend).types(), ["held"]);
-    rig.hello(hello("n", 1, 4));
+    let mut harness = Harness::new();
+    harness.submit("a", spec(1, 1000)).unwrap();
+    assert_eq!(harness.action("a", StepAction::Suspend).types(), ["held"]);
+    harness.hello(hello("n", 1, 4));
     assert_eq!(
-        (rig.state("a"), rig.code("a")),
+        (harness.state("a"), harness.code("a")),
         (StepState::Queued, ReasonCode::Held)
     );
-    let fed = rig.steer("a", Steer::Resume);
+    let fed = harness.action("a", StepAction::Resume);
     assert_eq!(fed.types(), ["unheld", "allocated"]);
 }
 
 #[test]
 fn what_has_not_begun_is_not_frozen_but_waits_held() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    let fed = rig.steer("a", Steer::Suspend);
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    let fed = harness.action("a", StepAction::Suspend);
     assert_eq!(fed.orders, ["stop a.1 Requeued 7s"]);
-    rig.status("n", "a.1", gone(Exit::Unknown, StopReason::Requeued));
+    harness.status("n", "a.1", gone(Exit::Unknown, StopReason::Requeued));
     assert_eq!(
-        (rig.state("a"), rig.code("a")),
+        (harness.state("a"), harness.code("a")),
         (StepState::Queued, ReasonCode::Held)
     );
 }
 
 #[test]
 fn a_step_starts_anew_in_its_old_place_and_spends_no_retry() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.submit("b", spec(1, 1000)).unwrap();
-    rig.run("a.1");
-    let fed = rig.steer("a", Steer::Requeue);
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.submit("b", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    let fed = harness.action("a", StepAction::Requeue);
     assert_eq!(fed.orders, ["stop a.1 Requeued 7s"]);
-    assert_eq!(rig.steer("a", Steer::Requeue).orders, Vec::<String>::new());
-    rig.status("n", "a.1", gone(Exit::Signal(15), StopReason::Requeued));
     assert_eq!(
-        (rig.state("a"), rig.state("b")),
+        harness.action("a", StepAction::Requeue).orders,
+        Vec::<String>::new()
+    );
+    harness.status("n", "a.1", gone(Exit::Signal(15), StopReason::Requeued));
+    assert_eq!(
+        (harness.state("a"), harness.state("b")),
         (StepState::Allocated, StepState::Queued)
     );
-    assert_eq!(rig.step("a").retries_spent, 0);
+    assert_eq!(harness.step("a").retries_spent, 0);
     assert!(
-        rig.steer("b", Steer::Requeue).records.is_empty(),
+        harness.action("b", StepAction::Requeue).records.is_empty(),
         "it waits already"
     );
 }
 
 #[test]
 fn what_is_over_or_unknown_or_runs_on_several_hosts_is_refused() {
-    let mut rig = Rig::one_node(1, 4);
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.cancel("a");
-    rig.status("n", "a.1", gone(Exit::Signal(15), StopReason::Cancelled));
-    for steer in [Steer::Suspend, Steer::Resume, Steer::Requeue] {
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.cancel("a");
+    harness.status("n", "a.1", gone(Exit::Signal(15), StopReason::Cancelled));
+    for action in [StepAction::Suspend, StepAction::Resume, StepAction::Requeue] {
         let refusal = Refusal::StepOver {
             step: step("a"),
             state: StepState::Cancelled,
         };
         assert_eq!(
-            rig.steer("a", steer).answers,
+            harness.action("a", action).answers,
             [Answer::Steered(Err(refusal))]
         );
         let refusal = Refusal::UnknownStep { step: step("x") };
         assert_eq!(
-            rig.steer("x", steer).answers,
+            harness.action("x", action).answers,
             [Answer::Steered(Err(refusal))]
         );
     }
-    rig.hello(hello("m", 1, 4));
+    harness.hello(hello("m", 1, 4));
     let mut gang = spec(1, 1000);
     gang.nodes = 2;
-    rig.submit("g", gang).unwrap();
+    harness.submit("g", gang).unwrap();
     let refusal = Refusal::CannotSuspend {
         step: step("g"),
         hosts: 2,
     };
-    let fed = rig.steer("g", Steer::Suspend);
+    let fed = harness.action("g", StepAction::Suspend);
     assert_eq!(fed.answers, [Answer::Steered(Err(refusal))]);
     assert!(fed.records.is_empty());
 }
 
 #[test]
 fn a_frozen_step_is_cancelled_and_leaves_with_its_host() {
-    let mut rig = given_way();
-    let fed = rig.cancel("a");
+    let mut harness = given_way();
+    let fed = harness.cancel("a");
     assert_eq!(fed.orders, ["stop a.1 Cancelled 7s"]);
-    rig.status("n", "a.1", gone(Exit::Signal(9), StopReason::Cancelled));
-    assert_eq!(rig.state("a"), StepState::Cancelled);
-    assert_eq!(used(&rig), amounts(1, 2000, 1000));
+    harness.status("n", "a.1", gone(Exit::Signal(9), StopReason::Cancelled));
+    assert_eq!(harness.state("a"), StepState::Cancelled);
+    assert_eq!(used(&harness), amounts(1, 2000, 1000));
 
-    let mut rig = given_way();
-    rig.gone("n");
-    rig.pass(400);
-    assert_eq!(rig.state("a"), StepState::Queued, "its host was lost");
-    assert_eq!(rig.code("a"), ReasonCode::HostLost);
+    let mut harness = given_way();
+    harness.gone("n");
+    harness.pass(400);
+    assert_eq!(harness.state("a"), StepState::Queued, "its host was lost");
+    assert_eq!(harness.code("a"), ReasonCode::HostLost);
 
-    let mut rig = given_way();
+    let mut harness = given_way();
     let (reason, deadline) = (None, None);
-    rig.change("n", NodeChange::Drain { reason, deadline });
+    harness.change("n", NodeChange::Drain { reason, deadline });
     assert_eq!(
-        rig.state("a"),
+        harness.state("a"),
         StepState::Stopping,
         "it would never come back there"
     );
@@ -412,20 +427,20 @@ fn a_frozen_step_is_cancelled_and_leaves_with_its_host() {
 #[test]
 fn a_hello_hears_again_what_it_missed() {
     for (phase, order) in [(running(), "suspend a.1"), (suspended(), "")] {
-        let (mut rig, _) = giving_way();
-        let fed = rig.hello(holding(hello("n", 2, 4), vec![status("a.1", phase)]));
+        let (mut harness, _) = giving_way();
+        let fed = harness.hello(holding(hello("n", 2, 4), vec![status("a.1", phase)]));
         let expected = fed
             .orders
             .iter()
             .any(|sent| !order.is_empty() && sent.starts_with(order));
         assert_eq!(expected, !order.is_empty(), "{fed:?}");
     }
-    let mut rig = given_way();
-    rig.status("n", "b.1", released(Exit::Code(0)));
-    let fed = rig.hello(holding(hello("n", 2, 4), vec![status("a.1", suspended())]));
+    let mut harness = given_way();
+    harness.status("n", "b.1", released(Exit::Code(0)));
+    let fed = harness.hello(holding(hello("n", 2, 4), vec![status("a.1", suspended())]));
     assert_eq!(fed.orders, ["resume a.1"]);
-    rig.status("n", "a.1", running());
-    let fed = rig.hello(holding(hello("n", 2, 4), vec![status("a.1", suspended())]));
+    harness.status("n", "a.1", running());
+    let fed = harness.hello(holding(hello("n", 2, 4), vec![status("a.1", suspended())]));
     assert_eq!(
         fed.orders,
         ["resume a.1"],
@@ -435,34 +450,37 @@ fn a_hello_hears_again_what_it_missed() {
 
 #[test]
 fn a_waiter_that_is_short_of_memory_has_a_frozen_step_stopped() {
-    let mut rig = given_way();
-    let has = rig.core.state().node(&node("n")).unwrap().capacity();
+    let mut harness = given_way();
+    let has = harness.core.state().node(&node("n")).unwrap().capacity();
     let rest = has.get(MEMORY_MB) - 1500;
-    rig.submit("c", of("high", with_memory(spec(0, 1000), rest)))
+    harness
+        .submit("c", of("high", with_memory(spec(0, 1000), rest)))
         .unwrap();
-    assert_eq!(rig.state("a"), StepState::Stopping);
-    assert_eq!(rig.code("a"), ReasonCode::Preempted);
-    rig.status("n", "a.1", gone(Exit::Signal(9), StopReason::Preempted));
-    assert_eq!(rig.state("c"), StepState::Allocated);
-    assert_eq!(rig.state("a"), StepState::Queued);
+    assert_eq!(harness.state("a"), StepState::Stopping);
+    assert_eq!(harness.code("a"), ReasonCode::Preempted);
+    harness.status("n", "a.1", gone(Exit::Signal(9), StopReason::Preempted));
+    assert_eq!(harness.state("c"), StepState::Allocated);
+    assert_eq!(harness.state("a"), StepState::Queued);
 }
 
 #[test]
 fn where_memory_is_short_the_victim_is_stopped_and_not_frozen() {
-    let mut rig = Rig::one_node(2, 4);
-    rig.put_policy("default", "low", PolicySpec::default());
+    let mut harness = Harness::one_node(2, 4);
+    harness.put_policy("default", "low", PolicySpec::default());
     let high = PolicySpec {
         priority: 1,
         limit: [(ResourceKey::new(GPU).unwrap(), 2)].into(),
         ..PolicySpec::default()
     };
-    rig.put_policy("default", "high", high);
-    let has = rig.core.state().node(&node("n")).unwrap().capacity();
+    harness.put_policy("default", "high", high);
+    let has = harness.core.state().node(&node("n")).unwrap().capacity();
     let most = has.get(MEMORY_MB) - 100;
-    rig.submit("a", with_memory(freezing(of("low", spec(1, 1000))), most))
+    harness
+        .submit("a", with_memory(freezing(of("low", spec(1, 1000))), most))
         .unwrap();
-    rig.run("a.1");
-    rig.submit("b", of("high", with_memory(spec(1, 1000), 1000)))
+    harness.run("a.1");
+    harness
+        .submit("b", of("high", with_memory(spec(1, 1000), 1000)))
         .unwrap();
-    assert_eq!(rig.state("a"), StepState::Stopping);
+    assert_eq!(harness.state("a"), StepState::Stopping);
 }

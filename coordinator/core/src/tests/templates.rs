@@ -17,24 +17,24 @@ use sluice_common::template::Template;
 use sluice_common::time::Span;
 use sluice_common::wire::{Assignment, ToNode};
 
-use crate::input::WantedPool;
+use crate::input::DesiredPool;
 use crate::output::Refused;
-use crate::submit::effective_spec::would_merge;
-use crate::{Answer, Change, Input, Record, Refusal, ReplyId, Submitted, Wanted};
+use crate::submit::effective_spec::preview_effective_step;
+use crate::{Answer, Desired, Input, Record, Refusal, ReplyId, Submitted, TermsChange};
 
-use super::rig::*;
+use super::harness::*;
 
-fn template(name: &str, json: &str) -> Wanted {
+fn template(name: &str, json: &str) -> Desired {
     let terms: Template = serde_json::from_str(json).unwrap();
     terms.check().unwrap();
-    Wanted::Template {
+    Desired::Template {
         template: name.parse().unwrap(),
         terms: Box::new(terms),
     }
 }
 
-fn no_template(name: &str) -> Wanted {
-    Wanted::NoTemplate {
+fn no_template(name: &str) -> Desired {
+    Desired::NoTemplate {
         template: name.parse().unwrap(),
     }
 }
@@ -46,10 +46,10 @@ fn rules(templates: &[&str]) -> PoolSpec {
     }
 }
 
-fn pool(name: &str, rules: PoolSpec) -> Wanted {
-    Wanted::Pool {
+fn pool(name: &str, rules: PoolSpec) -> Desired {
+    Desired::Pool {
         pool: name.parse().unwrap(),
-        terms: Box::new(WantedPool::from(rules)),
+        terms: Box::new(DesiredPool::from(rules)),
     }
 }
 
@@ -60,17 +60,17 @@ fn asks(fields: &str) -> StepSpec {
 }
 
 /// Subject `s` prefers `best`, and may use `rest` too; each has a host with 4 GPUs and 8 cores.
-fn two(changes: Vec<Wanted>) -> Rig {
-    let mut rig = Rig::new();
-    rig.start();
+fn two(changes: Vec<Desired>) -> Harness {
+    let mut harness = Harness::new();
+    harness.start();
     let made = ["best", "rest"].map(|name| pool(name, PoolSpec::default()));
-    rig.apply(made.into());
+    harness.apply(made.into());
     for (pool, priority) in [("best", 2), ("rest", 1)] {
         let policy = PolicySpec {
             priority,
             ..PolicySpec::default()
         };
-        rig.put_policy(pool, "s", policy);
+        harness.put_policy(pool, "s", policy);
     }
     for name in ["best", "rest"] {
         let mut host = hello(&format!("n-{name}"), 4, 8);
@@ -78,28 +78,28 @@ fn two(changes: Vec<Wanted>) -> Rig {
         for (index, gpu) in (0..).zip(&mut host.inventory.gpus) {
             gpu.numa_node = Some(index / 2);
         }
-        rig.hello(host);
+        harness.hello(host);
     }
-    rig.apply(changes);
-    rig
+    harness.apply(changes);
+    harness
 }
 
-fn assigned(rig: &mut Rig, id: &str, spec: StepSpec) -> Assignment {
+fn assigned(harness: &mut Harness, id: &str, spec: StepSpec) -> Assignment {
     let steps = vec![crate::NewStep::new(step(id), spec)];
     let reply = ReplyId(900);
-    let fed = rig.feed(Input::Submit { reply, steps });
+    let fed = harness.feed(Input::Submit { reply, steps });
     match fed.sent.first() {
         Some(ToNode::Assign(assignment)) => (**assignment).clone(),
-        other => panic!("{other:?} {:?}", rig.reason(id)),
+        other => panic!("{other:?} {:?}", harness.reason(id)),
     }
 }
 
-fn refused(rig: &mut Rig, wanted: Vec<Wanted>, force: bool) -> Refusal {
-    let changes = wanted.into_iter().map(|wanted| Change {
-        wanted,
+fn refused(harness: &mut Harness, wanted: Vec<Desired>, force: bool) -> Refusal {
+    let changes = wanted.into_iter().map(|wanted| TermsChange {
+        desired: wanted,
         version: None,
     });
-    let fed = rig.feed(Input::Apply {
+    let fed = harness.feed(Input::Apply {
         reply: ReplyId(901),
         changes: changes.collect(),
         force,
@@ -113,7 +113,7 @@ fn refused(rig: &mut Rig, wanted: Vec<Wanted>, force: bool) -> Refusal {
 
 #[test]
 fn templates_apply_in_order_under_the_step_s_own_and_all_is_filled_in() {
-    let mut rig = two(vec![
+    let mut harness = two(vec![
         template(
             "a",
             r#"{"env":{"A":"a","B":"a","W":"{{node}}"},"wrapper":["nice"],"limits":{"nofile":9},"workdir":"/scratch/{{subject}}"}"#,
@@ -126,7 +126,7 @@ fn templates_apply_in_order_under_the_step_s_own_and_all_is_filled_in() {
         pool("best", rules(&["a", "b"])),
     ]);
     let told = assigned(
-        &mut rig,
+        &mut harness,
         "x",
         asks(r#","env":{"A":"own"},"resources":{"gpu_count":1,"cpu_count":1}"#),
     );
@@ -153,7 +153,7 @@ fn templates_apply_in_order_under_the_step_s_own_and_all_is_filled_in() {
         ["stage", "x.1", "/scratch/s"]
     );
     let both = assigned(
-        &mut rig,
+        &mut harness,
         "y",
         asks(r#","workdir":"/own","resources":{"gpu_count":3}"#),
     );
@@ -163,14 +163,14 @@ fn templates_apply_in_order_under_the_step_s_own_and_all_is_filled_in() {
 
 #[test]
 fn without_templates_nothing_goes_around_a_step() {
-    let mut rig = two(vec![]);
-    let told = assigned(&mut rig, "x", asks(""));
+    let mut harness = two(vec![]);
+    let told = assigned(&mut harness, "x", asks(""));
     assert_eq!(
         told.launch,
         sluice_common::template::launch::Launch::default()
     );
     assert_eq!(told.workdir, None);
-    assert!(rig.step("x").grounds.is_empty());
+    assert!(harness.step("x").grounds.is_empty());
 }
 
 #[test]
@@ -181,19 +181,23 @@ fn a_change_concerns_what_is_submitted_after_it() {
             &format!(r#"{{"wrapper":["{word}"],"resources":{{"cpu_count":1}}}}"#),
         )
     };
-    let mut rig = two(vec![says("old"), pool("best", rules(&["a"]))]);
-    let first = assigned(&mut rig, "x", asks(""));
+    let mut harness = two(vec![says("old"), pool("best", rules(&["a"]))]);
+    let first = assigned(&mut harness, "x", asks(""));
     assert_eq!(first.launch.wrapper, ["old"]);
     let full = asks(r#","pool":"best","resources":{"gpu_count":4,"cpu_count":1}"#);
-    assigned(&mut rig, "big", full);
-    rig.submit(
-        "waits",
-        asks(r#","pool":"best","resources":{"gpu_count":1}"#),
-    )
-    .unwrap();
-    rig.apply(vec![says("new")]);
-    assert_eq!(assigned(&mut rig, "z", asks("")).launch.wrapper, ["new"]);
-    let fed = rig.status(
+    assigned(&mut harness, "big", full);
+    harness
+        .submit(
+            "waits",
+            asks(r#","pool":"best","resources":{"gpu_count":1}"#),
+        )
+        .unwrap();
+    harness.apply(vec![says("new")]);
+    assert_eq!(
+        assigned(&mut harness, "z", asks("")).launch.wrapper,
+        ["new"]
+    );
+    let fed = harness.status(
         "n-best",
         "big.1",
         released(sluice_common::supervision::Exit::Code(0)),
@@ -212,7 +216,7 @@ fn a_change_concerns_what_is_submitted_after_it() {
 
 #[test]
 fn amounts_that_a_step_does_not_say_are_those_of_the_pool_that_it_prefers() {
-    let mut rig = two(vec![
+    let mut harness = two(vec![
         template(
             "a",
             r#"{"resources":{"gpu_count":2,"cpu_count":1.5,"memory":"1GiB","storage":"1GB"}}"#,
@@ -221,29 +225,29 @@ fn amounts_that_a_step_does_not_say_are_those_of_the_pool_that_it_prefers() {
         pool("best", rules(&["a"])),
         pool("rest", rules(&["b"])),
     ]);
-    let request = |rig: &Rig, id: &str| {
-        let request = &rig.step(id).spec.request;
+    let request = |harness: &Harness, id: &str| {
+        let request = &harness.step(id).spec.request;
         [GPU, MCPU, MEMORY_MB, STORAGE_MB].map(|key| request.get(key))
     };
-    let units = |rig: &mut Rig, id: &str, fields: &str| {
-        rig.submit(id, asks(fields)).unwrap();
-        request(rig, id)
+    let units = |harness: &mut Harness, id: &str, fields: &str| {
+        harness.submit(id, asks(fields)).unwrap();
+        request(harness, id)
     };
     let memory = 1074;
     // The hosts of this rig have neither memory to speak of nor disk: what matters is what is asked.
-    let mut counted = units(&mut rig, "x", r#","allow_pending":true"#);
+    let mut counted = units(&mut harness, "x", r#","allow_pending":true"#);
     assert_eq!(counted, [2, 1500, memory, 1000]);
     counted = units(
-        &mut rig,
+        &mut harness,
         "zero",
         r#","resources":{"gpu_count":0,"cpu_count":0,"memory":"0B","storage":"0B"}"#,
     );
     assert_eq!(counted, [0, 0, 0, 0], "zero is a value");
-    counted = units(&mut rig, "there", r#","pool":"rest""#);
+    counted = units(&mut harness, "there", r#","pool":"rest""#);
     assert_eq!(counted, [1, 8000, 0, 0]);
-    let merged = rig
+    let merged = harness
         .core
-        .merged(rig.step("there"), Some(&"rest".parse().unwrap()));
+        .merged(harness.step("there"), Some(&"rest".parse().unwrap()));
     assert_eq!(merged.template.resources.gpu_count, Some(1));
     assert_eq!(
         merged.origins["resources.gpu_count"].to_string(),
@@ -253,35 +257,36 @@ fn amounts_that_a_step_does_not_say_are_those_of_the_pool_that_it_prefers() {
 
 #[test]
 fn the_same_submit_again_is_a_repeat_whatever_templates_have_added() {
-    let mut rig = two(vec![
+    let mut harness = two(vec![
         template("a", r#"{"resources":{"gpu_count":2}}"#),
         pool("best", rules(&["a"])),
     ]);
-    rig.submit("x", asks("")).unwrap();
-    rig.apply(vec![template("a", r#"{"resources":{"gpu_count":1}}"#)]);
-    let again = rig.submit("x", asks("")).unwrap();
+    harness.submit("x", asks("")).unwrap();
+    harness.apply(vec![template("a", r#"{"resources":{"gpu_count":1}}"#)]);
+    let again = harness.submit("x", asks("")).unwrap();
     let expected = Submitted {
         step: step("x"),
         created: false,
     };
     assert_eq!(again, expected);
-    let other = rig.submit("x", asks(r#","resources":{"gpu_count":3}"#));
+    let other = harness.submit("x", asks(r#","resources":{"gpu_count":3}"#));
     assert!(matches!(other, Err(Refusal::IdInUse { .. })), "{other:?}");
-    let other = rig.submit("x", asks(r#","privileged":true"#));
+    let other = harness.submit("x", asks(r#","privileged":true"#));
     assert!(matches!(other, Err(Refusal::IdInUse { .. })), "{other:?}");
 }
 
 #[test]
 fn a_pool_whose_templates_do_not_let_a_step_be_is_barred_or_rejects_it() {
     let open = r#"{"wrapper":["run","{{privileged}}"],"privileged_allowed":true,"privileged_argument":"--privileged"}"#;
-    let mut rig = two(vec![template("open", open), pool("rest", rules(&["open"]))]);
-    let told = assigned(&mut rig, "x", asks(r#","privileged":true"#));
+    let mut harness = two(vec![template("open", open), pool("rest", rules(&["open"]))]);
+    let told = assigned(&mut harness, "x", asks(r#","privileged":true"#));
     assert_eq!(told.pool.as_str(), "rest");
     assert_eq!(told.launch.wrapper, ["run", "--privileged"]);
-    rig.submit("y", asks(r#","pool":"best","privileged":true"#))
+    harness
+        .submit("y", asks(r#","pool":"best","privileged":true"#))
         .unwrap();
-    let reason = rig.reason("y");
-    assert_eq!(rig.state("y"), StepState::Rejected);
+    let reason = harness.reason("y");
+    assert_eq!(harness.state("y"), StepState::Rejected);
     assert_eq!(reason.code, ReasonCode::PrivilegedNotAllowed);
     assert_eq!(
         reason.message,
@@ -295,93 +300,98 @@ fn a_pool_whose_templates_do_not_let_a_step_be_is_barred_or_rejects_it() {
         ),
     ] {
         let id = code.as_str();
-        rig.submit(id, asks(fields)).unwrap();
-        assert_eq!(rig.code(id), code);
-        let listed = &rig.reason(id).detail["in rest"];
+        harness.submit(id, asks(fields)).unwrap();
+        assert_eq!(harness.code(id), code);
+        let listed = &harness.reason(id).detail["in rest"];
         assert!(
             format!("{listed:?}").contains("pool `rest`: it "),
             "{listed:?}"
         );
     }
     let large = "x".repeat(1024 * 1024 - 10);
-    rig.apply(vec![template("open", r#"{"env":{"A":"0123456789"}}"#)]);
-    rig.submit(
-        "large",
-        asks(&format!(r#","pool":"rest","env":{{"B":"{large}"}}"#)),
-    )
-    .unwrap();
-    assert_eq!(rig.code("large"), ReasonCode::MergeTooLarge);
+    harness.apply(vec![template("open", r#"{"env":{"A":"0123456789"}}"#)]);
+    harness
+        .submit(
+            "large",
+            asks(&format!(r#","pool":"rest","env":{{"B":"{large}"}}"#)),
+        )
+        .unwrap();
+    assert_eq!(harness.code("large"), ReasonCode::MergeTooLarge);
 }
 
 /// A step that names no pool and waits in `best`, beside a free host of a `later` pool, where nothing may be
 /// privileged; it is unless that pool was there before it.
-fn waits_while_a_pool_is_made(before: bool) -> Rig {
+fn waits_while_a_pool_is_made(before: bool) -> Harness {
     let open =
         r#"{"wrapper":["{{privileged}}"],"privileged_allowed":true,"privileged_argument":"--all"}"#;
-    let mut rig = two(vec![
+    let mut harness = two(vec![
         template("open", open),
         template("strict", r#"{"wrapper":["wrap"]}"#),
         pool("best", rules(&["open"])),
     ]);
     let later = || vec![pool("later", rules(&["strict"]))];
     if before {
-        rig.apply(later());
+        harness.apply(later());
     }
     for id in ["holds", "too"] {
-        rig.submit(id, spec(4, 8000)).unwrap();
+        harness.submit(id, spec(4, 8000)).unwrap();
     }
     let asked = match before {
         true => r#","resources":{"cpu_count":8}"#,
         false => r#","privileged":true,"resources":{"cpu_count":8}"#,
     };
-    rig.submit("x", asks(asked)).unwrap();
-    assert_eq!(rig.state("x"), StepState::Queued);
-    rig.apply(later());
-    rig.put_policy("later", "s", PolicySpec::default());
+    harness.submit("x", asks(asked)).unwrap();
+    assert_eq!(harness.state("x"), StepState::Queued);
+    harness.apply(later());
+    harness.put_policy("later", "s", PolicySpec::default());
     let mut host = hello("n-later", 4, 8);
     host.pool = "later".parse().unwrap();
-    rig.hello(host);
-    rig
+    harness.hello(host);
+    harness
 }
 
 #[test]
 fn a_step_runs_in_no_pool_that_was_made_after_it_was_submitted() {
-    let mut rig = waits_while_a_pool_is_made(false);
-    assert_eq!(rig.state("x"), StepState::Queued);
-    let later = |rig: &Rig| {
-        barred(rig, "x")
+    let mut harness = waits_while_a_pool_is_made(false);
+    assert_eq!(harness.state("x"), StepState::Queued);
+    let later = |harness: &Harness| {
+        barred(harness, "x")
             .into_iter()
             .find(|(pool, _)| pool == "later")
     };
     let why = "pool `later` was made after it was submitted: submit it again to have it considered";
-    assert_eq!(later(&rig).unwrap().1, why);
+    assert_eq!(later(&harness).unwrap().1, why);
     // What a snapshot keeps of it, and what follows from the log alone.
-    rig.restart(3);
-    rig.restart_over_log();
+    harness.restart(3);
+    harness.restart_over_log();
     let mut host = hello("n-later", 4, 8);
     host.pool = "later".parse().unwrap();
-    rig.hello(host);
-    assert_eq!(rig.state("x"), StepState::Queued);
-    assert_eq!(later(&rig).unwrap().1, why);
+    harness.hello(host);
+    assert_eq!(harness.state("x"), StepState::Queued);
+    assert_eq!(later(&harness).unwrap().1, why);
     // Whatever else becomes of that pool, its template first of all.
-    rig.apply(vec![pool("later", PoolSpec::default())]);
-    assert_eq!(rig.state("x"), StepState::Queued);
+    harness.apply(vec![pool("later", PoolSpec::default())]);
+    assert_eq!(harness.state("x"), StepState::Queued);
     // What is submitted after it was made goes there.
-    rig.submit("y", spec(4, 8000)).unwrap();
-    assert_eq!(rig.placed("y").0, "n-later");
+    harness.submit("y", spec(4, 8000)).unwrap();
+    assert_eq!(harness.placed("y").0, "n-later");
 }
 
 #[test]
 fn a_step_runs_in_a_pool_that_was_there_when_it_was_submitted_though_its_policy_came_later() {
-    let rig = waits_while_a_pool_is_made(true);
-    assert_eq!(rig.placed("x").0, "n-later");
+    let harness = waits_while_a_pool_is_made(true);
+    assert_eq!(harness.placed("x").0, "n-later");
 }
 
 #[test]
 fn a_pool_of_a_snapshot_of_before_its_making_was_kept_is_open_to_all_steps_of_it() {
-    let rig = waits_while_a_pool_is_made(false);
-    let later = rig.core.state().pool(&"later".parse().unwrap()).unwrap();
-    assert!(later.made > rig.step("x").place);
+    let harness = waits_while_a_pool_is_made(false);
+    let later = harness
+        .core
+        .state()
+        .pool(&"later".parse().unwrap())
+        .unwrap();
+    assert!(later.made > harness.step("x").place);
     let mut older = serde_json::to_value(later).unwrap();
     older.as_object_mut().unwrap().remove("made");
     let older: crate::model::pool::Pool = serde_json::from_value(older).unwrap();
@@ -390,24 +400,26 @@ fn a_pool_of_a_snapshot_of_before_its_making_was_kept_is_open_to_all_steps_of_it
 
 #[test]
 fn a_pool_that_is_made_anew_is_another() {
-    let mut rig = waits_while_a_pool_is_made(true);
-    rig.submit("z", asks(r#","resources":{"cpu_count":8}"#))
+    let mut harness = waits_while_a_pool_is_made(true);
+    harness
+        .submit("z", asks(r#","resources":{"cpu_count":8}"#))
         .unwrap();
-    let gone = Wanted::NoPool {
+    let gone = Desired::NoPool {
         pool: "spare".parse().unwrap(),
     };
     let spare = || pool("spare", PoolSpec::default());
     for (id, spares) in [("old", vec![spare()]), ("new", vec![gone, spare()])] {
         spares
             .into_iter()
-            .for_each(|wanted| _ = rig.apply(vec![wanted]));
-        rig.submit(id, asks(r#","resources":{"cpu_count":8}"#))
+            .for_each(|wanted| _ = harness.apply(vec![wanted]));
+        harness
+            .submit(id, asks(r#","resources":{"cpu_count":8}"#))
             .unwrap();
     }
-    rig.put_policy("spare", "s", PolicySpec::default());
+    harness.put_policy("spare", "s", PolicySpec::default());
     let waits = |id: &str| {
-        let market = rig.core.state().market();
-        market
+        let scheduler = harness.core.state().scheduler();
+        scheduler
             .pools_of(&step(id))
             .into_iter()
             .any(|pool| pool.as_str() == "spare")
@@ -417,38 +429,38 @@ fn a_pool_that_is_made_anew_is_another() {
 
 #[test]
 fn a_template_that_is_not_there_is_named_by_no_pool_unless_it_is_forced_away() {
-    let mut rig = two(vec![template("near", "{}")]);
-    let refusal = refused(&mut rig, vec![pool("best", rules(&["neat"]))], false);
+    let mut harness = two(vec![template("near", "{}")]);
+    let refusal = refused(&mut harness, vec![pool("best", rules(&["neat"]))], false);
     assert_eq!(
         refusal.to_string(),
         "there is no template `neat`, and pool `best` names it: did you mean `near`?"
     );
-    let missing = refused(&mut rig, vec![no_template("neat")], false);
+    let missing = refused(&mut harness, vec![no_template("neat")], false);
     assert!(
         matches!(missing, Refusal::UnknownTemplate { .. }),
         "{missing}"
     );
     // Both in one call, in either order.
-    rig.apply(vec![
+    harness.apply(vec![
         pool("best", rules(&["late"])),
         template("late", r#"{"wrapper":["w"]}"#),
     ]);
-    let in_use = refused(&mut rig, vec![no_template("late")], false);
+    let in_use = refused(&mut harness, vec![no_template("late")], false);
     assert!(
         in_use
             .to_string()
             .starts_with("template `late`: pool `best` names it: free it first"),
         "{in_use}"
     );
-    rig.apply(vec![no_template("late"), pool("best", PoolSpec::default())]);
-    rig.apply(vec![
+    harness.apply(vec![no_template("late"), pool("best", PoolSpec::default())]);
+    harness.apply(vec![
         template("late", r#"{"wrapper":["w"]}"#),
         pool("best", rules(&["late"])),
     ]);
-    let fed = rig.feed(Input::Apply {
+    let fed = harness.feed(Input::Apply {
         reply: ReplyId(902),
-        changes: vec![Change {
-            wanted: no_template("late"),
+        changes: vec![TermsChange {
+            desired: no_template("late"),
             version: None,
         }],
         force: true,
@@ -458,7 +470,7 @@ fn a_template_that_is_not_there_is_named_by_no_pool_unless_it_is_forced_away() {
         matches!(&fed.records[..], [Record::TemplateDeleted { .. }]),
         "{fed:?}"
     );
-    let told = assigned(&mut rig, "x", asks(""));
+    let told = assigned(&mut harness, "x", asks(""));
     assert_eq!(
         told.launch.wrapper,
         Vec::<String>::new(),
@@ -468,18 +480,18 @@ fn a_template_that_is_not_there_is_named_by_no_pool_unless_it_is_forced_away() {
 
 #[test]
 fn what_is_so_already_is_not_recorded_and_all_survives_a_restart() {
-    let mut rig = two(vec![
+    let mut harness = two(vec![
         template("a", r#"{"wrapper":["w"]}"#),
         pool("best", rules(&["a"])),
     ]);
-    let again = rig.apply(vec![
+    let again = harness.apply(vec![
         template("a", r#"{"wrapper":["w"]}"#),
         pool("best", rules(&["a"])),
     ]);
     assert_eq!(again.records, []);
-    rig.submit("x", asks("")).unwrap();
-    rig.restart(0);
-    let kept = rig
+    harness.submit("x", asks("")).unwrap();
+    harness.restart(0);
+    let kept = harness
         .step("x")
         .grounds
         .at(&"best".parse().unwrap(), &[])
@@ -488,7 +500,7 @@ fn what_is_so_already_is_not_recorded_and_all_survives_a_restart() {
         kept.template.wrapper.as_deref(),
         Some(&["w".to_string()][..])
     );
-    assert_eq!(rig.core.state().templates().len(), 1);
+    assert_eq!(harness.core.state().templates().len(), 1);
 }
 
 #[test]
@@ -500,7 +512,7 @@ fn each_value_of_a_merge_tells_where_it_came_from() {
         },
         ..rules(&["a", "b"])
     };
-    let mut rig = two(vec![
+    let mut harness = two(vec![
         template(
             "a",
             r#"{"env":{"A":"a","B":"a","C":"a"},"wrapper":["w"],"resources":{"gpu_count":1}}"#,
@@ -511,8 +523,8 @@ fn each_value_of_a_merge_tells_where_it_came_from() {
     let spec = asks(
         r#","env":{"C":"own"},"work":"training","defaults":{"grace_period":"5s","env":{"D":"below"},"retries":1}"#,
     );
-    rig.submit("x", spec.clone()).unwrap();
-    let merged = rig.core.merged(rig.step("x"), None);
+    harness.submit("x", spec.clone()).unwrap();
+    let merged = harness.core.merged(harness.step("x"), None);
     let told: Vec<String> = merged
         .origins
         .iter()
@@ -535,30 +547,30 @@ fn each_value_of_a_merge_tells_where_it_came_from() {
         "wrapper: template a of pool best",
     ];
     assert_eq!(told, expected);
-    let best = rig.core.state().pool(&"best".parse().unwrap()).unwrap();
-    let (filled, would) = would_merge(rig.core.context(), &spec, best);
+    let best = harness.core.state().pool(&"best".parse().unwrap()).unwrap();
+    let (filled, would) = preview_effective_step(harness.core.context(), &spec, best);
     assert_eq!(would.origins, merged.origins, "a trial tells the same");
-    assert_eq!(filled, rig.step("x").spec);
+    assert_eq!(filled, harness.step("x").spec);
 }
 
 #[test]
 fn a_trial_leaves_templates_as_they_were() {
-    let mut rig = two(vec![
+    let mut harness = two(vec![
         template("a", r#"{"wrapper":["w"]}"#),
         template("b", "{}"),
     ]);
-    let before = rig.core.state().clone();
+    let before = harness.core.state().clone();
     let wanted = [
         template("a", r#"{"wrapper":["x"]}"#),
         no_template("b"),
         template("c", "{}"),
         pool("best", rules(&["a", "c"])),
     ];
-    let changes = wanted.into_iter().map(|wanted| Change {
-        wanted,
+    let changes = wanted.into_iter().map(|wanted| TermsChange {
+        desired: wanted,
         version: None,
     });
-    let fed = rig.feed(Input::Apply {
+    let fed = harness.feed(Input::Apply {
         reply: ReplyId(903),
         changes: changes.collect(),
         force: false,
@@ -568,5 +580,5 @@ fn a_trial_leaves_templates_as_they_were() {
         matches!(&fed.answers[..], [Answer::Applied(Ok(_))]),
         "{fed:?}"
     );
-    assert_eq!(*rig.core.state(), before);
+    assert_eq!(*harness.core.state(), before);
 }

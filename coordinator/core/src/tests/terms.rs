@@ -16,9 +16,11 @@ use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::StopReason;
 
-use super::rig::*;
+use super::harness::*;
 use crate::schedule::schedule;
-use crate::{Answer, Applied, Change, Input, Record, Refusal, Refused, ReplyId, Terms, Wanted};
+use crate::{
+    Answer, Applied, CurrentTerms, Desired, Input, Record, Refusal, Refused, ReplyId, TermsChange,
+};
 
 fn gpus(n: u64) -> ResourceTable {
     [(ResourceKey::new(GPU).unwrap(), n)].into()
@@ -37,47 +39,55 @@ fn of(subject: &str, mut spec: StepSpec) -> StepSpec {
     spec
 }
 
-fn no_policy(pool: &str, subject: &str) -> Wanted {
-    Wanted::NoPolicy {
+fn no_policy(pool: &str, subject: &str) -> Desired {
+    Desired::NoPolicy {
         pool: PoolName::new(pool).unwrap(),
         subject: Subject::new(subject).unwrap(),
     }
 }
 
-fn no_pool(pool: &str) -> Wanted {
+fn no_pool(pool: &str) -> Desired {
     let pool = PoolName::new(pool).unwrap();
-    Wanted::NoPool { pool }
+    Desired::NoPool { pool }
 }
 
-struct How {
+struct ApplyMode {
     force: bool,
     dry_run: bool,
 }
 
-const EARNEST: How = How {
+const COMMIT: ApplyMode = ApplyMode {
     force: false,
     dry_run: false,
 };
-const FORCED: How = How {
+const FORCED: ApplyMode = ApplyMode {
     force: true,
     dry_run: false,
 };
-const TRIAL: How = How {
+const TRIAL: ApplyMode = ApplyMode {
     force: false,
     dry_run: true,
 };
 
-fn apply(rig: &mut Rig, how: How, wanted: Vec<Wanted>) -> (Result<Applied, Refused>, Fed) {
-    let changes = wanted.into_iter().map(|wanted| Change {
-        wanted,
+fn apply(
+    harness: &mut Harness,
+    how: ApplyMode,
+    wanted: Vec<Desired>,
+) -> (Result<Applied, Refused>, InputEffects) {
+    let changes = wanted.into_iter().map(|wanted| TermsChange {
+        desired: wanted,
         version: None,
     });
-    apply_changes(rig, how, changes.collect())
+    apply_changes(harness, how, changes.collect())
 }
 
-fn apply_changes(rig: &mut Rig, how: How, changes: Vec<Change>) -> (Result<Applied, Refused>, Fed) {
-    let How { force, dry_run } = how;
-    let fed = rig.feed(Input::Apply {
+fn apply_changes(
+    harness: &mut Harness,
+    how: ApplyMode,
+    changes: Vec<TermsChange>,
+) -> (Result<Applied, Refused>, InputEffects) {
+    let ApplyMode { force, dry_run } = how;
+    let fed = harness.feed(Input::Apply {
         reply: ReplyId(9),
         changes,
         force,
@@ -89,32 +99,33 @@ fn apply_changes(rig: &mut Rig, how: How, changes: Vec<Change>) -> (Result<Appli
     }
 }
 
-fn refused(rig: &mut Rig, wanted: Vec<Wanted>) -> (Option<usize>, String) {
-    let before = rig.core.state().clone();
-    let (applied, fed) = apply(rig, EARNEST, wanted);
+fn refused(harness: &mut Harness, wanted: Vec<Desired>) -> (Option<usize>, String) {
+    let before = harness.core.state().clone();
+    let (applied, fed) = apply(harness, COMMIT, wanted);
     let Refused { at, refusal } = applied.unwrap_err();
     assert!(fed.records.is_empty(), "{fed:?}");
-    assert_eq!(rig.core.state(), &before);
+    assert_eq!(harness.core.state(), &before);
     (at, refusal.to_string())
 }
 
 #[test]
 fn all_changes_of_a_call_are_made_or_none() {
-    let mut rig = Rig::one_node(4, 4);
+    let mut harness = Harness::one_node(4, 4);
     let bad = wanted_policy("new", "b", policy(3, None));
     let wanted = vec![
         wanted_policy("new", "a", policy(2, None)),
         bad,
         wanted_pool("new", &[(GPU, 4)]),
     ];
-    let (at, message) = refused(&mut rig, wanted.clone());
+    let (at, message) = refused(&mut harness, wanted.clone());
     assert_eq!(at, Some(1), "{message}");
     assert!(
         message.contains("reserved.gpu is 3, others have reserved 2"),
         "{message}"
     );
     assert!(
-        rig.core
+        harness
+            .core
             .state()
             .pool(&PoolName::new("new").unwrap())
             .is_none()
@@ -124,7 +135,7 @@ fn all_changes_of_a_call_are_made_or_none() {
         wanted_policy("new", "b", policy(2, None)),
         wanted[2].clone(),
     ];
-    let (applied, fed) = apply(&mut rig, EARNEST, mended.clone());
+    let (applied, fed) = apply(&mut harness, COMMIT, mended.clone());
     assert_eq!(
         fed.types(),
         ["pool_put", "policy_put", "policy_put"],
@@ -137,10 +148,10 @@ fn all_changes_of_a_call_are_made_or_none() {
             .all(|outcome| outcome.before.is_none() && outcome.is_change())
     );
     assert!(
-        matches!(outcomes[2].after, Some(Terms::Pool(_))),
+        matches!(outcomes[2].after, Some(CurrentTerms::Pool(_))),
         "in the order of the call"
     );
-    let (applied, fed) = apply(&mut rig, EARNEST, mended);
+    let (applied, fed) = apply(&mut harness, COMMIT, mended);
     assert!(fed.records.is_empty(), "what is so already is not recorded");
     assert!(
         !applied
@@ -153,9 +164,9 @@ fn all_changes_of_a_call_are_made_or_none() {
 
 #[test]
 fn shares_may_move_from_one_to_another_in_one_call() {
-    let mut rig = Rig::one_node(4, 4);
-    rig.apply(vec![wanted_pool("default", &[(GPU, 4)])]);
-    rig.apply(vec![
+    let mut harness = Harness::one_node(4, 4);
+    harness.apply(vec![wanted_pool("default", &[(GPU, 4)])]);
+    harness.apply(vec![
         wanted_policy("default", "a", policy(4, None)),
         wanted_policy("default", "b", policy(0, None)),
     ]);
@@ -163,16 +174,16 @@ fn shares_may_move_from_one_to_another_in_one_call() {
         wanted_policy("default", "b", policy(4, None)),
         wanted_policy("default", "a", policy(0, None)),
     ];
-    apply(&mut rig, EARNEST, moved).0.unwrap();
+    apply(&mut harness, COMMIT, moved).0.unwrap();
 }
 
 #[test]
 fn what_a_pool_could_not_keep_is_refused_with_the_change_that_is_to_blame() {
-    let mut rig = Rig::one_node(4, 4);
-    rig.apply(vec![wanted_pool("p", &[(GPU, 4), ("seats", 2)])]);
-    rig.put_policy("p", "a", policy(3, None));
+    let mut harness = Harness::one_node(4, 4);
+    harness.apply(vec![wanted_pool("p", &[(GPU, 4), ("seats", 2)])]);
+    harness.put_policy("p", "a", policy(3, None));
     let seats: ResourceTable = [(ResourceKey::new("seats").unwrap(), 1)].into();
-    rig.put_policy(
+    harness.put_policy(
         "p",
         "b",
         PolicySpec {
@@ -197,7 +208,7 @@ fn what_a_pool_could_not_keep_is_refused_with_the_change_that_is_to_blame() {
         (no_pool("q"), 0, "no pool `q`"),
         (no_pool("default"), 0, "always there"),
     ] {
-        let (found, message) = refused(&mut rig, vec![wanted]);
+        let (found, message) = refused(&mut harness, vec![wanted]);
         assert_eq!(found, Some(at), "{message}");
         assert!(message.contains(words), "{message}");
     }
@@ -205,7 +216,7 @@ fn what_a_pool_could_not_keep_is_refused_with_the_change_that_is_to_blame() {
         no_policy("p", "a"),
         wanted_policy("p", "a", policy(1, None)),
     ];
-    let (at, message) = refused(&mut rig, twice);
+    let (at, message) = refused(&mut harness, twice);
     assert_eq!(at, Some(1));
     assert_eq!(
         message,
@@ -215,22 +226,22 @@ fn what_a_pool_could_not_keep_is_refused_with_the_change_that_is_to_blame() {
 
 #[test]
 fn a_change_of_what_was_changed_meanwhile_is_refused() {
-    let mut rig = Rig::one_node(4, 4);
-    rig.put_policy("default", "a", policy(1, None));
-    let pool = rig
+    let mut harness = Harness::one_node(4, 4);
+    harness.put_policy("default", "a", policy(1, None));
+    let pool = harness
         .core
         .state()
         .pool(&PoolName::new("default").unwrap())
         .unwrap();
     let seen = pool.policies[&Subject::new("a").unwrap()].version;
-    let change = |version, reserved| Change {
-        wanted: wanted_policy("default", "a", policy(reserved, None)),
+    let change = |version, reserved| TermsChange {
+        desired: wanted_policy("default", "a", policy(reserved, None)),
         version: Some(version),
     };
-    apply_changes(&mut rig, EARNEST, vec![change(seen, 2)])
+    apply_changes(&mut harness, COMMIT, vec![change(seen, 2)])
         .0
         .unwrap();
-    let stale = apply_changes(&mut rig, FORCED, vec![change(seen, 3)])
+    let stale = apply_changes(&mut harness, FORCED, vec![change(seen, 3)])
         .0
         .unwrap_err();
     let message = stale.refusal.to_string();
@@ -238,7 +249,7 @@ fn a_change_of_what_was_changed_meanwhile_is_refused() {
         message.contains(&format!("expects is at version {seen}")),
         "{message}"
     );
-    let new = apply_changes(&mut rig, EARNEST, vec![change(0, 3)])
+    let new = apply_changes(&mut harness, COMMIT, vec![change(0, 3)])
         .0
         .unwrap_err();
     assert!(
@@ -249,15 +260,15 @@ fn a_change_of_what_was_changed_meanwhile_is_refused() {
 
 #[test]
 fn what_is_in_use_is_not_taken_away_but_by_force_and_then_nothing_is_stopped() {
-    let mut rig = Rig::one_node(4, 8);
-    rig.apply(vec![wanted_pool("default", &[(GPU, 4)])]);
-    rig.put_policy("default", "a", policy(2, Some(4)));
+    let mut harness = Harness::one_node(4, 8);
+    harness.apply(vec![wanted_pool("default", &[(GPU, 4)])]);
+    harness.put_policy("default", "a", policy(2, Some(4)));
     let firm = StepSpec {
         preemptible: false,
         ..of("a", spec(2, 1000))
     };
-    rig.submit("firm", firm).unwrap();
-    rig.submit("soft", of("a", spec(2, 1000))).unwrap();
+    harness.submit("firm", firm).unwrap();
+    harness.submit("soft", of("a", spec(2, 1000))).unwrap();
     for (wanted, words) in [
         (
             wanted_policy("default", "a", policy(2, Some(3))),
@@ -276,17 +287,17 @@ fn what_is_in_use_is_not_taken_away_but_by_force_and_then_nothing_is_stopped() {
             "capacity.gpu would be 3, and 4 are in use (`firm`, `soft`)",
         ),
     ] {
-        let (_, message) = refused(&mut rig, vec![wanted.clone()]);
+        let (_, message) = refused(&mut harness, vec![wanted.clone()]);
         assert!(message.contains(words), "{message}");
-        let mut forced = rig_like(&rig);
+        let mut forced = rig_like(&harness);
         let (applied, fed) = apply(&mut forced, FORCED, vec![wanted]);
         assert_eq!(applied.unwrap().uses.len(), 1);
         assert!(fed.orders.is_empty(), "nothing is stopped by it: {fed:?}");
     }
     // More than before is nobody's loss.
     apply(
-        &mut rig,
-        EARNEST,
+        &mut harness,
+        COMMIT,
         vec![wanted_policy("default", "a", policy(3, None))],
     )
     .0
@@ -294,13 +305,13 @@ fn what_is_in_use_is_not_taken_away_but_by_force_and_then_nothing_is_stopped() {
 }
 
 /// The same cluster, as its log brings it back, with the same node.
-fn rig_like(rig: &Rig) -> Rig {
-    let mut copy = Rig::new();
+fn rig_like(harness: &Harness) -> Harness {
+    let mut copy = Harness::new();
     copy.apply(vec![wanted_pool("default", &[(GPU, 4)])]);
     copy.put_policy("default", "a", policy(2, Some(4)));
     copy.hello(hello("n", 4, 8));
     for id in ["firm", "soft"] {
-        let spec = rig.step(id).spec.clone();
+        let spec = harness.step(id).spec.clone();
         copy.submit(id, spec).unwrap();
     }
     copy
@@ -308,100 +319,101 @@ fn rig_like(rig: &Rig) -> Rig {
 
 #[test]
 fn a_trial_run_says_who_would_be_exposed_preempted_and_rejected_and_changes_nothing() {
-    let mut rig = Rig::one_node(4, 8);
-    rig.put_policy("default", "a", policy(4, None));
-    rig.put_policy("default", "b", policy(0, Some(4)));
-    rig.submit("run", of("a", spec(4, 1000))).unwrap();
-    rig.run("run.1");
-    rig.submit("wants", of("b", spec(2, 1000))).unwrap();
-    rig.submit("large", of("b", spec(4, 1000))).unwrap();
+    let mut harness = Harness::one_node(4, 8);
+    harness.put_policy("default", "a", policy(4, None));
+    harness.put_policy("default", "b", policy(0, Some(4)));
+    harness.submit("run", of("a", spec(4, 1000))).unwrap();
+    harness.run("run.1");
+    harness.submit("wants", of("b", spec(2, 1000))).unwrap();
+    harness.submit("large", of("b", spec(4, 1000))).unwrap();
     let wanted = vec![
         wanted_policy("default", "a", policy(2, None)),
         wanted_policy("default", "b", policy(2, Some(3))),
     ];
-    let before = rig.core.state().clone();
-    let (trial, fed) = apply(&mut rig, TRIAL, wanted.clone());
+    let before = harness.core.state().clone();
+    let (trial, fed) = apply(&mut harness, TRIAL, wanted.clone());
     let trial = trial.unwrap();
     assert!(fed.records.is_empty() && fed.orders.is_empty());
-    assert_eq!(rig.core.state(), &before);
+    assert_eq!(harness.core.state(), &before);
     assert_eq!(trial.exposed, [step("run")]);
     assert_eq!(trial.preempted, [(step("run"), step("wants"))]);
     assert_eq!(trial.rejected, [step("large")]);
-    let (_, message) = refused(&mut rig, wanted.clone());
+    let (_, message) = refused(&mut harness, wanted.clone());
     assert!(message.contains("would be rejected (`large`)"), "{message}");
-    let (applied, fed) = apply(&mut rig, FORCED, wanted);
+    let (applied, fed) = apply(&mut harness, FORCED, wanted);
     assert_eq!(applied.unwrap(), trial, "what was said is what happens");
     assert_eq!(fed.orders, ["stop run.1 Preempted 7s"]);
     assert_eq!(
-        (rig.state("large"), rig.code("large")),
+        (harness.state("large"), harness.code("large")),
         (StepState::Rejected, ReasonCode::ExceedsLimit)
     );
-    rig.status("n", "run.1", gone(Exit::Signal(15), StopReason::Preempted));
-    assert_eq!(rig.state("wants"), StepState::Allocated);
+    harness.status("n", "run.1", gone(Exit::Signal(15), StopReason::Preempted));
+    assert_eq!(harness.state("wants"), StepState::Allocated);
 }
 
 #[test]
 fn a_trial_run_names_what_would_be_frozen_too() {
-    let mut rig = Rig::one_node(4, 8);
-    rig.put_policy("default", "a", policy(4, None));
-    rig.put_policy("default", "b", policy(0, None));
+    let mut harness = Harness::one_node(4, 8);
+    harness.put_policy("default", "a", policy(4, None));
+    harness.put_policy("default", "b", policy(0, None));
     let freezes = StepSpec {
         on_preempt: OnPreempt::Suspend,
         ..of("a", with_memory(spec(4, 1000), 100))
     };
-    rig.submit("run", freezes).unwrap();
-    rig.run("run.1");
-    rig.submit("wants", of("b", with_memory(spec(2, 1000), 100)))
+    harness.submit("run", freezes).unwrap();
+    harness.run("run.1");
+    harness
+        .submit("wants", of("b", with_memory(spec(2, 1000), 100)))
         .unwrap();
     let wanted = vec![
         wanted_policy("default", "a", policy(2, None)),
         wanted_policy("default", "b", policy(2, None)),
     ];
-    let trial = apply(&mut rig, TRIAL, wanted.clone()).0.unwrap();
+    let trial = apply(&mut harness, TRIAL, wanted.clone()).0.unwrap();
     assert_eq!(trial.preempted, [(step("run"), step("wants"))]);
-    let (applied, fed) = apply(&mut rig, EARNEST, wanted);
+    let (applied, fed) = apply(&mut harness, COMMIT, wanted);
     assert_eq!(applied.unwrap(), trial);
     assert!(fed.orders[0].starts_with("suspend run.1"), "{fed:?}");
 }
 
 #[test]
 fn a_key_that_one_policy_names_binds_the_steps_of_all_who_wait() {
-    let mut rig = Rig::one_node(4, 4);
-    rig.put_policy("default", "a", policy(0, None));
-    rig.put_policy("default", "b", policy(0, None));
-    rig.submit("runs", of("b", spec(0, 4000))).unwrap();
+    let mut harness = Harness::one_node(4, 4);
+    harness.put_policy("default", "a", policy(0, None));
+    harness.put_policy("default", "b", policy(0, None));
+    harness.submit("runs", of("b", spec(0, 4000))).unwrap();
     let firm = StepSpec {
         preemptible: false,
         ..of("a", spec(0, 1000))
     };
-    rig.submit("waits", firm).unwrap();
-    assert_eq!(rig.state("waits"), StepState::Queued);
+    harness.submit("waits", firm).unwrap();
+    assert_eq!(harness.state("waits"), StepState::Queued);
     let cores: ResourceTable = [(ResourceKey::new("mcpu").unwrap(), 1000)].into();
     let names = PolicySpec {
         reserved: cores,
         ..PolicySpec::default()
     };
-    rig.put_policy("default", "b", names);
+    harness.put_policy("default", "b", names);
     assert_eq!(
-        (rig.state("waits"), rig.code("waits")),
+        (harness.state("waits"), harness.code("waits")),
         (StepState::Rejected, ReasonCode::ExceedsReserved)
     );
 }
 
 #[test]
 fn who_could_be_taken_by_whom_is_told_where_a_change_makes_it_so() {
-    let mut rig = Rig::one_node(4, 8);
-    rig.put_policy("default", "a", policy(0, None));
-    rig.put_policy("default", "b", policy(0, None));
-    rig.submit("run", of("a", spec(2, 1000))).unwrap();
-    rig.run("run.1");
+    let mut harness = Harness::one_node(4, 8);
+    harness.put_policy("default", "a", policy(0, None));
+    harness.put_policy("default", "b", policy(0, None));
+    harness.submit("run", of("a", spec(2, 1000))).unwrap();
+    harness.run("run.1");
     let with_priority = |priority, reserved| PolicySpec {
         priority,
         ..policy(reserved, None)
     };
     let mut exposed = |subject: &str, policy: PolicySpec| {
         let wanted = wanted_policy("default", subject, policy);
-        apply(&mut rig, TRIAL, vec![wanted]).0.unwrap().exposed
+        apply(&mut harness, TRIAL, vec![wanted]).0.unwrap().exposed
     };
     // Nobody is above it, and nobody has a share to reclaim with.
     assert_eq!(exposed("b", with_priority(10, 1)), [step("run")]);
@@ -415,91 +427,101 @@ fn who_could_be_taken_by_whom_is_told_where_a_change_makes_it_so() {
 
 #[test]
 fn what_spares_runs_no_longer_is_told_of_them() {
-    let mut rig = Rig::one_node(4, 8);
+    let mut harness = Harness::one_node(4, 8);
     let spare = |secs| {
         let wanted = wanted_pool("default", &[]);
-        let Wanted::Pool { pool, mut terms } = wanted else {
+        let Desired::Pool { pool, mut terms } = wanted else {
             panic!("{wanted:?}")
         };
         terms.spec.min_runtime = Span::from_secs(secs);
-        Wanted::Pool { pool, terms }
+        Desired::Pool { pool, terms }
     };
-    rig.apply(vec![spare(600)]);
-    rig.put_policy("default", "a", policy(0, None));
-    rig.put_policy("default", "b", policy(1, None));
-    rig.submit("run", of("a", spec(2, 1000))).unwrap();
-    rig.run("run.1");
+    harness.apply(vec![spare(600)]);
+    harness.put_policy("default", "a", policy(0, None));
+    harness.put_policy("default", "b", policy(1, None));
+    harness.submit("run", of("a", spec(2, 1000))).unwrap();
+    harness.run("run.1");
     for (secs, told) in [(700, false), (60, true), (0, true)] {
-        let exposed = apply(&mut rig, TRIAL, vec![spare(secs)]).0.unwrap().exposed;
+        let exposed = apply(&mut harness, TRIAL, vec![spare(secs)])
+            .0
+            .unwrap()
+            .exposed;
         assert_eq!(!exposed.is_empty(), told, "{secs}: {exposed:?}");
     }
 }
 
 #[test]
 fn a_trial_keeps_what_it_changes_and_nothing_else() {
-    let mut rig = Rig::one_node(4, 8);
+    let mut harness = Harness::one_node(4, 8);
     for subject in ["a", "b"] {
-        rig.put_policy("default", subject, policy(0, None));
+        harness.put_policy("default", subject, policy(0, None));
         for n in 0..8 {
             let id = format!("{subject}{n}");
-            rig.submit(&id, of(subject, spec(2, 1000))).unwrap();
+            harness.submit(&id, of(subject, spec(2, 1000))).unwrap();
         }
     }
-    let before = rig.core.state().clone();
-    let trial = rig.core.context_mut().begin_dry_run();
-    rig.core
+    let before = harness.core.state().clone();
+    let trial = harness.core.context_mut().begin_dry_run();
+    harness
+        .core
         .context_mut()
         .record(Record::PolicyPut(record::PolicyPut {
             pool: PoolName::new("default").unwrap(),
             subject: Subject::new("a").unwrap(),
             policy: policy(4, None),
         }));
-    schedule(rig.core.context_mut());
-    let (pools, steps) = rig.core.context().noted();
+    schedule(harness.core.context_mut());
+    let (pools, steps) = harness.core.context().noted();
     assert_eq!(pools, 1);
     assert!(steps <= 4, "{steps} of 16 steps were looked after");
-    rig.core.context_mut().take_back(trial);
-    assert_eq!(rig.core.state(), &before);
+    harness.core.context_mut().take_back(trial);
+    assert_eq!(harness.core.state(), &before);
 }
 
 #[test]
 fn a_pool_is_deleted_once_no_node_is_in_it() {
-    let mut rig = Rig::new();
-    rig.put_pool("p");
+    let mut harness = Harness::new();
+    harness.put_pool("p");
     let mut words = hello("n", 1, 4);
     words.pool = PoolName::new("p").unwrap();
-    rig.hello(words.clone());
-    let (_, message) = refused(&mut rig, vec![no_pool("p")]);
+    harness.hello(words.clone());
+    let (_, message) = refused(&mut harness, vec![no_pool("p")]);
     assert!(message.starts_with("node `n` is in pool `p`"), "{message}");
-    let (applied, _) = apply(&mut rig, FORCED, vec![no_pool("p")]);
+    let (applied, _) = apply(&mut harness, FORCED, vec![no_pool("p")]);
     assert!(
         matches!(applied.unwrap_err().refusal, Refusal::PoolHasNodes { .. }),
         "force moves no host"
     );
-    rig.submit("a", in_pool(spec(1, 1000), "p")).unwrap();
-    rig.submit("b", in_pool(spec(1, 1000), "p")).unwrap();
+    harness.submit("a", in_pool(spec(1, 1000), "p")).unwrap();
+    harness.submit("b", in_pool(spec(1, 1000), "p")).unwrap();
     // A config moved a host in earlier releases; what runs on it is still of this pool.
-    rig.moved_by_config(&words, "default");
-    rig.hello(holding(words, vec![status("a.1", running())]));
-    let (_, message) = refused(&mut rig, vec![no_pool("p")]);
+    harness.moved_by_config(&words, "default");
+    harness.hello(holding(words, vec![status("a.1", running())]));
+    let (_, message) = refused(&mut harness, vec![no_pool("p")]);
     assert!(message.contains("steps run in it (`a`)"), "{message}");
-    apply(&mut rig, FORCED, vec![no_pool("p")]).0.unwrap();
-    assert_eq!(rig.state("a"), StepState::Running);
+    apply(&mut harness, FORCED, vec![no_pool("p")]).0.unwrap();
+    assert_eq!(harness.state("a"), StepState::Running);
     assert_eq!(
-        (rig.state("b"), rig.code("b")),
+        (harness.state("b"), harness.code("b")),
         (StepState::Rejected, ReasonCode::UnknownPool)
     );
-    rig.put_pool("p");
-    assert_eq!(rig.core.state().holding_of(&PoolName::new("p").unwrap()), 1);
-    rig.status("n", "a.1", released(Exit::Code(0)));
-    assert_eq!(rig.state("a"), StepState::Succeeded);
+    harness.put_pool("p");
+    assert_eq!(
+        harness
+            .core
+            .state()
+            .running_in(&PoolName::new("p").unwrap()),
+        1
+    );
+    harness.status("n", "a.1", released(Exit::Code(0)));
+    assert_eq!(harness.state("a"), StepState::Succeeded);
 }
 
 #[test]
 fn ten_thousand_policies_are_one_call() {
-    let mut rig = Rig::one_node(4, 8);
+    let mut harness = Harness::one_node(4, 8);
     let all = (0..10_000).map(|n| wanted_policy("default", &format!("s{n}"), policy(0, None)));
-    let (applied, fed) = apply(&mut rig, EARNEST, all.collect());
+    let (applied, fed) = apply(&mut harness, COMMIT, all.collect());
     assert_eq!(
         (applied.unwrap().outcomes.len(), fed.records.len()),
         (10_000, 10_000)

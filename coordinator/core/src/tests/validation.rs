@@ -13,17 +13,17 @@ use sluice_common::step::StepSpec;
 use sluice_common::time::Span;
 use sluice_common::validation::{Assertion, ValidationSpec};
 
-use super::rig::*;
-use crate::input::WantedPool;
-use crate::{Answer, Change, Input, Refusal, ReplyId, Wanted};
+use super::harness::*;
+use crate::input::DesiredPool;
+use crate::{Answer, Desired, Input, Refusal, ReplyId, TermsChange};
 
-fn asserting(name: &str, rules: &[(&str, &str)]) -> Wanted {
+fn asserting(name: &str, rules: &[(&str, &str)]) -> Desired {
     let assertions = rules.iter().map(|(assert, message)| Assertion {
         assert: (*assert).into(),
         message: (*message).into(),
         when: None,
     });
-    Wanted::Validation {
+    Desired::Validation {
         validation: name.parse().unwrap(),
         terms: ValidationSpec {
             description: String::new(),
@@ -42,27 +42,27 @@ fn rules(validations: &[&str]) -> PoolSpec {
     }
 }
 
-fn pool(name: &str, rules: PoolSpec) -> Wanted {
-    Wanted::Pool {
+fn pool(name: &str, rules: PoolSpec) -> Desired {
+    Desired::Pool {
         pool: name.parse().unwrap(),
-        terms: alloc::boxed::Box::new(WantedPool::from(rules)),
+        terms: alloc::boxed::Box::new(DesiredPool::from(rules)),
     }
 }
 
 /// The pool `default` with these assertions and hosts of so many GPUs each; a host has as many GiB as cores.
-fn rig(asserted: &[(&str, &str)], hosts: &[(&str, u32, u64)]) -> Rig {
-    let mut rig = Rig::new();
-    rig.start();
-    rig.apply(vec![
+fn harness(asserted: &[(&str, &str)], hosts: &[(&str, u32, u64)]) -> Harness {
+    let mut harness = Harness::new();
+    harness.start();
+    harness.apply(vec![
         asserting("v", asserted),
         pool("default", rules(&["v"])),
     ]);
     for (name, gpus, memory) in hosts {
         let mut host = hello(name, *gpus, 8);
         host.inventory.memory_bytes = memory << 30;
-        rig.hello(host);
+        harness.hello(host);
     }
-    rig
+    harness
 }
 
 fn taking(gpus: u64, memory: &str) -> StepSpec {
@@ -75,18 +75,18 @@ fn taking(gpus: u64, memory: &str) -> StepSpec {
 
 #[test]
 fn a_step_that_breaks_an_assertion_is_rejected_with_its_numbers() {
-    let mut rig = rig(
+    let mut harness = harness(
         &[("gpu_count <= 2", "take no more than two GPUs")],
         &[("n", 4, 64)],
     );
-    rig.submit("ok", taking(2, "1GiB")).unwrap();
-    rig.submit("no", taking(3, "1GiB")).unwrap();
-    assert_eq!(rig.state("ok"), StepState::Allocated);
+    harness.submit("ok", taking(2, "1GiB")).unwrap();
+    harness.submit("no", taking(3, "1GiB")).unwrap();
+    assert_eq!(harness.state("ok"), StepState::Allocated);
     assert_eq!(
-        (rig.state("no"), rig.code("no")),
+        (harness.state("no"), harness.code("no")),
         (StepState::Rejected, ReasonCode::ValidationFailed)
     );
-    let reason = rig.reason("no");
+    let reason = harness.reason("no");
     assert_eq!(
         reason.message,
         "take no more than two GPUs (validation `v` of pool `default`: gpu_count <= 2; gpu_count is 3)"
@@ -103,9 +103,9 @@ fn one_host_must_keep_all_assertions_about_hosts_together() {
         ("gpu_count == node.gpu_count", "take all GPUs of a host"),
     ];
     let hosts = [("gpus", 4, 16), ("memory", 1, 64), ("poor", 1, 8)];
-    let mut rig = rig(&asserted, &hosts);
-    rig.submit("a", taking(4, "16GiB")).unwrap();
-    let reason = rig.reason("a");
+    let mut harness = harness(&asserted, &hosts);
+    harness.submit("a", taking(4, "16GiB")).unwrap();
+    let reason = harness.reason("a");
     assert_eq!(reason.code, ReasonCode::ValidationFailed);
     // Two hosts break one each; of them that comes first whose numbers are closer.
     assert_eq!(
@@ -123,8 +123,8 @@ fn one_host_must_keep_all_assertions_about_hosts_together() {
         .filter(|key| key.starts_with("host "))
         .collect();
     assert_eq!(told, ["host 01", "host 02", "host 03"]);
-    rig.submit("b", taking(4, "8GiB")).unwrap();
-    assert_eq!(rig.state("b"), StepState::Allocated);
+    harness.submit("b", taking(4, "8GiB")).unwrap();
+    assert_eq!(harness.state("b"), StepState::Allocated);
 }
 
 #[test]
@@ -135,9 +135,9 @@ fn at_most_ten_hosts_are_told_of() {
         .zip(1..)
         .map(|(name, memory)| (name.as_str(), 1, memory))
         .collect();
-    let mut rig = rig(&[("memory <= node.memory", "too much")], &hosts);
-    rig.submit("a", taking(0, "16GiB")).unwrap();
-    let message = rig.reason("a").message;
+    let mut harness = harness(&[("memory <= node.memory", "too much")], &hosts);
+    harness.submit("a", taking(0, "16GiB")).unwrap();
+    let message = harness.reason("a").message;
     assert!(
         message.contains(
             "`n11`: memory <= node.memory (memory is 16GiB, node.memory is 12GiB); `n10`"
@@ -153,43 +153,46 @@ fn at_most_ten_hosts_are_told_of() {
 #[test]
 fn hosts_of_another_platform_do_not_count_and_what_is_lacking_is_said() {
     let asserted = [("node.gpu_memory >= 80GiB", "ask for a platform with 80 GiB")];
-    let mut rig = rig(&asserted, &[]);
-    rig.submit(
-        "early",
-        StepSpec {
-            allow_pending: true,
-            ..taking(0, "1GiB")
-        },
-    )
-    .unwrap();
+    let mut harness = harness(&asserted, &[]);
+    harness
+        .submit(
+            "early",
+            StepSpec {
+                allow_pending: true,
+                ..taking(0, "1GiB")
+            },
+        )
+        .unwrap();
     assert_eq!(
-        rig.state("early"),
+        harness.state("early"),
         StepState::Queued,
         "there is no host to ask"
     );
-    rig.cancel("early");
+    harness.cancel("early");
     for (name, model, memory) in [("big", "a100", 80), ("small", "l40s", 48)] {
         let mut host = hello(name, 1, 8);
         host.inventory.gpus[0].platform = model.into();
         host.inventory.gpus[0].memory_bytes = memory << 30;
-        rig.hello(host);
+        harness.hello(host);
     }
     let on = |platform: &str| StepSpec {
         platform: Some(platform.into()),
         ..spec(1, 0)
     };
-    rig.submit("a", on("a100")).unwrap();
-    assert_eq!(rig.state("a"), StepState::Allocated);
-    rig.submit("l", on("l40s")).unwrap();
+    harness.submit("a", on("a100")).unwrap();
+    assert_eq!(harness.state("a"), StepState::Allocated);
+    harness.submit("l", on("l40s")).unwrap();
     assert!(
-        rig.reason("l")
+        harness
+            .reason("l")
             .message
             .contains("`small`: node.gpu_memory >= 80GiB (node.gpu_memory is 48GiB)")
     );
-    rig.hello(hello("bare", 0, 8));
-    rig.submit("c", on("cpu")).unwrap();
+    harness.hello(hello("bare", 0, 8));
+    harness.submit("c", on("cpu")).unwrap();
     assert!(
-        rig.reason("c")
+        harness
+            .reason("c")
             .message
             .contains("`bare`: node.gpu_memory >= 80GiB (it cannot be judged: it has no GPU)")
     );
@@ -197,20 +200,22 @@ fn hosts_of_another_platform_do_not_count_and_what_is_lacking_is_said() {
 
 #[test]
 fn what_is_judged_is_the_step_with_what_its_pool_fills_in() {
-    let mut rig = rig(
+    let mut harness = harness(
         &[("timeout <= 1h", "say how long it may run")],
         &[("n", 1, 64)],
     );
-    rig.submit(
-        "endless",
-        StepSpec {
-            timeout: None,
-            ..spec(0, 0)
-        },
-    )
-    .unwrap();
+    harness
+        .submit(
+            "endless",
+            StepSpec {
+                timeout: None,
+                ..spec(0, 0)
+            },
+        )
+        .unwrap();
     assert!(
-        rig.reason("endless")
+        harness
+            .reason("endless")
             .message
             .ends_with("timeout is without end)")
     );
@@ -218,7 +223,7 @@ fn what_is_judged_is_the_step_with_what_its_pool_fills_in() {
         timeout: Some(Span::from_secs(60)),
         ..StepDefaults::default()
     };
-    rig.apply(vec![pool(
+    harness.apply(vec![pool(
         "default",
         PoolSpec {
             defaults,
@@ -230,26 +235,26 @@ fn what_is_judged_is_the_step_with_what_its_pool_fills_in() {
         unset: [Setting::Timeout].into(),
         ..spec(0, 0)
     };
-    rig.submit("silent", silent).unwrap();
-    assert_eq!(rig.state("silent"), StepState::Allocated);
+    harness.submit("silent", silent).unwrap();
+    assert_eq!(harness.state("silent"), StepState::Allocated);
 }
 
 #[test]
 fn a_pool_whose_assertions_it_breaks_is_not_among_those_that_it_waits_for() {
-    let mut rig = Rig::new();
-    rig.start();
-    let nowhere_else = Wanted::NoPolicy {
+    let mut harness = Harness::new();
+    harness.start();
+    let nowhere_else = Desired::NoPolicy {
         pool: "default".parse().unwrap(),
         subject: "s".parse().unwrap(),
     };
-    rig.apply(vec![
+    harness.apply(vec![
         asserting("small", &[("cpu_count <= 1", "take one core")]),
         pool("best", rules(&["small"])),
         pool("rest", PoolSpec::default()),
         nowhere_else,
     ]);
     for (name, priority) in [("best", 2), ("rest", 1)] {
-        rig.put_policy(
+        harness.put_policy(
             name,
             "s",
             PolicySpec {
@@ -259,22 +264,24 @@ fn a_pool_whose_assertions_it_breaks_is_not_among_those_that_it_waits_for() {
         );
         let mut host = hello(name, 0, 4);
         host.pool = name.parse().unwrap();
-        rig.hello(host);
+        harness.hello(host);
     }
-    rig.submit("large", spec(0, 2000)).unwrap();
-    assert_eq!(rig.placed("large").0, "rest");
-    rig.submit("small", spec(0, 1000)).unwrap();
-    assert_eq!(rig.placed("small").0, "best");
-    rig.submit("named", in_pool(spec(0, 2000), "best")).unwrap();
-    assert_eq!(rig.code("named"), ReasonCode::ValidationFailed);
+    harness.submit("large", spec(0, 2000)).unwrap();
+    assert_eq!(harness.placed("large").0, "rest");
+    harness.submit("small", spec(0, 1000)).unwrap();
+    assert_eq!(harness.placed("small").0, "best");
+    harness
+        .submit("named", in_pool(spec(0, 2000), "best"))
+        .unwrap();
+    assert_eq!(harness.code("named"), ReasonCode::ValidationFailed);
 }
 
-fn refusal(rig: &mut Rig, wanted: Vec<Wanted>) -> (Option<usize>, String) {
-    let changes = wanted.into_iter().map(|wanted| Change {
-        wanted,
+fn refusal(harness: &mut Harness, wanted: Vec<Desired>) -> (Option<usize>, String) {
+    let changes = wanted.into_iter().map(|wanted| TermsChange {
+        desired: wanted,
         version: None,
     });
-    let fed = rig.feed(Input::Apply {
+    let fed = harness.feed(Input::Apply {
         reply: ReplyId(7),
         changes: changes.collect(),
         force: true,
@@ -288,11 +295,11 @@ fn refusal(rig: &mut Rig, wanted: Vec<Wanted>) -> (Option<usize>, String) {
 
 #[test]
 fn a_document_is_there_as_long_as_a_pool_names_it() {
-    let mut rig = rig(&[("gpu_count <= 2", "m")], &[]);
-    let gone = Wanted::NoValidation {
+    let mut harness = harness(&[("gpu_count <= 2", "m")], &[]);
+    let gone = Desired::NoValidation {
         validation: "v".parse().unwrap(),
     };
-    let (at, why) = refusal(&mut rig, vec![gone.clone()]);
+    let (at, why) = refusal(&mut harness, vec![gone.clone()]);
     assert_eq!(
         (at, why.as_str()),
         (
@@ -301,23 +308,23 @@ fn a_document_is_there_as_long_as_a_pool_names_it() {
         )
     );
     assert_eq!(
-        rig.core.state().validations().len(),
+        harness.core.state().validations().len(),
         1,
         "nothing was changed"
     );
     let other = asserting("gpus-of-all", &[("gpu_count <= 8", "m")]);
     let misspelt = pool("default", rules(&["v", "gpus-of-al"]));
-    let (at, why) = refusal(&mut rig, vec![other, misspelt]);
+    let (at, why) = refusal(&mut harness, vec![other, misspelt]);
     assert_eq!(at, Some(1));
     assert!(why.ends_with("did you mean `gpus-of-all`?"), "{why}");
     assert_eq!(
-        rig.core.state().validations().len(),
+        harness.core.state().validations().len(),
         1,
         "the other was not made either"
     );
-    rig.apply(vec![gone.clone(), pool("default", PoolSpec::default())]);
-    assert!(rig.core.state().validations().is_empty());
-    let (_, why) = refusal(&mut rig, vec![gone]);
+    harness.apply(vec![gone.clone(), pool("default", PoolSpec::default())]);
+    assert!(harness.core.state().validations().is_empty());
+    let (_, why) = refusal(&mut harness, vec![gone]);
     assert_eq!(
         why,
         Refusal::UnknownValidation {
@@ -329,17 +336,17 @@ fn a_document_is_there_as_long_as_a_pool_names_it() {
 
 #[test]
 fn a_change_holds_for_what_is_submitted_after_it() {
-    let mut rig = rig(&[("gpu_count <= 2", "m")], &[]);
-    rig.submit("waits", taking(2, "1GiB")).unwrap();
-    rig.apply(vec![asserting("v", &[("gpu_count <= 1", "m")])]);
-    assert_eq!(rig.state("waits"), StepState::Queued);
-    rig.submit("later", taking(2, "1GiB")).unwrap();
-    assert_eq!(rig.state("later"), StepState::Rejected);
+    let mut harness = harness(&[("gpu_count <= 2", "m")], &[]);
+    harness.submit("waits", taking(2, "1GiB")).unwrap();
+    harness.apply(vec![asserting("v", &[("gpu_count <= 1", "m")])]);
+    assert_eq!(harness.state("waits"), StepState::Queued);
+    harness.submit("later", taking(2, "1GiB")).unwrap();
+    assert_eq!(harness.state("later"), StepState::Rejected);
 }
 
 #[test]
 fn the_hosts_of_a_declared_platform_are_those_that_its_selector_means() {
-    let mut rig = rig(
+    let mut harness = harness(
         &[("memory <= 0.5 * node.memory", "take half of a host")],
         &[],
     );
@@ -349,31 +356,31 @@ fn the_hosts_of_a_declared_platform_are_those_that_its_selector_means() {
         ..rules(&["v"])
     };
     let platforms = Some([("big".parse().unwrap(), big)].into());
-    let terms = WantedPool { spec, platforms };
-    let wanted = Wanted::Pool {
+    let terms = DesiredPool { spec, platforms };
+    let wanted = Desired::Pool {
         pool: "default".parse().unwrap(),
         terms: terms.into(),
     };
-    rig.apply(vec![wanted]);
+    harness.apply(vec![wanted]);
     for (name, gpu, memory) in [("big", 80, 32), ("small", 40, 256)] {
         let mut host = hello(name, 1, 8);
         host.inventory.gpus[0].memory_bytes = gpu << 30;
         host.inventory.memory_bytes = memory << 30;
-        rig.hello(host);
+        harness.hello(host);
     }
     let on = |platform: Option<&str>| StepSpec {
         platform: platform.map(String::from),
         ..taking(1, "20GiB")
     };
     for (id, platform) in [("named", Some("big")), ("default", None)] {
-        rig.submit(id, on(platform)).unwrap();
-        let reason = rig.reason(id);
+        harness.submit(id, on(platform)).unwrap();
+        let reason = harness.reason(id);
         assert_eq!(reason.detail["hosts"], Detail::from(1), "{reason:?}");
         assert!(
             reason.message.contains("`big`: memory <= 0.5"),
             "{reason:?}"
         );
     }
-    rig.submit("any", on(Some("any"))).unwrap();
-    assert_eq!(rig.state("any"), StepState::Allocated);
+    harness.submit("any", on(Some("any"))).unwrap();
+    assert_eq!(harness.state("any"), StepState::Allocated);
 }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use sluice_common::id::{NodeName, PlatformName, Subject};
 
 use super::shortened;
-use crate::check::{Check, Outcome};
+use crate::check::{AssertionOutcome, Check};
 
 /// How many hosts a sentence names.
 const NAMED_HOSTS: usize = 10;
@@ -38,7 +38,7 @@ impl Check {
     }
 
     /// What people read.
-    pub fn said(&self) -> String {
+    pub fn message(&self) -> String {
         match self {
             Check::Policy {
                 subject,
@@ -46,15 +46,15 @@ impl Check {
                 by,
                 by_default,
             } => policy(subject, *priority, by.as_ref(), *by_default),
-            Check::NoPool(why) | Check::Never(why) => why.said().message,
+            Check::NoPool(why) | Check::Never(why) => why.to_reason().message,
             Check::Maintenance { message, admin } => match admin {
                 true => format!("it takes new steps of its admins alone: {message}"),
                 false => format!("it takes no new steps: {message}"),
             },
             Check::Filled { value, from, .. } => format!("{value}, from {from}"),
-            Check::Assertion { outcome, .. } => outcome.said(),
+            Check::Assertion { outcome, .. } => outcome.message(),
             Check::Hosts { hosts, .. } => could_hold(hosts),
-            Check::Rejected(standing) => standing.said().message,
+            Check::Rejected(standing) => standing.to_reason().message,
             Check::Starts { parts, .. } => {
                 let hosts: Vec<String> = parts.iter().map(host_of).collect();
                 format!("it starts at once, on {}", hosts.join(" and "))
@@ -64,20 +64,22 @@ impl Check {
                 wait,
             } => format!(
                 "it waits at place {place} of {waiting}: {}",
-                wait.said().message
+                wait.to_reason().message
             ),
         }
     }
 }
 
-impl Outcome {
-    fn said(&self) -> String {
+impl AssertionOutcome {
+    fn message(&self) -> String {
         match self {
-            Outcome::Holds => "it holds".to_string(),
-            Outcome::Idle => "its `when` does not hold".to_string(),
-            Outcome::HoldsOn { keep: 0, of: 0 } => "there is no host to ask yet".to_string(),
-            Outcome::HoldsOn { keep, of } => format!("it holds on {keep} of {of} hosts"),
-            Outcome::Fails(found) => found.clone(),
+            AssertionOutcome::Holds => "it holds".to_string(),
+            AssertionOutcome::Unschedulable => "its `when` does not hold".to_string(),
+            AssertionOutcome::HoldsOn { keep: 0, of: 0 } => {
+                "there is no host to ask yet".to_string()
+            }
+            AssertionOutcome::HoldsOn { keep, of } => format!("it holds on {keep} of {of} hosts"),
+            AssertionOutcome::Fails(found) => found.clone(),
         }
     }
 }

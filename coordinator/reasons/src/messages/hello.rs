@@ -7,7 +7,7 @@ use sluice_common::id::{ClusterId, NodeName, PoolName};
 use sluice_common::time::Span;
 use sluice_common::wire::PROTOCOL_VERSION;
 
-use super::NearPools;
+use super::SimilarPools;
 
 /// Why a host that has a certificate is not let in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,7 +39,7 @@ pub enum HelloRefusal {
     NoPool {
         pool: PoolName,
         /// What may have been meant.
-        near: NearPools,
+        near: SimilarPools,
         /// Whether its certificate names the pool.
         by_certificate: bool,
     },

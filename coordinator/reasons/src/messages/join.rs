@@ -3,7 +3,7 @@
 use sluice_common::id::{JoinTokenId, NodeName, PoolName};
 use sluice_common::time::Span;
 
-use super::NearPools;
+use super::SimilarPools;
 
 /// Why a host that shows the secret of a join token is not let in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,6 +79,6 @@ pub enum JoinRefusal {
         /// What the host wants.
         pool: PoolName,
         /// What it may have meant.
-        near: NearPools,
+        near: SimilarPools,
     },
 }

@@ -1,7 +1,7 @@
 //! Why a call was not carried out, in words for whoever called.
 
 mod in_use;
-mod said;
+mod parts;
 
 use alloc::{string::String, vec::Vec};
 
@@ -17,7 +17,7 @@ use super::quoted;
 
 pub use in_use::{InUse, Shrunk, Use};
 
-use said::{
+use parts::{
     declared, elsewhere, gpus_of, hosts, in_use, instead, named, of_platform, queue_full, standing,
 };
 

@@ -15,12 +15,12 @@ use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::{Detail, Reason};
 use sluice_scheduler::HOST_KEYS;
 
-use crate::Why;
-use crate::rejection::{Barred, Bound, Rejection};
+use crate::Cause;
+use crate::rejection::{AmountBound, Exclusion, Rejection};
 
 impl Rejection {
     /// What people and programs read.
-    pub fn said(&self) -> Reason {
+    pub fn to_reason(&self) -> Reason {
         let of = |message: String| Reason::new(self.code(), message);
         let reason = match self {
             Rejection::UnknownPool { pool, near } => of(format!("there is no pool `{pool}`{near}")),
@@ -42,8 +42,8 @@ impl Rejection {
                 let reason = of(message).with("key", key.as_str());
                 reason.with("asked", *asked).with(name, *most)
             }
-            Rejection::NoHostFits { pool, hosts } => hosts.said(pool),
-            Rejection::BreaksRule { pool, breach } => breach.said(self.code(), pool),
+            Rejection::NoHostFits { pool, hosts } => hosts.to_reason(pool),
+            Rejection::BreaksRule { pool, breach } => breach.to_reason(self.code(), pool),
             Rejection::Invalid {
                 pool,
                 judge,
@@ -51,7 +51,7 @@ impl Rejection {
                 advice,
                 unkept,
             } => {
-                let reason = unkept.said(&judge.named(pool), validation, advice);
+                let reason = unkept.to_reason(&judge.named(pool), validation, advice);
                 judge.noted(reason).with("validation", validation.as_str())
             }
         };
@@ -62,16 +62,18 @@ impl Rejection {
     }
 }
 
-impl Barred {
+impl Exclusion {
     /// What people read.
-    pub fn said(&self, pool: &PoolName) -> String {
+    pub fn message(&self, pool: &PoolName) -> String {
         match self {
-            Barred::MadeAfter => format!(
+            Exclusion::MadeAfter => format!(
                 "pool `{pool}` was made after it was submitted: submit it again to have it considered"
             ),
-            Barred::Never(never) => never.said().message,
-            Barred::Maintenance(message) => format!("pool `{pool}` takes no new steps: {message}"),
-            Barred::BeforeChange => format!(
+            Exclusion::Never(never) => never.to_reason().message,
+            Exclusion::Maintenance(message) => {
+                format!("pool `{pool}` takes no new steps: {message}")
+            }
+            Exclusion::BeforeChange => format!(
                 "a rule of pool `{pool}` kept it out when it was submitted: submit it again to have it considered"
             ),
         }
@@ -82,17 +84,17 @@ impl Barred {
 pub(super) fn rejected(first: &Rejection, elsewhere: &[Rejection]) -> Reason {
     let others = elsewhere.iter().filter_map(|other| {
         let pool = other.pool()?;
-        Some((format!("in {pool}"), other.said().message))
+        Some((format!("in {pool}"), other.to_reason().message))
     });
-    others.fold(first.said(), |reason, (pool, message)| {
+    others.fold(first.to_reason(), |reason, (pool, message)| {
         reason.with(&pool, message.as_str())
     })
 }
 
-impl Why {
+impl Cause {
     /// Of a step that was rejected: each pool that refused it, and why.
     pub fn refusals(&self) -> Vec<(String, String)> {
-        let reason = self.said();
+        let reason = self.to_reason();
         let text = |detail: &Detail| match detail {
             Detail::Text(text) => Some(text.clone()),
             Detail::Number(_) => None,
@@ -135,20 +137,20 @@ fn too_much(
     pool: &PoolName,
     key: &ResourceKey,
     (asked, most): (u64, u64),
-    bound: &Bound,
+    bound: &AmountBound,
 ) -> (&'static str, String) {
     let asked = quantity(key.as_str(), asked);
     let most = figure(key.as_str(), most);
     match bound {
-        Bound::Capacity => (
+        AmountBound::Capacity => (
             "capacity",
             format!("it asks for {asked}, and pool `{pool}` has {most}"),
         ),
-        Bound::Limit(subject) => (
+        AmountBound::Limit(subject) => (
             "limit",
             format!("it asks for {asked}, and the limit of `{subject}` in pool `{pool}` is {most}"),
         ),
-        Bound::Reserved(subject) => (
+        AmountBound::Reserved(subject) => (
             "reserved",
             format!(
                 "it is not preemptible and asks for {asked}, and `{subject}` has {most} reserved in pool `{pool}`: ask for \

@@ -4,23 +4,26 @@ use alloc::format;
 
 use sluice_common::reason::Reason;
 
-use crate::standing::{HeldUp, HoldUp, Standing};
+use crate::standing::{HostBlock, HostBlockCause, StepReason};
 
-impl Standing {
+impl StepReason {
     /// What people and programs read. Of a step that waits again after an attempt, the code says why that attempt is
     /// over, and the message and the detail `waiting` say for what it waits.
-    pub fn said(&self) -> Reason {
+    pub fn to_reason(&self) -> Reason {
         match self {
-            Standing::Came { why, held_up: None } => why.said(),
-            Standing::Came {
+            StepReason::Recorded {
                 why,
-                held_up: Some(held_up),
-            } => waits_for(why.said(), held_up),
-            Standing::Waits { after: None, wait } => wait.said(),
-            Standing::Waits {
+                host_block: None,
+            } => why.to_reason(),
+            StepReason::Recorded {
+                why,
+                host_block: Some(host_block),
+            } => waits_for(why.to_reason(), host_block),
+            StepReason::Waiting { after: None, wait } => wait.to_reason(),
+            StepReason::Waiting {
                 after: Some(after),
                 wait,
-            } => again(after.said(), wait.said()),
+            } => again(after.to_reason(), wait.to_reason()),
         }
     }
 }
@@ -33,13 +36,13 @@ fn again(mut after: Reason, waiting: Reason) -> Reason {
     after.with("waiting", waiting.code.as_str())
 }
 
-fn waits_for(reason: Reason, HeldUp { node, cause }: &HeldUp) -> Reason {
+fn waits_for(reason: Reason, HostBlock { node, cause }: &HostBlock) -> Reason {
     let why = match cause {
-        HoldUp::Unsupervised(why) => format!(
+        HostBlockCause::Unsupervised(why) => format!(
             "`{node}` has no supervisor, which alone can tell whether a process of it runs, so this waits until the \
              supervisor answers: {why}"
         ),
-        HoldUp::Silent(left) => format!(
+        HostBlockCause::Silent(left) => format!(
             "`{node}` is silent, so this waits until it is heard again, or is given up for lost in {left}"
         ),
     };

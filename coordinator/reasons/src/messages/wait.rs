@@ -15,25 +15,25 @@ use sluice_common::reason::Reason;
 use sluice_common::time::Span;
 
 use super::{quoted, shortened};
-use crate::rejection::{ClosedHosts, Shortage};
-use crate::standing::{Idle, UnfitGpus, Used, Wait, Wanted};
+use crate::rejection::{ForbiddingHosts, Shortage};
+use crate::standing::{AmountUse, HostDemand, UnfitGpus, Unschedulable, Wait};
 
 /// How many of the nodes that are waited for are named.
 const NAMED_NODES: usize = 5;
 
 impl Wait {
     /// What people and programs read.
-    pub fn said(&self) -> Reason {
+    pub fn to_reason(&self) -> Reason {
         let of = |message: String| Reason::new(self.code(), message);
         let in_pool = |pool: &PoolName, message| of(message).with("pool", pool.as_str());
         match self {
             Wait::Recovery { unreported, left } => of(recovering(unreported, *left)),
-            Wait::Unlisted { why } => why.said(),
+            Wait::Unlisted { why } => why.to_reason(),
             Wait::NoPolicy { subject } => of(lost_policy(subject)),
             Wait::Next { pool } => in_pool(pool, format!("it is next in pool `{pool}`")),
             Wait::PoolEmpty { pool } => in_pool(pool, pool_empty(pool)),
             Wait::Infeasible { why } => {
-                let mut reason = why.said();
+                let mut reason = why.to_reason();
                 reason.message.push_str("; it waits and holds nobody up");
                 reason
             }
@@ -123,7 +123,7 @@ fn release(pool: &PoolName, runs: u64) -> String {
     )
 }
 
-fn limit(pool: &PoolName, subject: &Subject, amount: &Used) -> String {
+fn limit(pool: &PoolName, subject: &Subject, amount: &AmountUse) -> String {
     let key = &amount.key;
     format!(
         "`{subject}` uses {} of pool `{pool}`, its limit is {}, and it asks for {} more",
@@ -133,7 +133,7 @@ fn limit(pool: &PoolName, subject: &Subject, amount: &Used) -> String {
     )
 }
 
-fn reserved(pool: &PoolName, subject: &Subject, amount: &Used) -> String {
+fn reserved(pool: &PoolName, subject: &Subject, amount: &AmountUse) -> String {
     let key = &amount.key;
     format!(
         "it is not preemptible: `{subject}` has {} reserved in pool `{pool}`, of which such steps use {}, and it asks for \
@@ -144,7 +144,7 @@ fn reserved(pool: &PoolName, subject: &Subject, amount: &Used) -> String {
     )
 }
 
-impl Used {
+impl AmountUse {
     fn noted(&self, reason: Reason, most: &str) -> Reason {
         reason
             .with("key", self.key.as_str())
@@ -154,7 +154,12 @@ impl Used {
     }
 }
 
-fn no_open_host(pool: &PoolName, wanted: &Wanted, nearest: &NodeName, why: &Idle) -> String {
+fn no_open_host(
+    pool: &PoolName,
+    wanted: &HostDemand,
+    nearest: &NodeName,
+    why: &Unschedulable,
+) -> String {
     let (fewer, verb) = match wanted.hosts {
         1 => (String::from("no host"), "takes"),
         hosts => (format!("fewer than {hosts} hosts"), "take"),
@@ -171,7 +176,7 @@ fn turn(pool: &PoolName, behind: &StepId) -> String {
 
 fn hosts(
     pool: &PoolName,
-    wanted: &Wanted,
+    wanted: &HostDemand,
     closest: Option<&Shortage>,
     unfit: Option<&UnfitGpus>,
 ) -> String {
@@ -213,7 +218,7 @@ fn noted_closest(reason: Reason, closest: &Shortage) -> Reason {
     }
 }
 
-fn with_closed(message: String, closed: &Option<ClosedHosts>) -> String {
+fn with_closed(message: String, closed: &Option<ForbiddingHosts>) -> String {
     match closed {
         Some(closed) => format!("{message}; {closed}"),
         None => message,
@@ -221,7 +226,7 @@ fn with_closed(message: String, closed: &Option<ClosedHosts>) -> String {
 }
 
 /// On how many hosts it must find room, and of which platforms.
-fn on(wanted: &Wanted) -> String {
+fn on(wanted: &HostDemand) -> String {
     let of = of_platforms(wanted);
     match wanted.hosts {
         1 => format!("on one host{of}"),
@@ -229,7 +234,7 @@ fn on(wanted: &Wanted) -> String {
     }
 }
 
-fn of_platforms(wanted: &Wanted) -> String {
+fn of_platforms(wanted: &HostDemand) -> String {
     match wanted.platforms.as_slice() {
         [] => String::new(),
         [one] => format!(" of platform `{one}`"),
@@ -237,18 +242,18 @@ fn of_platforms(wanted: &Wanted) -> String {
     }
 }
 
-impl fmt::Display for Idle {
+impl fmt::Display for Unschedulable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Idle::Gone => f.write_str("is gone"),
-            Idle::Lacks(capabilities) => f.write_str(&lacks(capabilities)),
-            Idle::Cordoned(reason) if reason.is_empty() => f.write_str("is cordoned"),
-            Idle::Cordoned(reason) => write!(f, "is cordoned ({reason})"),
-            Idle::Drained(reason) if reason.is_empty() => f.write_str("is drained"),
-            Idle::Drained(reason) => write!(f, "is drained ({reason})"),
-            Idle::ShortOfGpus(unfit) => write!(f, "is short of GPUs, for {unfit}"),
-            Idle::State(state, None) => write!(f, "is {state}"),
-            Idle::State(state, Some(why)) => write!(f, "is {state} ({why})"),
+            Unschedulable::Gone => f.write_str("is gone"),
+            Unschedulable::Lacks(capabilities) => f.write_str(&lacks(capabilities)),
+            Unschedulable::Cordoned(reason) if reason.is_empty() => f.write_str("is cordoned"),
+            Unschedulable::Cordoned(reason) => write!(f, "is cordoned ({reason})"),
+            Unschedulable::Drained(reason) if reason.is_empty() => f.write_str("is drained"),
+            Unschedulable::Drained(reason) => write!(f, "is drained ({reason})"),
+            Unschedulable::ShortOfGpus(unfit) => write!(f, "is short of GPUs, for {unfit}"),
+            Unschedulable::State(state, None) => write!(f, "is {state}"),
+            Unschedulable::State(state, Some(why)) => write!(f, "is {state} ({why})"),
         }
     }
 }

@@ -12,53 +12,53 @@ use super::exit::exited;
 use super::quoted;
 use super::rejection::rejected;
 use super::suspension::not_suspended;
-use crate::Why;
+use crate::Cause;
 
-impl Why {
+impl Cause {
     /// What people and programs read: the code, a sentence, and the numbers and names in it.
-    pub fn said(&self) -> Reason {
+    pub fn to_reason(&self) -> Reason {
         let code = self.code();
         let of = |message: &str| Reason::new(code, message);
         let on = |node: &NodeName, message: String| {
             Reason::new(code, message).with("node", node.as_str())
         };
         match self {
-            Why::Submitted => of("accepted, and not looked at yet"),
-            Why::Allocated { nodes } => of_all(of(&allocated(nodes)), nodes),
-            Why::Adopted { node } => on(node, adopted(node)),
-            Why::Starting { node } => on(node, format!("`{node}` is making its process")),
-            Why::Running { nodes } => of_all(of(&running(nodes)), nodes),
-            Why::Stopping { cause } => of(stopping(*cause)),
-            Why::Suspending => of("it gives way to another step and is being frozen"),
-            Why::Suspended => of("it gave way to another step, frozen, and keeps its memory"),
-            Why::Held => of("somebody suspended it: `sluice resume` lets it go on"),
-            Why::Resuming => of("it was granted its place again and is being brought back"),
-            Why::NotSuspended { failure } => not_suspended(code, failure),
-            Why::Cancelled => of("it was cancelled"),
-            Why::TimedOut => of("it ran longer than its `timeout` and was stopped"),
-            Why::WaitedTooLong { queue_timeout } => {
+            Cause::Submitted => of("accepted, and not looked at yet"),
+            Cause::Allocated { nodes } => of_all(of(&allocated(nodes)), nodes),
+            Cause::Adopted { node } => on(node, adopted(node)),
+            Cause::Starting { node } => on(node, format!("`{node}` is making its process")),
+            Cause::Running { nodes } => of_all(of(&running(nodes)), nodes),
+            Cause::Stopping { cause } => of(stopping(*cause)),
+            Cause::Suspending => of("it gives way to another step and is being frozen"),
+            Cause::Suspended => of("it gave way to another step, frozen, and keeps its memory"),
+            Cause::Held => of("somebody suspended it: `sluice resume` lets it go on"),
+            Cause::Resuming => of("it was granted its place again and is being brought back"),
+            Cause::NotSuspended { failure } => not_suspended(code, failure),
+            Cause::Cancelled => of("it was cancelled"),
+            Cause::TimedOut => of("it ran longer than its `timeout` and was stopped"),
+            Cause::WaitedTooLong { queue_timeout } => {
                 let most = format!("{queue_timeout}");
                 of(&waited_too_long(*queue_timeout)).with("queue_timeout", most.as_str())
             }
-            Why::Drained { node } => on(node, format!("its host `{node}` was drained")),
-            Why::Preempted => of("it gave way to another step"),
-            Why::GpuLost { node } => on(node, gpu_lost(node)),
-            Why::Requeued => of("somebody had it start anew"),
-            Why::SuspendedTooLong => {
+            Cause::Drained { node } => on(node, format!("its host `{node}` was drained")),
+            Cause::Preempted => of("it gave way to another step"),
+            Cause::GpuLost { node } => on(node, gpu_lost(node)),
+            Cause::Requeued => of("somebody had it start anew"),
+            Cause::SuspendedTooLong => {
                 of("it was frozen for longer than its `suspend_timeout` and was stopped")
             }
-            Why::Superseded { node } => on(node, superseded(node)),
-            Why::HostLost { node } => on(node, host_lost(node)),
-            Why::LostTrack { node } => on(node, lost_track(node)),
-            Why::Exited { node, exit } => exited(code, node, exit),
-            Why::OfRank { rank, node, part } => of_rank(*rank, node, part.said()),
-            Why::Retry {
+            Cause::Superseded { node } => on(node, superseded(node)),
+            Cause::HostLost { node } => on(node, host_lost(node)),
+            Cause::LostTrack { node } => on(node, lost_track(node)),
+            Cause::Exited { node, exit } => exited(code, node, exit),
+            Cause::OfRank { rank, node, part } => of_rank(*rank, node, part.to_reason()),
+            Cause::Retry {
                 after,
                 spent,
                 allowed,
-            } => retry(after.said(), *spent, *allowed),
-            Why::Rejected { first, elsewhere } => rejected(first, elsewhere),
-            Why::Said(reason) => reason.clone(),
+            } => retry(after.to_reason(), *spent, *allowed),
+            Cause::Rejected { first, elsewhere } => rejected(first, elsewhere),
+            Cause::Said(reason) => reason.clone(),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coordinator_core::{About, Core, Record};
+use coordinator_core::{Core, Record, RecordSubject};
 use sluice_common::access::{Resource, Scope, Verb};
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 
@@ -30,8 +30,8 @@ impl RecordScopes {
         for record in records {
             match record.about() {
                 // The record itself has the subject.
-                About::Submitted(..) => {}
-                About::Node(node) => {
+                RecordSubject::Submitted(..) => {}
+                RecordSubject::Node(node) => {
                     nodes.insert(node.clone());
                 }
                 _ => steps.extend(record.step().cloned()),
@@ -72,22 +72,22 @@ impl Caller {
         };
         let whole = |resource| list(resource, Scope::Unscoped, Scope::Unscoped);
         match record.about() {
-            About::Submitted(_, spec) => of_step(&spec.subject, spec.pool.as_ref()),
-            About::Step(step) => known(step),
-            About::Attempt(attempt, _) => known(&attempt.step),
-            About::Node(node) => {
+            RecordSubject::Submitted(_, spec) => of_step(&spec.subject, spec.pool.as_ref()),
+            RecordSubject::Step(step) => known(step),
+            RecordSubject::Attempt(attempt, _) => known(&attempt.step),
+            RecordSubject::Node(node) => {
                 let pool = scopes.nodes.get(node);
                 let pool = pool.map_or(Scope::Every, |pool| Scope::One(pool.as_str()));
                 list(Resource::Nodes, pool, Scope::Unscoped)
             }
-            About::Pool(pool) => self.may_list_in(Resource::Pools, pool),
-            About::Policy(pool, subject) => self.may_list_policy(pool, subject),
-            About::Cluster => whole(Resource::Cluster),
-            About::Templates => whole(Resource::Templates),
-            About::Validations => whole(Resource::Validations),
-            About::Joining(_) => list(Resource::JoinTokens, Scope::Every, Scope::Unscoped),
-            About::Access => whole(Resource::Roles),
-            About::Audit => whole(Resource::Audit),
+            RecordSubject::Pool(pool) => self.may_list_in(Resource::Pools, pool),
+            RecordSubject::Policy(pool, subject) => self.may_list_policy(pool, subject),
+            RecordSubject::Cluster => whole(Resource::Cluster),
+            RecordSubject::Templates => whole(Resource::Templates),
+            RecordSubject::Validations => whole(Resource::Validations),
+            RecordSubject::Joining(_) => list(Resource::JoinTokens, Scope::Every, Scope::Unscoped),
+            RecordSubject::Access => whole(Resource::Roles),
+            RecordSubject::Audit => whole(Resource::Audit),
         }
     }
 }

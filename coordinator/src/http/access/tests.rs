@@ -6,7 +6,7 @@ mod submitter;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use coordinator_core::{Book, Written};
+use coordinator_core::{AccessSnapshot, Versioned};
 use serde_json::{Value, json};
 use sluice_common::access::{BindingSpec, Resource};
 use sluice_common::id::PoolName;
@@ -495,8 +495,8 @@ fn claims_of_an_issuer_have_the_roles_that_bindings_give_them() {
         "roles": ["viewer"], "pools": ["train"], "members": [{ "claims": { "groups": "ml", "org": "lab" } }]
     }))
     .unwrap();
-    let mut book = Book::default();
-    let written = Written { terms, version: 1 };
+    let mut book = AccessSnapshot::default();
+    let written = Versioned { terms, version: 1 };
     book.access.bindings.insert("ml".parse().unwrap(), written);
     let roles = |groups: &[&str], org: &str| {
         let values = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();

@@ -18,7 +18,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use coordinator_core::Book;
+use coordinator_core::AccessSnapshot;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use sluice_common::access::TokenDigest;
@@ -44,7 +44,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 /// Changes that can end access. Subscribed before a call is authorised, so that no change is missed.
 #[derive(Clone, Debug)]
 pub(in super::super) struct AccessChanges {
-    book: watch::Receiver<Arc<Book>>,
+    book: watch::Receiver<Arc<AccessSnapshot>>,
     admin: watch::Receiver<Option<TokenDigest>>,
     /// Verifier of users' certificates; `None` if the caller has shown none.
     users: Option<watch::Receiver<Arc<HttpsServer>>>,

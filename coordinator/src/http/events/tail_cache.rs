@@ -5,7 +5,7 @@ use std::sync::Arc;
 use coordinator_core::record::{StepEnded, StepRejected};
 use coordinator_core::{AccessChange, Record};
 use sluice_common::access::TokenDigest;
-use sluice_reasons::Why;
+use sluice_reasons::Cause;
 use tokio::sync::Mutex;
 
 use crate::store::{Event, ReadError, StoreReader};
@@ -33,8 +33,8 @@ fn say_why(event: &mut Event) {
     else {
         return;
     };
-    if !matches!(reason, Why::Said(_)) {
-        *reason = Why::Said(reason.said());
+    if !matches!(reason, Cause::Said(_)) {
+        *reason = Cause::Said(reason.to_reason());
         write_again(event);
     }
 }

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use coordinator_core::Stamped;
+use coordinator_core::LogEntry;
 use sluice_common::api::{
     ApiTokenCreated, ApiTokenRequest, ApiTokenView, ApplyRequest, ApplyView, BatchRequest,
     BatchView, BindingView, CanIView, ClusterView, CordonRequest, DrainRequest, ErrorBody,
@@ -32,7 +32,7 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<Page<ValidationView>>();
     answers.add::<Page<PlatformView>>();
     answers.add::<Page<TemplateView>>();
-    answers.add::<Page<Stamped>>();
+    answers.add::<Page<LogEntry>>();
     answers.add::<Page<ApiTokenView>>();
     answers.add::<ApiTokenCreated>();
     answers.add::<Page<RoleView>>();

@@ -1,6 +1,6 @@
 //! Bounds the length of templates in documents.
 
-use coordinator_core::written::invalid;
+use coordinator_core::spec::invalid;
 use sluice_common::api::PutDocument;
 use sluice_common::error_code::ErrorCode;
 use sluice_common::pool::PoolSpec;

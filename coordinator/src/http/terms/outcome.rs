@@ -2,7 +2,7 @@
 
 use std::mem::take;
 
-use coordinator_core::{Applied, Outcome, Terms, Wanted, WantedPool};
+use coordinator_core::{Applied, AppliedChange, CurrentTerms, Desired, DesiredPool};
 use sluice_common::api::{
     ApplyView, ChangeOutcome, DocumentKind, InUseView, PreemptedView, SpecChangeView, SpecView,
 };
@@ -11,7 +11,7 @@ use sluice_common::validation::ValidationSpec;
 
 use super::rights;
 
-pub(super) fn view_of(dry_run: bool, wanted: &[Wanted], applied: Applied) -> ApplyView {
+pub(super) fn view_of(dry_run: bool, wanted: &[Desired], applied: Applied) -> ApplyView {
     let Applied {
         outcomes,
         uses,
@@ -38,23 +38,25 @@ pub(super) fn view_of(dry_run: bool, wanted: &[Wanted], applied: Applied) -> App
     }
 }
 
-fn change(wanted: &Wanted, outcome: Outcome) -> SpecChangeView {
+fn change(wanted: &Desired, outcome: AppliedChange) -> SpecChangeView {
     let mut name = None;
     let (kind, pool, subject) = match wanted {
-        Wanted::Template { .. } | Wanted::NoTemplate { .. } => (DocumentKind::Template, None, None),
-        Wanted::Access { change } => (rights::kind(change), None, None),
-        Wanted::Cluster { .. } => (DocumentKind::Cluster, None, None),
-        Wanted::Platform { pool, platform, .. } | Wanted::NoPlatform { pool, platform } => {
+        Desired::Template { .. } | Desired::NoTemplate { .. } => {
+            (DocumentKind::Template, None, None)
+        }
+        Desired::Access { change } => (rights::kind(change), None, None),
+        Desired::Cluster { .. } => (DocumentKind::Cluster, None, None),
+        Desired::Platform { pool, platform, .. } | Desired::NoPlatform { pool, platform } => {
             name = Some(platform.to_string());
             (DocumentKind::Platform, Some(pool), None)
         }
-        Wanted::Pool { pool, .. } | Wanted::NoPool { pool } => {
+        Desired::Pool { pool, .. } | Desired::NoPool { pool } => {
             (DocumentKind::Pool, Some(pool), None)
         }
-        Wanted::Policy { pool, subject, .. } | Wanted::NoPolicy { pool, subject } => {
+        Desired::Policy { pool, subject, .. } | Desired::NoPolicy { pool, subject } => {
             (DocumentKind::Policy, Some(pool), Some(subject))
         }
-        Wanted::Validation { .. } | Wanted::NoValidation { .. } => {
+        Desired::Validation { .. } | Desired::NoValidation { .. } => {
             (DocumentKind::Validation, None, None)
         }
     };
@@ -76,10 +78,10 @@ fn change(wanted: &Wanted, outcome: Outcome) -> SpecChangeView {
     }
 }
 
-fn terms(terms: Terms) -> SpecView {
+fn terms(terms: CurrentTerms) -> SpecView {
     match terms {
-        Terms::Pool(terms) => {
-            let WantedPool {
+        CurrentTerms::Pool(terms) => {
+            let DesiredPool {
                 mut spec,
                 platforms,
             } = *terms;
@@ -89,38 +91,38 @@ fn terms(terms: Terms) -> SpecView {
                 spec: Box::new(spec),
             }
         }
-        Terms::Validation(ValidationSpec {
+        CurrentTerms::Validation(ValidationSpec {
             description,
             assertions,
         }) => SpecView::Validation {
             description,
             assertions,
         },
-        Terms::Platform(mut spec) => SpecView::Platform {
+        CurrentTerms::Platform(mut spec) => SpecView::Platform {
             description: take(&mut spec.description),
             spec,
         },
-        Terms::Template(template) => SpecView::Template { template },
-        Terms::Cluster(ClusterSpec {
+        CurrentTerms::Template(template) => SpecView::Template { template },
+        CurrentTerms::Cluster(ClusterSpec {
             default_pool,
             subjects,
         }) => SpecView::Cluster {
             default_pool,
             subjects,
         },
-        Terms::Role(role) => SpecView::Role { role },
-        Terms::Binding(binding) => SpecView::Binding { binding },
-        Terms::Policy(spec) => SpecView::Policy(spec),
+        CurrentTerms::Role(role) => SpecView::Role { role },
+        CurrentTerms::Binding(binding) => SpecView::Binding { binding },
+        CurrentTerms::Policy(spec) => SpecView::Policy(spec),
     }
 }
 
 /// Returns the name of the changed document.
-fn name_of(wanted: &Wanted) -> Option<String> {
+fn name_of(wanted: &Desired) -> Option<String> {
     match wanted {
-        Wanted::Validation { validation, .. } | Wanted::NoValidation { validation } => {
+        Desired::Validation { validation, .. } | Desired::NoValidation { validation } => {
             Some(validation.to_string())
         }
-        Wanted::Template { template, .. } | Wanted::NoTemplate { template } => {
+        Desired::Template { template, .. } | Desired::NoTemplate { template } => {
             Some(template.to_string())
         }
         _ => None,

@@ -1,7 +1,7 @@
 //! Rights for changes of documents, roles and bindings among them.
 
-use coordinator_core::written::access_name;
-use coordinator_core::{AccessChange, Change, Wanted};
+use coordinator_core::spec::access_name;
+use coordinator_core::{AccessChange, Desired, TermsChange};
 use sluice_common::access::{AccessQuery, Resource, Scope, Verb};
 use sluice_common::api::DocumentKind;
 use sluice_common::request::FieldError;
@@ -10,22 +10,22 @@ use super::super::Api;
 use super::super::access::Caller;
 use super::super::error::ApiError;
 
-pub(super) fn no_role(name: String) -> Result<Wanted, FieldError> {
+pub(super) fn no_role(name: String) -> Result<Desired, FieldError> {
     let role = access_name(name)?;
     let change = AccessChange::RoleDeleted { role };
-    Ok(Wanted::Access { change })
+    Ok(Desired::Access { change })
 }
 
-pub(super) fn no_binding(name: String) -> Result<Wanted, FieldError> {
+pub(super) fn no_binding(name: String) -> Result<Desired, FieldError> {
     let binding = access_name(name)?;
     let change = AccessChange::BindingDeleted { binding };
-    Ok(Wanted::Access { change })
+    Ok(Desired::Access { change })
 }
 
 /// Returns the name of a role or a binding.
-pub(super) fn name(wanted: &Wanted) -> Option<String> {
-    match wanted {
-        Wanted::Access { change } => name_of(change),
+pub(super) fn name(desired: &Desired) -> Option<String> {
+    match desired {
+        Desired::Access { change } => name_of(change),
         _ => None,
     }
 }
@@ -50,24 +50,24 @@ fn name_of(change: &AccessChange) -> Option<String> {
 }
 
 /// Returns the right that a change needs.
-fn ask_of(wanted: &Wanted) -> AccessQuery<'_> {
-    let (verb, resource, pool, subject) = match wanted {
-        Wanted::Pool { pool, .. } => (Verb::Update, Resource::Pools, Some(pool), None),
-        Wanted::NoPool { pool } => (Verb::Delete, Resource::Pools, Some(pool), None),
-        Wanted::Platform { pool, .. } => (Verb::Update, Resource::Platforms, Some(pool), None),
-        Wanted::NoPlatform { pool, .. } => (Verb::Delete, Resource::Platforms, Some(pool), None),
-        Wanted::Policy { pool, subject, .. } => {
+fn ask_of(desired: &Desired) -> AccessQuery<'_> {
+    let (verb, resource, pool, subject) = match desired {
+        Desired::Pool { pool, .. } => (Verb::Update, Resource::Pools, Some(pool), None),
+        Desired::NoPool { pool } => (Verb::Delete, Resource::Pools, Some(pool), None),
+        Desired::Platform { pool, .. } => (Verb::Update, Resource::Platforms, Some(pool), None),
+        Desired::NoPlatform { pool, .. } => (Verb::Delete, Resource::Platforms, Some(pool), None),
+        Desired::Policy { pool, subject, .. } => {
             (Verb::Update, Resource::Policies, Some(pool), Some(subject))
         }
-        Wanted::NoPolicy { pool, subject } => {
+        Desired::NoPolicy { pool, subject } => {
             (Verb::Delete, Resource::Policies, Some(pool), Some(subject))
         }
-        Wanted::Cluster { .. } => (Verb::Update, Resource::Cluster, None, None),
-        Wanted::Validation { .. } => (Verb::Update, Resource::Validations, None, None),
-        Wanted::NoValidation { .. } => (Verb::Delete, Resource::Validations, None, None),
-        Wanted::Template { .. } => (Verb::Update, Resource::Templates, None, None),
-        Wanted::NoTemplate { .. } => (Verb::Delete, Resource::Templates, None, None),
-        Wanted::Access { change } => {
+        Desired::Cluster { .. } => (Verb::Update, Resource::Cluster, None, None),
+        Desired::Validation { .. } => (Verb::Update, Resource::Validations, None, None),
+        Desired::NoValidation { .. } => (Verb::Delete, Resource::Validations, None, None),
+        Desired::Template { .. } => (Verb::Update, Resource::Templates, None, None),
+        Desired::NoTemplate { .. } => (Verb::Delete, Resource::Templates, None, None),
+        Desired::Access { change } => {
             let resource = match kind(change) {
                 DocumentKind::Role => Resource::Roles,
                 _ => Resource::Bindings,
@@ -88,42 +88,42 @@ fn ask_of(wanted: &Wanted) -> AccessQuery<'_> {
 pub(super) async fn permit(
     api: &Api,
     caller: &Caller,
-    changes: &[Change],
+    changes: &[TermsChange],
     dry_run: bool,
 ) -> Result<(), ApiError> {
     for change in changes {
-        let ask = ask_of(&change.wanted);
-        let named = terms_name(&change.wanted);
+        let ask = ask_of(&change.desired);
+        let named = terms_name(&change.desired);
         caller.require(&ask, named.as_deref())?;
-        if let Wanted::Access { .. } = change.wanted {
+        if let Desired::Access { .. } = change.desired {
             caller.require_admin(&ask, named.as_deref())?;
         }
     }
     for change in changes.iter().filter(|_| !dry_run) {
-        let ask = ask_of(&change.wanted);
-        let named = terms_name(&change.wanted);
+        let ask = ask_of(&change.desired);
+        let named = terms_name(&change.desired);
         let what = (ask.verb, ask.resource);
         caller.note(api, what, named.as_deref()).await?;
     }
     Ok(())
 }
 
-fn terms_name(wanted: &Wanted) -> Option<String> {
-    match wanted {
-        Wanted::Pool { pool, .. } | Wanted::NoPool { pool } => Some(pool.to_string()),
-        Wanted::Policy { pool, subject, .. } | Wanted::NoPolicy { pool, subject } => {
+fn terms_name(desired: &Desired) -> Option<String> {
+    match desired {
+        Desired::Pool { pool, .. } | Desired::NoPool { pool } => Some(pool.to_string()),
+        Desired::Policy { pool, subject, .. } | Desired::NoPolicy { pool, subject } => {
             Some(format!("{pool}/{subject}"))
         }
-        Wanted::Validation { validation, .. } | Wanted::NoValidation { validation } => {
+        Desired::Validation { validation, .. } | Desired::NoValidation { validation } => {
             Some(validation.to_string())
         }
-        Wanted::Platform { pool, platform, .. } | Wanted::NoPlatform { pool, platform } => {
+        Desired::Platform { pool, platform, .. } | Desired::NoPlatform { pool, platform } => {
             Some(format!("{pool}/{platform}"))
         }
-        Wanted::Template { template, .. } | Wanted::NoTemplate { template } => {
+        Desired::Template { template, .. } | Desired::NoTemplate { template } => {
             Some(template.to_string())
         }
-        Wanted::Access { change } => name_of(change),
-        Wanted::Cluster { .. } => None,
+        Desired::Access { change } => name_of(change),
+        Desired::Cluster { .. } => None,
     }
 }

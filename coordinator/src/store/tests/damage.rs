@@ -82,8 +82,8 @@ fn records_that_are_missing_misplaced_or_cannot_have_happened_are_named() {
 
     let (dir, _) = left();
     tamper(dir.path(), |log| {
-        let other: Stamped = encoding::parse(&stored(log, 50)).unwrap();
-        let twice = Stamped { seq: 51, ..other };
+        let other: LogEntry = encoding::parse(&stored(log, 50)).unwrap();
+        let twice = LogEntry { seq: 51, ..other };
         log.insert(51, encoding::seal(&twice).as_slice()).unwrap();
     });
     let message = refusal(dir.path());

@@ -1,7 +1,7 @@
 //! Fuzz tests of the parsers of records, snapshots and the tip file. Their checksums are corrected first: random
 //! changes would never get them right, and another release would.
 
-use coordinator_core::{Stamped, State};
+use coordinator_core::{LogEntry, State};
 use sluice_fuzz::{Fuzz, place_for_files};
 
 use super::super::{Snapshot, Time, encoding, open, tip::TipFile};
@@ -46,7 +46,7 @@ fn records() {
         .run(|input| {
             let mut state = State::default();
             for json in input.split(|byte| *byte == b'\n').take(50) {
-                let Ok(mut record) = encoding::parse::<Stamped>(&sealed(json)) else {
+                let Ok(mut record) = encoding::parse::<LogEntry>(&sealed(json)) else {
                     continue;
                 };
                 let again = encoding::seal(&record);

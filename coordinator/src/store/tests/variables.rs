@@ -73,7 +73,7 @@ fn a_restart_has_them_again_and_they_go_with_their_step() {
     let seq = recovered.last_seq + 1;
     let at = recovered.last_at;
     let record = Record::StepForgotten { step };
-    store.append(&[Stamped { seq, at, record }]).unwrap();
+    store.append(&[LogEntry { seq, at, record }]).unwrap();
     drop(store);
     assert_eq!(kept(dir.path()), ["t"]);
 }

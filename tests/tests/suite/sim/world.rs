@@ -10,8 +10,8 @@ use agent_core::{
     GpuScan, Input as HostInput, LinkId, Output as HostOutput, TimerKey as HostTimer,
 };
 use coordinator_core::{
-    Answer, Change, Core, Input, NewStep, Node, NodeChange, Output, RecoveryWhy, ReplyId,
-    SessionId, Settings, Stamped, State, Steer, Step, TimerKey, Wanted, check_record,
+    Answer, Core, Desired, Input, LogEntry, NewStep, Node, NodeChange, Output, RecoveryCause,
+    ReplyId, SessionId, Settings, State, Step, StepAction, TermsChange, TimerKey, check_record,
 };
 use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, ResourceKey, STEP_RUN};
 use sluice_common::credential::NodeClaim;
@@ -122,7 +122,7 @@ enum Event {
     },
     User {
         step: StepId,
-        steer: Steer,
+        steer: StepAction,
     },
     /// Looks at GPUs go on by themselves as long as the agent lives.
     Glance {
@@ -221,7 +221,7 @@ pub(crate) struct World {
     /// Whether supervisors enforce leases; a world in which they do not must be found out.
     leases_kept: bool,
     /// Why the next coordinator begins with a recovery, if it does.
-    restored: Option<RecoveryWhy>,
+    restored: Option<RecoveryCause>,
     /// Length of the log after each commit.
     commits: Vec<usize>,
 }
@@ -231,9 +231,9 @@ fn step_id(number: u64) -> StepId {
 }
 
 /// Two subjects: what one of them has reserved is lent to the other meanwhile.
-fn terms() -> [Change; 2] {
-    let policy = |subject: &str, priority, reserved| Change {
-        wanted: Wanted::Policy {
+fn terms() -> [TermsChange; 2] {
+    let policy = |subject: &str, priority, reserved| TermsChange {
+        desired: Desired::Policy {
             pool: PoolName::new("default").unwrap(),
             subject: Subject::new(subject).unwrap(),
             policy: PolicySpec {
@@ -347,7 +347,7 @@ impl World {
             self.mend(host);
         }
         for number in 0..STEPS {
-            let (step, steer) = (step_id(number), Steer::Resume);
+            let (step, steer) = (step_id(number), StepAction::Resume);
             self.after(0, Event::User { step, steer });
         }
         self.run_until(FAULTY + HEALED, |world| {
@@ -490,7 +490,7 @@ impl World {
         }
         let mut state = State::default();
         for line in &self.log {
-            let record: Stamped = serde_json::from_str(line).expect("a record is read back");
+            let record: LogEntry = serde_json::from_str(line).expect("a record is read back");
             state
                 .apply(&record)
                 .expect("a record fits the state that wrote it");
@@ -541,7 +541,7 @@ impl World {
             .outputs()
             .into_iter()
             .collect();
-        let records: Vec<&Stamped> = outputs
+        let records: Vec<&LogEntry> = outputs
             .iter()
             .filter_map(|o| {
                 if let Output::Record(r) = o {

@@ -28,8 +28,8 @@ pub(super) fn series(log: &Log, gpus: u64) -> Vec<Point> {
     }
     let mut sums = vec![(0.0, 0.0); usize::try_from(POINTS).unwrap_or(0)];
     let piece = total as f64 / POINTS as f64;
-    let ends = log.levels.iter().skip(1).map(|level| level.at);
-    for (level, end) in log.levels.iter().zip(ends.chain([log.end])) {
+    let ends = log.samples.iter().skip(1).map(|level| level.at);
+    for (level, end) in log.samples.iter().zip(ends.chain([log.end])) {
         let (mut from, until) = (level.at.unix_millis() as f64, end.unix_millis() as f64);
         while from < until {
             // The last piece takes what rounding leaves over.
@@ -60,18 +60,18 @@ pub(super) fn series(log: &Log, gpus: u64) -> Vec<Point> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::Level;
+    use crate::driver::UsageSample;
 
     #[test]
     fn points_are_means_over_their_pieces() {
         let at = |secs: u64| Time::from_unix_millis(secs * 1000);
-        let level = |secs, gpus, waiting| Level {
+        let level = |secs, gpus, waiting| UsageSample {
             at: at(secs),
             gpus,
             waiting,
         };
         let log = Log {
-            levels: vec![level(0, 4, 0), level(120, 8, 3), level(180, 0, 0)],
+            samples: vec![level(0, 4, 0), level(120, 8, 3), level(180, 0, 0)],
             end: at(240),
             ..Log::default()
         };

@@ -11,7 +11,7 @@ use sluice_scheduler::PoolTerms;
 
 use super::expected::names;
 use super::{Capacity, Case, End, Event, NodePut, PolicyPut, PoolPut, SubmitEvent};
-use crate::simulation::{Happening, HostSize, Impossible, Job, Simulation, impossible};
+use crate::simulation::{HostSize, Impossible, Job, Simulation, SimulationEvent, impossible};
 
 /// Any time will do that is not the beginning of the epoch.
 const START: Time = Time::from_unix_millis(1_000_000_000);
@@ -202,16 +202,16 @@ impl Play {
     }
 
     fn note(&mut self) {
-        for happening in self.simulation.happened() {
+        for happening in self.simulation.events() {
             match happening {
-                Happening::Started { step, hosts } => {
+                SimulationEvent::Started { step, hosts } => {
                     let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
                     self.end.placed.insert(step.to_string(), hosts);
                 }
-                Happening::Preempted { step } => {
+                SimulationEvent::Preempted { step } => {
                     self.end.preempted.insert(step.to_string());
                 }
-                Happening::Lost { step } => {
+                SimulationEvent::Lost { step } => {
                     self.end.failed.insert(step.to_string());
                 }
             }

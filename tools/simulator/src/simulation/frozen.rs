@@ -6,8 +6,8 @@ use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::limit::DEFAULT_SUSPEND_TIMEOUT;
 use sluice_common::time::Time;
 
-use super::life::Life;
-use super::{Happening, Simulation, attempt};
+use super::life::JobLife;
+use super::{Simulation, SimulationEvent, attempt};
 
 /// More GPUs of one host than frozen runs wait for.
 const MOST_AWAITED: u64 = 4096;
@@ -29,7 +29,7 @@ impl Simulation {
             Some(attempt(step, life.attempts))
         });
         for id in frozen.collect::<Vec<_>>() {
-            self.end_attempt(&id, Life::may_run_again_after_giving_way);
+            self.end_attempt(&id, JobLife::may_run_again_after_giving_way);
         }
     }
 
@@ -60,12 +60,12 @@ impl Simulation {
 
     pub(super) fn preempt(&mut self, id: &AttemptId) {
         self.scheduler.stop(id);
-        self.end_attempt(id, Life::may_run_again_after_giving_way);
+        self.end_attempt(id, JobLife::may_run_again_after_giving_way);
         self.note_preempted(id);
     }
 
     fn note_preempted(&mut self, id: &AttemptId) {
         let step = id.step.clone();
-        self.happened.push(Happening::Preempted { step });
+        self.events.push(SimulationEvent::Preempted { step });
     }
 }

@@ -4,7 +4,7 @@ use sluice_common::step::OnPreempt;
 
 /// How often a job has been tried, and may be.
 #[derive(Clone, Debug)]
-pub(super) struct Life {
+pub(super) struct JobLife {
     pub(super) attempts: u32,
     pub(super) retries_left: u32,
     pub(super) free_preemptions: bool,
@@ -13,7 +13,7 @@ pub(super) struct Life {
     pub(super) runs: bool,
 }
 
-impl Life {
+impl JobLife {
     pub(super) fn may_run_again_after_loss(&mut self) -> bool {
         if self.free_preemptions {
             return true;

@@ -15,12 +15,12 @@ use super::*;
 const HOUR: Span = Span::from_secs(3600);
 
 /// A run and what was told of it.
-struct Run {
+struct TestRun {
     run: TraceRun,
-    told: Vec<Stamped>,
+    told: Vec<LogEntry>,
 }
 
-impl Run {
+impl TestRun {
     /// One host of two GPUs of a model in a pool with these terms, where `a` outranks `b`.
     fn new(pool: PoolSpec) -> Self {
         let mut cluster = Self {
@@ -123,7 +123,7 @@ fn asking(subject: &str, gpus: u64) -> StepRequest {
 
 #[test]
 fn what_is_done_ends_well_and_gives_way_to_the_next() {
-    let mut cluster = Run::new(PoolSpec::default());
+    let mut cluster = TestRun::new(PoolSpec::default());
     assert_eq!(cluster.submit("x", asking("b", 2), HOUR), Ok(false));
     cluster.submit("y", asking("b", 2), HOUR).unwrap();
     cluster.pass(Span::from_secs(7200));
@@ -141,7 +141,7 @@ fn who_gives_way_starts_over_and_who_is_frozen_works_on() {
         (OnPreempt::Requeue, 7200 + 1800),
         (OnPreempt::Suspend, 7200),
     ] {
-        let mut cluster = Run::new(PoolSpec::default());
+        let mut cluster = TestRun::new(PoolSpec::default());
         let victim = StepRequest {
             on_preempt: Some(mode),
             ..asking("b", 2)
@@ -159,7 +159,7 @@ fn who_gives_way_starts_over_and_who_is_frozen_works_on() {
 
 #[test]
 fn what_runs_or_waits_longer_than_its_pool_lets_it_fails() {
-    let mut cluster = Run::new(PoolSpec {
+    let mut cluster = TestRun::new(PoolSpec {
         defaults: StepDefaults {
             timeout: Some(Span::from_secs(1800)),
             queue_timeout: Some(Span::from_secs(600)),
@@ -189,7 +189,7 @@ fn what_runs_or_waits_longer_than_its_pool_lets_it_fails() {
 
 #[test]
 fn platforms_and_maintenance_are_those_of_the_documents() {
-    let mut cluster = Run::new(PoolSpec {
+    let mut cluster = TestRun::new(PoolSpec {
         default_platform: Some(sluice_common::id::PlatformName::new("h100").unwrap()),
         ..PoolSpec::default()
     });
@@ -218,7 +218,7 @@ fn platforms_and_maintenance_are_those_of_the_documents() {
 
 #[test]
 fn what_is_inside_a_reserved_share_is_told_so() {
-    let mut cluster = Run::new(PoolSpec::default());
+    let mut cluster = TestRun::new(PoolSpec::default());
     let reserved = [(sluice_common::amount::ResourceKey::new("gpu").unwrap(), 1)].into();
     let policy = PolicySpec {
         reserved,
@@ -231,7 +231,7 @@ fn what_is_inside_a_reserved_share_is_told_so() {
 
 #[test]
 fn one_share_is_promised_once() {
-    let mut cluster = Run::new(PoolSpec::default());
+    let mut cluster = TestRun::new(PoolSpec::default());
     let reserved = |gpus: u64| PolicySpec {
         reserved: [(
             sluice_common::amount::ResourceKey::new("gpu").unwrap(),
@@ -268,7 +268,7 @@ fn one_share_is_promised_once() {
 
 #[test]
 fn a_gang_that_waits_for_another_has_its_hosts_as_soon_as_they_are_free() {
-    let mut cluster = Run::new(PoolSpec::default());
+    let mut cluster = TestRun::new(PoolSpec::default());
     cluster.join("m");
     cluster.join("o");
     let gang = || StepRequest {
@@ -282,7 +282,7 @@ fn a_gang_that_waits_for_another_has_its_hosts_as_soon_as_they_are_free() {
     cluster.submit("waits", gang(), HOUR).unwrap();
     cluster.submit("behind", asking("a", 2), HOUR).unwrap();
     cluster.pass(HOUR + HOUR);
-    let stopped = |stamped: &Stamped| matches!(stamped.record, Record::Stopping(_));
+    let stopped = |stamped: &LogEntry| matches!(stamped.record, Record::Stopping(_));
     assert!(!cluster.told.iter().any(stopped));
     let fine = Some((StepState::Succeeded, "completed", HOUR + HOUR));
     assert_eq!(cluster.ended("waits"), fine);

@@ -10,7 +10,7 @@ use crate::model::admission::{JoinToken, TokenUse};
 use crate::record::{JoinTokenMade, JoinTokenUsed};
 use crate::state::State;
 
-use super::{Fit, Mismatch, Thing, need};
+use super::{Fit, Mismatch, RecordRef, need};
 
 impl State {
     pub(super) fn on_join_token_made(&mut self, at: Time, made: &JoinTokenMade) -> Fit {
@@ -23,7 +23,7 @@ impl State {
             uses,
             expires_at,
         } = made;
-        self.kept.admission.make_room(at);
+        self.stored.admission.make_room(at);
         let made = JoinToken {
             id: token.clone(),
             hash: *hash,
@@ -37,9 +37,13 @@ impl State {
             used: BTreeMap::new(),
             refusals: 0,
         };
-        let before = self.kept.admission.tokens_mut().insert(token.clone(), made);
+        let before = self
+            .stored
+            .admission
+            .tokens_mut()
+            .insert(token.clone(), made);
         need(before.is_none(), || {
-            Mismatch::There(Thing::JoinToken(token.clone()))
+            Mismatch::There(RecordRef::JoinToken(token.clone()))
         })
     }
 
@@ -57,7 +61,7 @@ impl State {
             token.used.insert(key, TokenUse { node, generation });
             token.labels.clone()
         };
-        let access = self.kept.admission.access_mut(node);
+        let access = self.stored.admission.access_mut(node);
         access.generation = generation;
         access.admitted = true;
         access.labels = labels;
@@ -77,7 +81,7 @@ impl State {
     }
 
     pub(super) fn on_node_revoked(&mut self, node: &NodeName, generation: Generation) -> Fit {
-        let access = self.kept.admission.access_mut(node);
+        let access = self.stored.admission.access_mut(node);
         let before = access.generation;
         access.generation = generation;
         access.admitted = false;
@@ -88,7 +92,7 @@ impl State {
     }
 
     fn token_mut(&mut self, id: &JoinTokenId) -> Result<&mut JoinToken, Mismatch> {
-        let token = self.kept.admission.tokens_mut().get_mut(id);
-        token.ok_or_else(|| Thing::JoinToken(id.clone()).into())
+        let token = self.stored.admission.tokens_mut().get_mut(id);
+        token.ok_or_else(|| RecordRef::JoinToken(id.clone()).into())
     }
 }

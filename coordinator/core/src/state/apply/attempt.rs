@@ -3,23 +3,23 @@
 
 use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::state::StepState;
-use sluice_reasons::Why;
+use sluice_reasons::Cause;
 
 use crate::model::step::{Attempt, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
 
-use super::{Fit, Mismatch, Thing, need};
+use super::{Fit, Mismatch, RecordRef, need};
 
 pub(super) fn attempt_mut<'a>(
     step: &'a mut Step,
     id: &AttemptId,
 ) -> Result<&'a mut Attempt, Mismatch> {
     let attempt = step.attempts.iter_mut().find(|a| a.number == id.number);
-    attempt.ok_or_else(|| Thing::Attempt(id.clone()).into())
+    attempt.ok_or_else(|| RecordRef::Attempt(id.clone()).into())
 }
 
 pub(super) fn attempt_of<'a>(step: &'a Step, id: &AttemptId) -> Result<&'a Attempt, Mismatch> {
     let attempt = step.attempt(id.number);
-    attempt.ok_or_else(|| Thing::Attempt(id.clone()).into())
+    attempt.ok_or_else(|| RecordRef::Attempt(id.clone()).into())
 }
 
 /// The part of an attempt on a node, where it is in one of these phases.
@@ -60,13 +60,13 @@ pub(super) fn follow_parts(step: &mut Step, id: &AttemptId, latest: &NodeName) -
     Ok(())
 }
 
-fn starting(node: &NodeName) -> Why {
+fn starting(node: &NodeName) -> Cause {
     let node = node.clone();
-    Why::Starting { node }
+    Cause::Starting { node }
 }
 
-pub(super) fn running(attempt: &Attempt) -> Why {
-    Why::Running {
+pub(super) fn running(attempt: &Attempt) -> Cause {
+    Cause::Running {
         nodes: attempt.parts.iter().map(|part| part.node.clone()).collect(),
     }
 }

@@ -19,9 +19,9 @@ pub enum Mismatch {
     #[error("{next} should come next")]
     Number { next: u64 },
     #[error("there is no {0}")]
-    Missing(Thing),
+    Missing(RecordRef),
     #[error("{0} is there already")]
-    There(Thing),
+    There(RecordRef),
     #[error("{0} is not there, or is")]
     Access(String),
     #[error("epoch {epoch} after {before}")]
@@ -86,7 +86,7 @@ pub enum Mismatch {
 
 /// What a record names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Thing {
+pub enum RecordRef {
     Step(StepId),
     Attempt(AttemptId),
     Node(NodeName),
@@ -96,22 +96,22 @@ pub enum Thing {
     JoinToken(JoinTokenId),
 }
 
-impl fmt::Display for Thing {
+impl fmt::Display for RecordRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Thing::Step(step) => write!(f, "step `{step}`"),
-            Thing::Attempt(attempt) => write!(f, "attempt {attempt}"),
-            Thing::Node(node) => write!(f, "node `{node}`"),
-            Thing::Pool(pool) => write!(f, "pool `{pool}`"),
-            Thing::Template(template) => write!(f, "template `{template}`"),
-            Thing::Validation(validation) => write!(f, "validation `{validation}`"),
-            Thing::JoinToken(token) => write!(f, "join token `{token}`"),
+            RecordRef::Step(step) => write!(f, "step `{step}`"),
+            RecordRef::Attempt(attempt) => write!(f, "attempt {attempt}"),
+            RecordRef::Node(node) => write!(f, "node `{node}`"),
+            RecordRef::Pool(pool) => write!(f, "pool `{pool}`"),
+            RecordRef::Template(template) => write!(f, "template `{template}`"),
+            RecordRef::Validation(validation) => write!(f, "validation `{validation}`"),
+            RecordRef::JoinToken(token) => write!(f, "join token `{token}`"),
         }
     }
 }
 
-impl From<Thing> for Mismatch {
-    fn from(missing: Thing) -> Self {
+impl From<RecordRef> for Mismatch {
+    fn from(missing: RecordRef) -> Self {
         Mismatch::Missing(missing)
     }
 }

@@ -8,23 +8,23 @@ use sluice_common::id::{NodeName, PoolName};
 use sluice_common::state::NodeState;
 use sluice_common::time::Time;
 
-use crate::model::node::{Cordon, Drain, GpuCordon, Moves, Node};
+use crate::model::node::{Cordon, Drain, GpuCordon, Node, PoolMove};
 use crate::record::{GpusCordoned, NodeDraining, NodeLabelled, NodeReported};
 use crate::state::State;
 
-use super::{Fit, Mismatch, Thing, need};
+use super::{Fit, Mismatch, RecordRef, need};
 
 type Nodes = BTreeMap<NodeName, Node>;
 
 fn node_mut<'a>(nodes: &'a mut Nodes, name: &NodeName) -> Result<&'a mut Node, Mismatch> {
     let node = nodes.get_mut(name);
-    node.ok_or_else(|| Thing::Node(name.clone()).into())
+    node.ok_or_else(|| RecordRef::Node(name.clone()).into())
 }
 
 impl State {
     /// Where a node was by the rule of earlier releases: where its config said, unless an admin had moved it.
     fn pool_by_config(&self, name: &NodeName, config: &PoolName) -> (PoolName, Option<PoolName>) {
-        let moved = self.kept.nodes.get(name);
+        let moved = self.stored.nodes.get(name);
         let moved = moved.filter(|node| node.pool_of_config.is_some() && node.pool != *config);
         match moved.map(|node| node.pool.clone()) {
             Some(moved) => (moved, Some(config.clone())),
@@ -47,10 +47,10 @@ impl State {
             Some(config) => (pool.clone(), Some(config.clone()).filter(|it| it != pool)),
             None => self.pool_by_config(name, pool),
         };
-        need(self.kept.pools.contains_key(&pool), || {
-            Thing::Pool(pool.clone()).into()
+        need(self.stored.pools.contains_key(&pool), || {
+            RecordRef::Pool(pool.clone()).into()
         })?;
-        let before = self.kept.nodes.remove(name);
+        let before = self.stored.nodes.remove(name);
         if let Some(before) = &before {
             self.index.unsettle_node(before);
         }
@@ -79,12 +79,12 @@ impl State {
         };
         self.index.settle_node(&node);
         self.index.place_node(&node);
-        self.kept.nodes.insert(name.clone(), node);
+        self.stored.nodes.insert(name.clone(), node);
         Ok(())
     }
 
     pub(super) fn on_node(&mut self, at: Time, name: &NodeName, state: NodeState) -> Fit {
-        let node = node_mut(&mut self.kept.nodes, name)?;
+        let node = node_mut(&mut self.stored.nodes, name)?;
         need(node.state != state, || {
             Mismatch::NodeState(name.clone(), state)
         })?;
@@ -107,22 +107,22 @@ impl State {
         if self.node(name).map(|node| node.state) != Some(NodeState::Unsupervised) {
             self.on_node(at, name, NodeState::Unsupervised)?;
         }
-        node_mut(&mut self.kept.nodes, name)?.unsupervised = Some(why.into());
+        node_mut(&mut self.stored.nodes, name)?.unsupervised = Some(why.into());
         Ok(())
     }
 
     /// Ranks nodes anew whose granted units have changed.
     pub(super) fn place_nodes<'a>(&mut self, names: impl Iterator<Item = &'a NodeName>) -> Fit {
         for name in names {
-            let node = self.kept.nodes.get(name);
-            let node = node.ok_or_else(|| Thing::Node(name.clone()))?;
+            let node = self.stored.nodes.get(name);
+            let node = node.ok_or_else(|| RecordRef::Node(name.clone()))?;
             self.index.place_node(node);
         }
         Ok(())
     }
 
     pub(super) fn on_node_cordoned(&mut self, at: Time, name: &NodeName, reason: &str) -> Fit {
-        let node = node_mut(&mut self.kept.nodes, name)?;
+        let node = node_mut(&mut self.stored.nodes, name)?;
         close(node, at, reason);
         self.index.place_node(node);
         Ok(())
@@ -135,7 +135,7 @@ impl State {
             deadline,
         } = it;
         let deadline = *deadline;
-        let node = node_mut(&mut self.kept.nodes, name)?;
+        let node = node_mut(&mut self.stored.nodes, name)?;
         let cordon = close(node, at, reason);
         let empty_since = cordon.drain.and_then(|drain| drain.empty_since);
         cordon.drain = Some(Drain {
@@ -148,7 +148,7 @@ impl State {
 
     pub(super) fn on_node_drained(&mut self, at: Time, name: &NodeName) -> Fit {
         let empty = self.index.attempts_on(name).next().is_none();
-        let node = node_mut(&mut self.kept.nodes, name)?;
+        let node = node_mut(&mut self.stored.nodes, name)?;
         let drain = node.cordon.as_mut().and_then(|c| c.drain.as_mut());
         let drain = drain.filter(|drain| empty && drain.empty_since.is_none());
         let drain = drain.ok_or_else(|| Mismatch::NotDraining(name.clone()))?;
@@ -157,7 +157,7 @@ impl State {
     }
 
     pub(super) fn on_node_uncordoned(&mut self, name: &NodeName) -> Fit {
-        let node = node_mut(&mut self.kept.nodes, name)?;
+        let node = node_mut(&mut self.stored.nodes, name)?;
         let closed = node.cordon.take().is_some();
         need(closed, || Mismatch::NotCordoned(name.clone()))?;
         self.index.place_node(node);
@@ -165,24 +165,24 @@ impl State {
     }
 
     pub(super) fn on_node_moving(&mut self, at: Time, name: &NodeName, pool: &PoolName) -> Fit {
-        need(self.kept.pools.contains_key(pool), || {
-            Thing::Pool(pool.clone()).into()
+        need(self.stored.pools.contains_key(pool), || {
+            RecordRef::Pool(pool.clone()).into()
         })?;
-        let node = node_mut(&mut self.kept.nodes, name)?;
+        let node = node_mut(&mut self.stored.nodes, name)?;
         let reason = node.cordon.as_ref().map(|cordon| cordon.reason.clone());
         let before = node.cordon.as_ref().map(|cordon| cordon.moves.as_ref());
         let opens = before.is_none_or(|moves| moves.is_some_and(|moves| moves.opens));
         let cordon = close(node, at, &reason.unwrap_or_default());
         let pool = pool.clone();
-        cordon.moves = Some(Moves { pool, opens });
+        cordon.moves = Some(PoolMove { pool, opens });
         self.index.place_node(node);
         Ok(())
     }
 
     pub(super) fn on_node_moved(&mut self, name: &NodeName, pool: &PoolName) -> Fit {
         let empty = self.index.attempts_on(name).next().is_none();
-        let known = self.kept.pools.contains_key(pool);
-        let node = node_mut(&mut self.kept.nodes, name)?;
+        let known = self.stored.pools.contains_key(pool);
+        let node = node_mut(&mut self.stored.nodes, name)?;
         need(empty && known && node.moves_to() == Some(pool), || {
             Mismatch::NotMoving(name.clone(), pool.clone())
         })?;
@@ -201,7 +201,7 @@ impl State {
     }
 
     pub(super) fn on_gpus_reported(&mut self, name: &NodeName, states: &GpuStates) -> Fit {
-        let node = node_mut(&mut self.kept.nodes, name)?;
+        let node = node_mut(&mut self.stored.nodes, name)?;
         node.gpus = states.clone();
         self.index.place_node(node);
         Ok(())
@@ -213,7 +213,7 @@ impl State {
             gpus,
             reason,
         } = it;
-        let node = node_mut(&mut self.kept.nodes, name)?;
+        let node = node_mut(&mut self.stored.nodes, name)?;
         for gpu in gpus {
             let before = node.gpu_cordons.get(gpu);
             let cordon = GpuCordon {
@@ -227,7 +227,7 @@ impl State {
     }
 
     pub(super) fn on_gpus_uncordoned(&mut self, name: &NodeName, gpus: &[String]) -> Fit {
-        let node = node_mut(&mut self.kept.nodes, name)?;
+        let node = node_mut(&mut self.stored.nodes, name)?;
         for gpu in gpus {
             let closed = node.gpu_cordons.remove(gpu).is_some();
             need(closed || node.gpus.faults.contains_key(gpu), || {
@@ -244,7 +244,7 @@ impl State {
             set,
             removed,
         } = it;
-        let node = node_mut(&mut self.kept.nodes, name)?;
+        let node = node_mut(&mut self.stored.nodes, name)?;
         for key in removed {
             if node.labels.contains_key(key.as_str()) {
                 node.labels_set.insert(key.clone(), None);
@@ -261,7 +261,7 @@ impl State {
     }
 
     pub(super) fn on_node_leaving(&mut self, name: &NodeName) -> Fit {
-        let node = node_mut(&mut self.kept.nodes, name)?;
+        let node = node_mut(&mut self.stored.nodes, name)?;
         let away = match node.state {
             NodeState::Unreachable | NodeState::Lost => true,
             NodeState::Ready | NodeState::Reconciling | NodeState::Unsupervised => false,
@@ -275,12 +275,12 @@ impl State {
     }
 
     pub(super) fn on_node_deleted(&mut self, name: &NodeName) -> Fit {
-        let node = node_mut(&mut self.kept.nodes, name)?;
+        let node = node_mut(&mut self.stored.nodes, name)?;
         let empty = self.index.attempts_on(name).next().is_none();
         need(empty, || Mismatch::HoldsSteps(name.clone()))?;
         self.index.unsettle_node(node);
-        self.kept.nodes.remove(name);
-        self.index.market_mut().remove_host(name);
+        self.stored.nodes.remove(name);
+        self.index.scheduler_mut().remove_host(name);
         Ok(())
     }
 }

@@ -10,34 +10,34 @@ use sluice_common::template::Template;
 use sluice_common::validation::ValidationSpec;
 
 use crate::model::cluster::Cluster;
-use crate::model::pool::{Binding, Platform, Pool};
-use crate::model::template::KeptTemplate;
+use crate::model::pool::{BoundPolicy, DeclaredPlatform, Pool};
+use crate::model::template::StoredTemplate;
 use crate::model::validation::Validation;
 use crate::record::{PlatformPut, PolicyPut, PoolPut};
 use crate::state::State;
 
-use super::{Fit, Mismatch, Pools, Thing, need};
+use super::{Fit, Mismatch, Pools, RecordRef, need};
 
 impl State {
     pub(super) fn on_pool_put(&mut self, it: &PoolPut) -> Fit {
         let PoolPut { pool: name, spec } = it;
-        let before = self.kept.pools.remove(name);
+        let before = self.stored.pools.remove(name);
         let required = before.as_ref().map(|pool| pool.spec.require.clone());
-        let made = before.as_ref().map_or(self.kept.seq, |pool| pool.made);
+        let made = before.as_ref().map_or(self.stored.seq, |pool| pool.made);
         let (platforms, policies) = before
             .map(|pool| (pool.platforms, pool.policies))
             .unwrap_or_default();
         let pool = Pool {
             name: name.clone(),
             spec: spec.clone(),
-            version: self.kept.seq,
+            version: self.stored.seq,
             made,
             platforms,
             policies,
         };
         self.index.put_terms(&pool);
         let changed = required.unwrap_or_default() != pool.spec.require;
-        self.kept.pools.insert(name.clone(), pool);
+        self.stored.pools.insert(name.clone(), pool);
         if changed {
             self.place_nodes_of(name);
         }
@@ -46,10 +46,10 @@ impl State {
 
     /// Finds out anew of which platforms the nodes of a pool are, and ranks them.
     pub(in crate::state) fn sort_nodes_of(&mut self, name: &PoolName) {
-        let hosts = self.index.market().pool(name);
+        let hosts = self.index.scheduler().pool(name);
         let hosts = hosts.map(|pool| pool.nodes());
         let hosts: Vec<NodeName> = hosts.into_iter().flatten().cloned().collect();
-        for node in hosts.iter().filter_map(|host| self.kept.nodes.get(host)) {
+        for node in hosts.iter().filter_map(|host| self.stored.nodes.get(host)) {
             self.index.sort_node(node);
             self.index.place_node(node);
         }
@@ -57,9 +57,9 @@ impl State {
 
     /// Ranks the nodes of a pool anew that requires something else of them than before.
     pub(in crate::state) fn place_nodes_of(&mut self, name: &PoolName) {
-        let hosts = self.index.market().pool(name).map(|pool| pool.nodes());
+        let hosts = self.index.scheduler().pool(name).map(|pool| pool.nodes());
         let hosts: Vec<NodeName> = hosts.into_iter().flatten().cloned().collect();
-        for node in hosts.iter().filter_map(|host| self.kept.nodes.get(host)) {
+        for node in hosts.iter().filter_map(|host| self.stored.nodes.get(host)) {
             self.index.place_node(node);
         }
     }
@@ -70,22 +70,22 @@ impl State {
             subject,
             policy,
         } = it;
-        let pool = pool_mut(&mut self.kept.pools, name)?;
-        let binding = Binding {
+        let pool = pool_mut(&mut self.stored.pools, name)?;
+        let binding = BoundPolicy {
             policy: policy.clone(),
-            version: self.kept.seq,
+            version: self.stored.seq,
         };
         pool.policies.insert(subject.clone(), binding);
-        let market = self.index.market_mut();
-        market.put_policy(name, subject, policy.clone());
+        let scheduler = self.index.scheduler_mut();
+        scheduler.put_policy(name, subject, policy.clone());
         Ok(())
     }
 
     pub(super) fn on_policy_deleted(&mut self, name: &PoolName, subject: &Subject) -> Fit {
-        let pool = pool_mut(&mut self.kept.pools, name)?;
+        let pool = pool_mut(&mut self.stored.pools, name)?;
         let known = pool.policies.remove(subject).is_some();
         need(known, || Mismatch::NoPolicy(name.clone(), subject.clone()))?;
-        self.index.market_mut().remove_policy(name, subject);
+        self.index.scheduler_mut().remove_policy(name, subject);
         Ok(())
     }
 
@@ -95,10 +95,10 @@ impl State {
             platform,
             terms,
         } = it;
-        let pool = pool_mut(&mut self.kept.pools, name)?;
-        let declared = Platform {
+        let pool = pool_mut(&mut self.stored.pools, name)?;
+        let declared = DeclaredPlatform {
             terms: terms.clone(),
-            version: self.kept.seq,
+            version: self.stored.seq,
         };
         pool.platforms.insert(platform.clone(), declared);
         self.index.put_terms(pool);
@@ -107,7 +107,7 @@ impl State {
     }
 
     pub(super) fn on_platform_deleted(&mut self, name: &PoolName, platform: &PlatformName) -> Fit {
-        let pool = pool_mut(&mut self.kept.pools, name)?;
+        let pool = pool_mut(&mut self.stored.pools, name)?;
         let known = pool.platforms.remove(platform).is_some();
         need(known, || {
             Mismatch::NoPlatform(name.clone(), platform.clone())
@@ -120,34 +120,34 @@ impl State {
     pub(super) fn on_pool_deleted(&mut self, name: &PoolName) -> Fit {
         let hosts = self.nodes_of(name).next();
         need(hosts.is_none(), || Mismatch::PoolHasNodes(name.clone()))?;
-        let known = self.kept.pools.remove(name).is_some();
-        need(known, || Thing::Pool(name.clone()).into())?;
-        let promised: Vec<StepId> = self.market().nominated_in(name).cloned().collect();
+        let known = self.stored.pools.remove(name).is_some();
+        need(known, || RecordRef::Pool(name.clone()).into())?;
+        let promised: Vec<StepId> = self.scheduler().nominated_in(name).cloned().collect();
         for step in &promised {
-            self.kept.nominations.remove(step);
+            self.stored.nominations.remove(step);
         }
         self.index.remove_pool(name);
         Ok(())
     }
 
     pub(super) fn on_template_put(&mut self, name: &TemplateName, terms: &Template) -> Fit {
-        let kept = KeptTemplate {
+        let kept = StoredTemplate {
             template: terms.clone(),
-            version: self.kept.seq,
+            version: self.stored.seq,
         };
-        self.kept.templates.insert(name.clone(), kept);
+        self.stored.templates.insert(name.clone(), kept);
         Ok(())
     }
 
     pub(super) fn on_template_deleted(&mut self, name: &TemplateName) -> Fit {
-        let known = self.kept.templates.remove(name).is_some();
-        need(known, || Thing::Template(name.clone()).into())
+        let known = self.stored.templates.remove(name).is_some();
+        need(known, || RecordRef::Template(name.clone()).into())
     }
 
     pub(super) fn on_cluster_put(&mut self, terms: &ClusterSpec) -> Fit {
-        self.kept.cluster = Cluster {
+        self.stored.cluster = Cluster {
             terms: terms.clone(),
-            version: self.kept.seq,
+            version: self.stored.seq,
         };
         Ok(())
     }
@@ -159,19 +159,19 @@ impl State {
     ) -> Fit {
         let validation = Validation {
             terms: terms.clone(),
-            version: self.kept.seq,
+            version: self.stored.seq,
         };
-        self.kept.validations.insert(name.clone(), validation);
+        self.stored.validations.insert(name.clone(), validation);
         Ok(())
     }
 
     pub(super) fn on_validation_deleted(&mut self, name: &ValidationName) -> Fit {
-        let known = self.kept.validations.remove(name).is_some();
-        need(known, || Thing::Validation(name.clone()).into())
+        let known = self.stored.validations.remove(name).is_some();
+        need(known, || RecordRef::Validation(name.clone()).into())
     }
 }
 
 fn pool_mut<'a>(pools: &'a mut Pools, name: &PoolName) -> Result<&'a mut Pool, Mismatch> {
     let pool = pools.get_mut(name);
-    pool.ok_or_else(|| Thing::Pool(name.clone()).into())
+    pool.ok_or_else(|| RecordRef::Pool(name.clone()).into())
 }

@@ -5,29 +5,29 @@ use alloc::collections::BTreeSet;
 use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::state::StepState;
 use sluice_common::time::Time;
-use sluice_reasons::Why;
+use sluice_reasons::Cause;
 
-use crate::model::recovery::{FrozenOnHost, LogPoint, Recovery, RecoveryWhy, Warrant};
+use crate::model::recovery::{FrozenOnHost, LogPoint, Recovery, RecoveryCause, Warrant};
 use crate::model::step::{Attempt, Part, PartPhase, Step, Suspension, SuspensionPhase};
 use crate::record::Adopted;
 use crate::state::State;
 
 use super::attempt::drop_oldest_attempt;
-use super::{Fit, Mismatch, Thing, need};
+use super::{Fit, Mismatch, RecordRef, need};
 
 impl State {
     pub(super) fn on_recovery_began(
         &mut self,
         since: Time,
-        why: RecoveryWhy,
+        why: RecoveryCause,
         known: LogPoint,
     ) -> Fit {
-        self.kept.recovery = Some(Recovery { why, since, known });
+        self.stored.recovery = Some(Recovery { why, since, known });
         Ok(())
     }
 
     pub(super) fn on_recovery_ended(&mut self) -> Fit {
-        let was = self.kept.recovery.take();
+        let was = self.stored.recovery.take();
         need(was.is_some(), || Mismatch::NotRecovering)
     }
 
@@ -40,8 +40,8 @@ impl State {
             frozen,
         } = it;
         let frozen = *frozen;
-        need(self.kept.pools.contains_key(&warrant.pool), || {
-            Thing::Pool(warrant.pool.clone()).into()
+        need(self.stored.pools.contains_key(&warrant.pool), || {
+            RecordRef::Pool(warrant.pool.clone()).into()
         })?;
         let mut step = self.take_out(at, id, warrant)?;
         let attempt = adopted(at, id, node, warrant, frozen);
@@ -49,23 +49,23 @@ impl State {
         match attempt.is_frozen() {
             true => {
                 step.state = StepState::Suspended;
-                step.reason = Why::Suspended;
+                step.reason = Cause::Suspended;
             }
             false => {
                 step.state = StepState::Allocated;
-                step.reason = Why::Adopted { node: node.clone() };
+                step.reason = Cause::Adopted { node: node.clone() };
             }
         }
         self.index.hold(id, &step, &attempt);
         if attempt.is_frozen() && !step.held {
-            self.index.market_mut().await_resumption(id);
+            self.index.scheduler_mut().await_resumption(id);
         }
         step.attempts.push(attempt);
         drop_oldest_attempt(&mut step);
-        self.kept.steps.insert(id.step.clone(), step);
+        self.stored.steps.insert(id.step.clone(), step);
         for placement in &warrant.placements {
             // One that was to become empty, and was, is not.
-            let node = self.kept.nodes.get_mut(&placement.node);
+            let node = self.stored.nodes.get_mut(&placement.node);
             let cordon = node.and_then(|node| node.cordon.as_mut());
             if let Some(drain) = cordon.and_then(|cordon| cordon.drain.as_mut()) {
                 drain.empty_since = None;
@@ -76,13 +76,13 @@ impl State {
 
     /// The step, waiting no longer.
     fn take_out(&mut self, at: Time, id: &AttemptId, warrant: &Warrant) -> Result<Step, Mismatch> {
-        let Some(step) = self.kept.steps.remove(&id.step) else {
+        let Some(step) = self.stored.steps.remove(&id.step) else {
             let mut step = self.new_step(
                 at,
                 &id.step,
                 &warrant.spec,
                 StepState::Queued,
-                Why::Submitted,
+                Cause::Submitted,
             )?;
             step.submitted_at = warrant.submitted_at;
             step.barred = warrant.barred.clone();
@@ -96,7 +96,7 @@ impl State {
             Mismatch::NotAdopted(id.clone(), step.state, last)
         })?;
         self.index.dequeue(&step);
-        self.kept.nominations.remove(&step.id);
+        self.stored.nominations.remove(&step.id);
         Ok(step)
     }
 }

@@ -24,23 +24,23 @@ impl State {
                 before,
             }
         })?;
-        self.kept.epoch = Some(epoch.clone());
+        self.stored.epoch = Some(epoch.clone());
         // The leases that earlier ones gave run on under their terms, even where ours are shorter.
-        let earlier = at + self.kept.lost_after;
-        self.kept.no_loss_before = self.kept.no_loss_before.max(earlier);
-        self.kept.lost_after = lost_after;
+        let earlier = at + self.stored.lost_after;
+        self.stored.no_loss_before = self.stored.no_loss_before.max(earlier);
+        self.stored.lost_after = lost_after;
         Ok(())
     }
 
     /// What the clock was set ahead by did not pass for steps that wait, nor for the end of a drain.
     pub(super) fn on_clock_jumped(&mut self, by: Span) -> Fit {
-        for step in self.kept.steps.values_mut() {
+        for step in self.stored.steps.values_mut() {
             if matches!(step.state, StepState::Queued | StepState::Suspended) {
                 step.not_waited = step.not_waited + by;
             }
         }
         let cordons = self
-            .kept
+            .stored
             .nodes
             .values_mut()
             .filter_map(|node| node.cordon.as_mut());

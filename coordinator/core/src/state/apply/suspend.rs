@@ -6,7 +6,7 @@ use sluice_common::id::{AttemptId, StepId};
 use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::SuspendFailure;
-use sluice_reasons::Why;
+use sluice_reasons::Cause;
 
 use crate::model::step::{Attempt, Suspension, SuspensionPhase};
 use crate::record::Suspending;
@@ -24,8 +24,8 @@ impl State {
         } = it;
         let room_mb = *room_mb;
         let reason = match by {
-            Some(_) => Why::Suspending,
-            None => Why::Held,
+            Some(_) => Cause::Suspending,
+            None => Cause::Held,
         };
         let preempted_by = by.clone();
         // One that is being brought back may have to give way again before it has come.
@@ -51,21 +51,21 @@ impl State {
                 moved_mb,
             });
         })?;
-        for waiter in self.index.market().awaiting(id) {
-            if let Some(nomination) = self.kept.nominations.get_mut(waiter) {
+        for waiter in self.index.scheduler().awaiting(id) {
+            if let Some(nomination) = self.stored.nominations.get_mut(waiter) {
                 nomination.awaits.remove(id);
             }
         }
-        self.index.market_mut().stop_awaiting(id);
-        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        self.index.scheduler_mut().stop_awaiting(id);
+        let step = step_mut(&mut self.stored.steps, &id.step)?;
         step.not_waited = Span::ZERO;
         let held = step.held;
         let reason = match attempt_of(step, id)?.preempted_by {
-            Some(_) => Why::Suspended,
-            None => Why::Held,
+            Some(_) => Cause::Suspended,
+            None => Cause::Held,
         };
         if !held {
-            self.index.market_mut().await_resumption(id);
+            self.index.scheduler_mut().await_resumption(id);
         }
         self.stand(id, StepState::Suspended, reason)
     }
@@ -76,8 +76,8 @@ impl State {
         id: &AttemptId,
         backfill: &BTreeSet<StepId>,
     ) -> Fit {
-        self.kept.nominations.remove(&id.step);
-        self.index.market_mut().dequeue(&id.step);
+        self.stored.nominations.remove(&id.step);
+        self.index.scheduler_mut().dequeue(&id.step);
         let backfill = backfill.clone();
         let from = [Some(SuspensionPhase::Suspended)];
         self.change_suspension(id, &from, |attempt| {
@@ -88,13 +88,13 @@ impl State {
                 moved_mb: 0,
             });
         })?;
-        self.stand(id, StepState::Resuming, Why::Resuming)
+        self.stand(id, StepState::Resuming, Cause::Resuming)
     }
 
     pub(super) fn on_resumed(&mut self, id: &AttemptId) -> Fit {
         let from = [Some(SuspensionPhase::Resuming)];
         self.change_suspension(id, &from, |attempt| attempt.suspension = None)?;
-        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let step = step_mut(&mut self.stored.steps, &id.step)?;
         let reason = running(attempt_of(step, id)?);
         self.stand(id, StepState::Running, reason)
     }
@@ -110,22 +110,22 @@ impl State {
             attempt.not_suspended = Some(why.clone());
         })?;
         let failure = why.clone();
-        self.stand(id, StepState::Running, Why::NotSuspended { failure })
+        self.stand(id, StepState::Running, Cause::NotSuspended { failure })
     }
 
     pub(super) fn on_held(&mut self, id: &StepId) -> Fit {
-        let step = step_mut(&mut self.kept.steps, id)?;
+        let step = step_mut(&mut self.stored.steps, id)?;
         need(!step.held && !step.state.is_terminal(), || {
             Mismatch::CannotHold(id.clone(), step.state)
         })?;
         step.held = true;
-        self.kept.nominations.remove(id);
-        self.index.market_mut().dequeue(id);
+        self.stored.nominations.remove(id);
+        self.index.scheduler_mut().dequeue(id);
         Ok(())
     }
 
     pub(super) fn on_unheld(&mut self, at: Time, id: &StepId) -> Fit {
-        let step = step_mut(&mut self.kept.steps, id)?;
+        let step = step_mut(&mut self.stored.steps, id)?;
         need(step.held, || Mismatch::NotHeld(id.clone()))?;
         step.held = false;
         if step.state == StepState::Queued {
@@ -140,7 +140,7 @@ impl State {
             // From now on it is one that waits for its place.
             suspension.since = at;
             let id = step.attempt_id(step.latest().map_or(0, |latest| latest.number));
-            self.index.market_mut().await_resumption(&id);
+            self.index.scheduler_mut().await_resumption(&id);
         }
         Ok(())
     }
@@ -152,7 +152,7 @@ impl State {
         from: &[Option<SuspensionPhase>],
         change: impl FnOnce(&mut Attempt),
     ) -> Fit {
-        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let step = step_mut(&mut self.stored.steps, &id.step)?;
         let attempt = attempt_mut(step, id)?;
         let phase = attempt.suspension();
         let runs = attempt.stopping.is_none() && !attempt.has_ended();
@@ -162,13 +162,13 @@ impl State {
         let before = attempt.clone();
         change(attempt);
         let after = attempt.clone();
-        self.index.hold_otherwise(id, step, &before, &after);
+        self.index.hold_changed(id, step, &before, &after);
         let nodes = after.parts.iter().map(|part| &part.node);
         self.place_nodes(nodes)
     }
 
-    fn stand(&mut self, id: &AttemptId, state: StepState, reason: Why) -> Fit {
-        let step = step_mut(&mut self.kept.steps, &id.step)?;
+    fn stand(&mut self, id: &AttemptId, state: StepState, reason: Cause) -> Fit {
+        let step = step_mut(&mut self.stored.steps, &id.step)?;
         step.state = state;
         step.reason = reason;
         Ok(())

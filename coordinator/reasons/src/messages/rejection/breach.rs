@@ -10,12 +10,12 @@ use sluice_common::pool_rules::Setting;
 use sluice_common::processors::CpuMode;
 use sluice_common::reason::{Reason, ReasonCode};
 
-use crate::rejection::{Breach, Extent};
+use crate::rejection::{RuleBreach, SettingValue};
 
-impl Breach {
-    pub(super) fn said(&self, code: ReasonCode, pool: &PoolName) -> Reason {
+impl RuleBreach {
+    pub(super) fn to_reason(&self, code: ReasonCode, pool: &PoolName) -> Reason {
         match self {
-            Breach::Above {
+            RuleBreach::Above {
                 setting,
                 asked,
                 most,
@@ -27,7 +27,7 @@ impl Breach {
                     .with("asked", asked.to_string().as_str())
                     .with("maximum", most.to_string().as_str())
             }
-            Breach::Mode { asked, allowed } => {
+            RuleBreach::Mode { asked, allowed } => {
                 let asked = asked.as_str();
                 let words: Vec<&str> = allowed.iter().map(|mode| mode.as_str()).collect();
                 let message = format!(
@@ -39,7 +39,7 @@ impl Breach {
                     .with("asked", asked)
                     .with("allowed", words.join(",").as_str())
             }
-            Breach::NotPinned => {
+            RuleBreach::NotPinned => {
                 let message = format!(
                     "it is to have processors of its own, and pool `{pool}` does not require `cpuset` of its hosts, so that \
                      some may not be able to give them: take another pool, or write `require: [cpuset]` for this one"
@@ -48,19 +48,19 @@ impl Breach {
                     .with("field", Setting::CpuMode.as_str())
                     .with("asked", CpuMode::Pinned.as_str())
             }
-            Breach::Template { field, what, .. } => {
+            RuleBreach::Template { field, what, .. } => {
                 Reason::new(code, format!("pool `{pool}`: {what}")).with("field", field.as_str())
             }
         }
     }
 }
 
-impl fmt::Display for Extent {
+impl fmt::Display for SettingValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Extent::Lasting(span) => write!(f, "{span}"),
-            Extent::Unbounded => f.write_str("without bound"),
-            Extent::Times(times) => write!(f, "{times}"),
+            SettingValue::Lasting(span) => write!(f, "{span}"),
+            SettingValue::Unbounded => f.write_str("without bound"),
+            SettingValue::Times(times) => write!(f, "{times}"),
         }
     }
 }

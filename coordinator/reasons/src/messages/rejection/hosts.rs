@@ -10,13 +10,13 @@ use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::{Reason, ReasonCode};
 
 use crate::messages::quoted;
-use crate::rejection::{ClosedHosts, Hosts, Shortage};
+use crate::rejection::{ForbiddingHosts, HostMismatch, Shortage};
 
-impl Hosts {
-    pub(super) fn said(&self, pool: &PoolName) -> Reason {
+impl HostMismatch {
+    pub(super) fn to_reason(&self, pool: &PoolName) -> Reason {
         let of = |message: String| Reason::new(ReasonCode::NoHostFits, message);
         match self {
-            Hosts::TooFew {
+            HostMismatch::TooFew {
                 asked,
                 large,
                 of_one_platform,
@@ -29,7 +29,7 @@ impl Hosts {
                     .with("asked", u64::from(*asked))
                     .with("available", *large)
             }
-            Hosts::OfNoPlatform {
+            HostMismatch::OfNoPlatform {
                 asked,
                 declared,
                 by_default,
@@ -44,9 +44,11 @@ impl Hosts {
                 let names: Vec<&str> = asked.iter().map(PlatformName::as_str).collect();
                 of(message).with("platform", names.join(",").as_str())
             }
-            Hosts::Closed(closed) => of(format!("no host of pool `{pool}` lets it in: {closed}")),
-            Hosts::TooSmall(None) => of(format!("no host of pool `{pool}` is large enough")),
-            Hosts::TooSmall(Some(closest)) => of(too_small(pool, closest))
+            HostMismatch::Closed(closed) => {
+                of(format!("no host of pool `{pool}` lets it in: {closed}"))
+            }
+            HostMismatch::TooSmall(None) => of(format!("no host of pool `{pool}` is large enough")),
+            HostMismatch::TooSmall(Some(closest)) => of(too_small(pool, closest))
                 .with("node", closest.node.as_str())
                 .with("key", closest.key.as_str())
                 .with("asked", closest.asked)
@@ -110,7 +112,7 @@ fn way_out(there: &[PlatformName]) -> String {
     }
 }
 
-impl fmt::Display for ClosedHosts {
+impl fmt::Display for ForbiddingHosts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (node, field) = (&self.node, &self.field);
         write!(f, "`{node}` is large enough and closed to it, for ")?;

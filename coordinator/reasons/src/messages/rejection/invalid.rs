@@ -7,15 +7,15 @@ use alloc::vec::Vec;
 use sluice_common::id::{PoolName, ValidationName};
 use sluice_common::reason::{Reason, ReasonCode};
 
-use crate::rejection::{BreakingHost, Judge, Unkept};
+use crate::rejection::{AssertionSource, FailedAssertion, FailingHost};
 
-impl Judge {
+impl AssertionSource {
     /// As messages call it.
     pub(super) fn named(&self, pool: &PoolName) -> String {
         match self {
-            Judge::Pool => format!("pool `{pool}`"),
-            Judge::Platform(name) => format!("platform `{name}` of pool `{pool}`"),
-            Judge::AnyPlatform(name) => format!(
+            AssertionSource::Pool => format!("pool `{pool}`"),
+            AssertionSource::Platform(name) => format!("platform `{name}` of pool `{pool}`"),
+            AssertionSource::AnyPlatform(name) => format!(
                 "platform `{name}` of pool `{pool}`, which it may be granted as it takes any"
             ),
         }
@@ -23,25 +23,30 @@ impl Judge {
 
     pub(super) fn noted(&self, reason: Reason) -> Reason {
         match self {
-            Judge::Pool => reason,
-            Judge::Platform(name) | Judge::AnyPlatform(name) => {
+            AssertionSource::Pool => reason,
+            AssertionSource::Platform(name) | AssertionSource::AnyPlatform(name) => {
                 reason.with("platform", name.as_str())
             }
         }
     }
 }
 
-impl Unkept {
+impl FailedAssertion {
     /// `judge` is whose assertions they are.
-    pub(super) fn said(&self, judge: &str, validation: &ValidationName, advice: &str) -> Reason {
+    pub(super) fn to_reason(
+        &self,
+        judge: &str,
+        validation: &ValidationName,
+        advice: &str,
+    ) -> Reason {
         let of = |message: String| Reason::new(ReasonCode::ValidationFailed, message);
         match self {
-            Unkept::Step { assert, found } => of(format!(
+            FailedAssertion::Step { assert, found } => of(format!(
                 "{advice} (validation `{validation}` of {judge}: {assert}; {found})"
             ))
             .with("assert", assert.as_str())
             .with("found", found.as_str()),
-            Unkept::Hosts { asked, nearest } => {
+            FailedAssertion::Hosts { asked, nearest } => {
                 let hosts: Vec<String> = nearest.iter().map(shown).collect();
                 let more = match asked.saturating_sub(hosts.len() as u64) {
                     0 => String::new(),
@@ -62,7 +67,7 @@ impl Unkept {
     }
 }
 
-fn shown(host: &BreakingHost) -> String {
+fn shown(host: &FailingHost) -> String {
     let broken = host.broken.iter();
     let broken: Vec<String> = broken
         .map(|(assert, found)| format!("{assert} ({found})"))

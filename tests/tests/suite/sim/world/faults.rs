@@ -1,6 +1,6 @@
 //! Faults of the simulated cluster, and the actions of its users and admins meanwhile.
 
-use coordinator_core::{Input, NodeChange, RecoveryWhy, ReplyId, Stamped, State, Steer};
+use coordinator_core::{Input, LogEntry, NodeChange, RecoveryCause, ReplyId, State, StepAction};
 use sluice_common::id::{AttemptId, StepId};
 use sluice_common::time::Span;
 
@@ -46,12 +46,12 @@ impl World {
         let kept = self.commits.last().expect("the first is of before all");
         self.log.truncate(*kept);
         self.restored = Some(match self.log.is_empty() {
-            true => RecoveryWhy::StoreLost,
-            false => RecoveryWhy::Restored,
+            true => RecoveryCause::StoreLost,
+            false => RecoveryCause::Restored,
         });
         self.durable = State::default();
         for line in &self.log {
-            let record: Stamped = serde_json::from_str(line).expect("a record is read back");
+            let record: LogEntry = serde_json::from_str(line).expect("a record is read back");
             self.durable.apply(&record).expect("a record fits");
         }
         for number in 0..STEPS {
@@ -86,24 +86,28 @@ impl World {
     fn use_it(&mut self) {
         let step = step_id(self.below(STEPS));
         let steer = match self.below(6) {
-            0 => Steer::Requeue,
-            1 => Steer::Resume,
-            _ => Steer::Suspend,
+            0 => StepAction::Requeue,
+            1 => StepAction::Resume,
+            _ => StepAction::Suspend,
         };
-        if steer == Steer::Suspend && self.one_in(2) {
-            let (step, steer, later) = (step.clone(), Steer::Resume, self.below(300_000));
+        if steer == StepAction::Suspend && self.one_in(2) {
+            let (step, steer, later) = (step.clone(), StepAction::Resume, self.below(300_000));
             self.after(later, Event::User { step, steer });
         }
         self.after(0, Event::User { step, steer });
     }
 
     /// A caller who asks until there is a coordinator.
-    pub(super) fn steer(&mut self, step: StepId, steer: Steer) {
+    pub(super) fn steer(&mut self, step: StepId, steer: StepAction) {
         if self.core.is_none() {
             return self.after(1000, Event::User { step, steer });
         }
         let reply = ReplyId(3000);
-        self.decide(Input::Steer { reply, step, steer });
+        self.decide(Input::StepAction {
+            reply,
+            step,
+            action: steer,
+        });
     }
 
     /// Repairs a host.

@@ -3,7 +3,7 @@
 use coordinator_core::record;
 use std::collections::{BTreeMap, BTreeSet};
 
-use coordinator_core::{Part, Record, Stamped};
+use coordinator_core::{LogEntry, Part, Record};
 use sluice_common::id::{AttemptId, StepId};
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::{NodeState, StepState};
@@ -124,7 +124,7 @@ impl World {
         let mut frozen: BTreeSet<AttemptId> = BTreeSet::new();
         let mut uncertain = BTreeSet::new();
         for line in &self.log {
-            let stamped: Stamped = serde_json::from_str(line).expect("a record is read back");
+            let stamped: LogEntry = serde_json::from_str(line).expect("a record is read back");
             match stamped.record {
                 Record::Suspended(record::Suspended { attempt, .. }) => {
                     uncertain.remove(&attempt);

@@ -1,0 +1,110 @@
+//! How orders arrive at a host: what was sent to it on one connection, what it says of that in its heartbeats, and what
+//! follows from it. Pure, and forgotten with the connection.
+//!
+//! A host says with each heartbeat how many orders had arrived by then, and which of its heartbeats was answered last.
+//! So a link that loses everything on the way to the host is found out though every word of the host arrives. An order
+//! to start or resume something is valid for a limited time, by the host's own clock: if a heartbeat was sent after that
+//! and does not count the order, it is certain that the order will never be obeyed.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use sluice_common::id::AttemptId;
+use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::supervision::BootMillis;
+use sluice_common::time::Span;
+use sluice_common::wire::{Command, Heartbeat, ToNode};
+
+use crate::input::Settings;
+
+/// One connection's orders.
+#[derive(Clone, Debug)]
+pub(crate) struct OrderDelivery {
+    /// The newest time of the host's own clock that was heard from it.
+    said_at: BootMillis,
+    /// The number of the newest order that went out.
+    orders: u64,
+    /// Assignments that the host has not counted yet, by the order's number: which, and what they answer.
+    unseen: BTreeMap<u64, (AttemptId, BootMillis)>,
+    /// Whether the host hears nothing, by its own word.
+    deaf: bool,
+}
+
+/// An order is not taken for late before this, however short the terms: programs stand still for seconds on busy hosts.
+const LEAST_ORDER_LIMIT: Span = Span::from_secs(10);
+
+/// What of the settings is needed here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeliveryTerms {
+    heartbeat: Span,
+    /// How long an order to start or resume something is valid.
+    pub(crate) order_limit: Span,
+}
+
+impl From<&Settings> for DeliveryTerms {
+    /// Orders are valid for less than `unreachable_after`, so that a host that hears nothing shows within the life of its
+    /// link that what it was sent has run out; and in any case for less than `lost_after`, when steps start elsewhere.
+    fn from(settings: &Settings) -> Self {
+        let part = Span::from_millis(settings.unreachable_after.millis() / 3 * 2);
+        let most = Span::from_millis(settings.lost_after.millis() / 2);
+        Self {
+            heartbeat: settings.heartbeat,
+            order_limit: part.max(LEAST_ORDER_LIMIT).min(most),
+        }
+    }
+}
+
+impl OrderDelivery {
+    /// A connection whose hello was said at this time.
+    pub(crate) fn since(said_at: BootMillis) -> Self {
+        Self {
+            said_at,
+            orders: 0,
+            unseen: BTreeMap::new(),
+            deaf: false,
+        }
+    }
+
+    /// Whether the host hears nothing: it gets no new work.
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.deaf
+    }
+
+    /// Numbers an order that goes out, and says what it answers.
+    pub(crate) fn say(&mut self, command: &mut Command) {
+        self.orders += 1;
+        command.number = self.orders;
+        command.last_heard = self.said_at;
+        if let ToNode::Assign(assignment) = &command.order
+            && self.unseen.len() < MAX_ATTEMPTS_PER_NODE
+        {
+            let sent = (assignment.attempt.clone(), self.said_at);
+            self.unseen.insert(self.orders, sent);
+        }
+    }
+
+    /// Takes a heartbeat in. What is given back was assigned by orders that have not arrived and are valid no longer.
+    pub(crate) fn on_heartbeat(
+        &mut self,
+        beat: &Heartbeat,
+        terms: DeliveryTerms,
+    ) -> Vec<AttemptId> {
+        self.said_at = self.said_at.max(beat.sent_at);
+        let unanswered = beat.sent_at.0.saturating_sub(beat.last_acknowledged.0);
+        // Two heartbeats may be late before the third says so.
+        self.deaf = unanswered.saturating_mul(2) > terms.heartbeat.millis().saturating_mul(5);
+        let runs_out = |heard: BootMillis| heard.0.saturating_add(terms.order_limit.millis());
+        let (mut void, mut unseen) = (Vec::new(), BTreeMap::new());
+        for (number, (attempt, heard)) in core::mem::take(&mut self.unseen) {
+            if number <= beat.last_order {
+                continue;
+            }
+            match runs_out(heard) <= beat.sent_at.0 {
+                true => void.push(attempt),
+                false => drop(unseen.insert(number, (attempt, heard))),
+            }
+        }
+        self.unseen = unseen;
+        void
+    }
+}

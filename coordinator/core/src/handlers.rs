@@ -1,0 +1,22 @@
+//! What each event does, one a file. A handler reads the state through the context and pushes what it decides; rooms
+//! below know nothing of events.
+
+pub(crate) mod access;
+pub(crate) mod apply;
+pub(crate) mod cancel;
+pub(crate) mod changes_due;
+pub(crate) mod drain_deadline;
+pub(crate) mod heartbeat;
+pub(crate) mod hello;
+pub(crate) mod join;
+pub(crate) mod message;
+pub(crate) mod node_change;
+pub(crate) mod preview;
+pub(crate) mod queue_timeout;
+pub(crate) mod recovery_end;
+pub(crate) mod silence;
+pub(crate) mod start;
+pub(crate) mod step_action;
+pub(crate) mod submit;
+pub(crate) mod suspension_timeout;
+pub(crate) mod warrant;

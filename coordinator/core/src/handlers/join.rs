@@ -1,0 +1,198 @@
+//! Who is let in at all: tokens by which hosts join, what each host's certificate may say, and the end of a node's access.
+//! Whether a certificate is genuine was checked before; how one looks is not known here.
+//!
+//! A use of a token is recorded before whoever drives the core gives a certificate for it, so that a token never lets in
+//! more hosts than it may. The same key with the same token again is a repeat of that use and counts once.
+
+use alloc::string::ToString;
+
+use sluice_common::credential::{Generation, NodeClaim};
+use sluice_common::id::{JoinTokenId, NodeName, PoolName};
+use sluice_reasons::{JoinRefusal, SimilarPools};
+
+use crate::context::Context;
+use crate::hosts::labels::label_as_joined;
+use crate::hosts::link::cut;
+use crate::input::{NewJoinToken, ReplyId};
+use crate::model::admission::{JoinToken, MAX_JOIN_TOKENS, MAX_REFUSALS, TokenStatus};
+use crate::model::join::{JoinApplication, Joined};
+use crate::model::step::default_pool;
+use crate::output::{Answer, Refusal};
+use crate::record;
+use crate::record::{JoinTokenMade, Record};
+
+pub(crate) fn on_make_join_token(ctx: &mut Context, reply: ReplyId, token: NewJoinToken) {
+    let made = make_join_token(ctx, token);
+    ctx.reply(reply, Answer::Changed(made));
+}
+
+fn make_join_token(ctx: &mut Context, token: NewJoinToken) -> Result<(), Refusal> {
+    let NewJoinToken {
+        id,
+        hash,
+        pool,
+        node,
+        labels,
+        uses,
+        ttl,
+    } = token;
+    if let Some(pool) = pool.clone().filter(|it| ctx.state().pool(it).is_none()) {
+        return Err(Refusal::UnknownPool { pool });
+    }
+    if !ctx.state().admission().has_room(ctx.now()) {
+        return Err(Refusal::TooManyJoinTokens {
+            limit: MAX_JOIN_TOKENS,
+        });
+    }
+    let expires_at = ctx.now() + ttl;
+    ctx.record(Record::JoinTokenMade(JoinTokenMade {
+        token: id,
+        hash,
+        pool,
+        node,
+        labels,
+        uses,
+        expires_at,
+    }));
+    Ok(())
+}
+
+pub(crate) fn on_revoke_join_token(ctx: &mut Context, reply: ReplyId, id: JoinTokenId) {
+    let token = ctx.state().admission().tokens().get(&id);
+    let revoked = match token.map(|token| token.revoked_at) {
+        None => Err(Refusal::UnknownJoinToken { token: id }),
+        Some(Some(_)) => Ok(()),
+        Some(None) => {
+            ctx.record(Record::JoinTokenRevoked { token: id });
+            Ok(())
+        }
+    };
+    ctx.reply(reply, Answer::Changed(revoked));
+}
+
+pub(crate) fn on_join(ctx: &mut Context, reply: ReplyId, ask: JoinApplication) {
+    let joined = join(ctx, &ask);
+    ctx.reply(reply, Answer::Joined(joined));
+}
+
+fn join(ctx: &mut Context, ask: &JoinApplication) -> Result<Joined, JoinRefusal> {
+    let token = ctx.state().admission().by_hash(&ask.hash);
+    let token = token.ok_or(JoinRefusal::Unknown)?;
+    let (id, refusals) = (token.id.clone(), token.refusals);
+    let pool = pool_by(token, ask);
+    let known = match judge(ctx, token, ask) {
+        Ok(known) => known,
+        Err(refusal) => {
+            if refusals < MAX_REFUSALS {
+                ctx.record(Record::JoinRefused(record::JoinRefused {
+                    token: id,
+                    node: ask.node.clone(),
+                    why: refusal.to_string(),
+                }));
+            }
+            return Err(refusal);
+        }
+    };
+    let generation = match known {
+        TokenUseKind::Repeat => ctx.state().admission().generation(&ask.node),
+        TokenUseKind::New => let_in(ctx, id, ask),
+    };
+    let claim = NodeClaim {
+        pool: Some(pool),
+        generation,
+    };
+    let node = ask.node.clone();
+    Ok(Joined { node, claim })
+}
+
+fn judge(
+    ctx: &Context,
+    token: &JoinToken,
+    ask: &JoinApplication,
+) -> Result<TokenUseKind, JoinRefusal> {
+    let (id, node) = (token.id.clone(), ask.node.clone());
+    let repeat = token.used.get(&ask.key).filter(|used| used.node == node);
+    match token.standing(ctx.now()) {
+        TokenStatus::Revoked => return Err(JoinRefusal::Revoked { token: id }),
+        TokenStatus::Expired => {
+            let ago = ctx.now().since(token.expires_at);
+            return Err(JoinRefusal::Expired { token: id, ago });
+        }
+        TokenStatus::UsedUp if repeat.is_none() => {
+            let uses = token.uses;
+            return Err(JoinRefusal::UsedUp { token: id, uses });
+        }
+        TokenStatus::UsedUp | TokenStatus::Open => {}
+    }
+    if let Some(only) = token.node.clone().filter(|only| *only != node) {
+        let token = id;
+        return Err(JoinRefusal::OtherNode { token, only, node });
+    }
+    let pool = pool_by(token, ask);
+    if let Some(wish) = ask.pool.clone().filter(|wish| *wish != pool) {
+        let token = id;
+        return Err(JoinRefusal::OtherPool {
+            token,
+            only: pool,
+            pool: wish,
+        });
+    }
+    if ctx.state().pool(&pool).is_none() {
+        return Err(match token.pool {
+            Some(_) => JoinRefusal::NoPool { token: id, pool },
+            None => JoinRefusal::NoSuchPool {
+                token: id,
+                near: SimilarPools::to(&pool, ctx.state().pools().keys()),
+                pool,
+            },
+        });
+    }
+    let admission = ctx.state().admission();
+    match repeat {
+        Some(used) if used.generation < admission.generation(&node) => {
+            Err(JoinRefusal::Ended { node })
+        }
+        Some(_) => Ok(TokenUseKind::Repeat),
+        None if token.node.is_none() && is_taken(ctx, &node) => {
+            Err(JoinRefusal::NodeTaken { node })
+        }
+        None => Ok(TokenUseKind::New),
+    }
+}
+
+fn is_taken(ctx: &Context, node: &NodeName) -> bool {
+    let access = ctx.state().admission().accesses().get(node);
+    ctx.state().node(node).is_some() || access.is_some_and(|access| access.admitted)
+}
+
+fn let_in(ctx: &mut Context, token: JoinTokenId, ask: &JoinApplication) -> Generation {
+    let node = ask.node.clone();
+    let generation = ctx.state().admission().generation(&node).next();
+    ctx.record(Record::JoinTokenUsed(record::JoinTokenUsed {
+        token,
+        node,
+        key: ask.key,
+        generation,
+    }));
+    cut(
+        ctx,
+        &ask.node,
+        "another host has joined under this node's name",
+    );
+    if ctx.state().node(&ask.node).is_some() {
+        label_as_joined(ctx, &ask.node);
+    }
+    generation
+}
+
+/// The pool that a host joins: the token's, or else that of its config.
+fn pool_by(token: &JoinToken, ask: &JoinApplication) -> PoolName {
+    let named = token.pool.clone().or_else(|| ask.pool.clone());
+    named.unwrap_or_else(default_pool)
+}
+
+enum TokenUseKind {
+    /// The same key has used the token before.
+    Repeat,
+    New,
+}

@@ -1,0 +1,41 @@
+//! An agent has said something after its hello.
+
+use sluice_common::id::NodeName;
+use sluice_common::wire::FromNode;
+
+use crate::attempts::checkpoint::on_checkpoint;
+use crate::contact::change_rate::HostChange;
+use crate::context::Context;
+use crate::hosts::changes::on_change;
+use crate::hosts::link::{on_heard, settle_node};
+use crate::hosts::statuses::take_status;
+use crate::input::SessionId;
+
+pub(crate) fn on_from_node(
+    ctx: &mut Context,
+    session: SessionId,
+    node: &NodeName,
+    message: FromNode,
+) {
+    if !on_heard(ctx, session, node) {
+        return;
+    }
+    match message {
+        FromNode::Status(status) => {
+            take_status(ctx, node, status);
+            settle_node(ctx, node);
+        }
+        FromNode::Inventory(inventory) => on_change(ctx, node, HostChange::Inventory(inventory)),
+        FromNode::Labels(labels) => on_change(ctx, node, HostChange::Labels(labels)),
+        // Nothing is decided by them: whoever drives the core keeps the last.
+        FromNode::Readings(_) => {}
+        // It comes as an input of its own, from whoever can tell that it is one of ours.
+        FromNode::Warrant { .. } => {}
+        FromNode::GpuStates(states) => on_change(ctx, node, HostChange::GpuStates(states)),
+        FromNode::Checkpoint { attempt, ago } => on_checkpoint(ctx, node, attempt, ago),
+        FromNode::Health(health) => on_change(ctx, node, HostChange::Health(health)),
+        FromNode::Supervisor(supervisor) => {
+            on_change(ctx, node, HostChange::Supervisor(supervisor));
+        }
+    }
+}

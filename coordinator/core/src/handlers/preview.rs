@@ -1,0 +1,310 @@
+//! What a submit would come to, stage by stage, with nothing stored: who may, what is filled in, what is asserted, which
+//! hosts could hold it, and where it would stand. The last is no guess: the step is submitted in earnest, the market
+//! makes its moves, and all of it is taken back (`context/dry_run.rs`). The stages before are asked of the same rules that
+//! the submit asks.
+//!
+//! A step that may go to several pools has passed a stage where one of them has let it through.
+
+mod filled;
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use sluice_common::id::{NodeName, PoolName, StepId};
+use sluice_common::state::StepState;
+use sluice_common::step::StepSpec;
+use sluice_reasons::Check;
+use sluice_reasons::check::AssertionOutcome;
+use sluice_scheduler::{Infeasible, Pool, Request};
+
+use crate::context::Context;
+use crate::explain::holding::explain;
+use crate::explain::reason;
+use crate::handlers::submit::submit;
+use crate::input::{NewStep, ReplyId};
+use crate::model::pool::Pool as CurrentTerms;
+use crate::output::preview::{CheckLine, CheckStatus, Preview, Previewed, Stage, StageReport};
+use crate::output::{Answer, Refusal};
+use crate::record::Record;
+use crate::schedule::schedule;
+use crate::submit::effective_spec::{EffectiveStep, preview_effective_step};
+use crate::submit::feasible::{never_in, no_policy, unknown_pool};
+use crate::submit::route::route_of;
+use crate::submit::rules::broken_rule;
+use crate::submit::validation::judged_in;
+
+/// What became of a step in one pool.
+struct PoolPreview {
+    lines: Vec<(Stage, CheckLine)>,
+    /// Where it ended, if it did.
+    failed_at: Option<Stage>,
+}
+
+pub(crate) fn on_preview(ctx: &mut Context, reply: ReplyId, new: NewStep) {
+    let mut pools = asked_pools(ctx, &new);
+    let mark = ctx.state().seq();
+    let trial = ctx.begin_dry_run();
+    let id = new.id.clone();
+    let submitted = submit(ctx, new);
+    if submitted.is_ok() {
+        schedule(ctx);
+    }
+    let outcome = submitted.and_then(|_| {
+        let previewed = previewed(ctx, &id, mark);
+        previewed.ok_or(Refusal::UnknownStep { step: id.clone() })
+    });
+    let queue = outcome.as_ref().map(|it| queue_lines(ctx, it));
+    ctx.take_back(trial);
+    // Where it ended before, its reason stands there already.
+    if let (Ok((passage, lines)), None) = (queue, pools.failed_at) {
+        let lines = lines.into_iter().map(|line| (Stage::Queue, line));
+        pools.lines.extend(lines);
+        pools.failed_at = (passage == CheckStatus::Failed).then_some(Stage::Queue);
+    }
+    let stages = stages(pools);
+    let answer = Answer::Previewed(Preview { stages, outcome }.into());
+    ctx.reply(reply, answer);
+}
+
+/// What each pool makes of it up to its queue; where it ended is where it came farthest.
+fn asked_pools(ctx: &Context, new: &NewStep) -> PoolPreview {
+    let home = route_of(ctx, &new.spec);
+    let request = home.send(Request::from_spec(new.id.clone(), 0, &new.spec));
+    let mut all = PoolPreview {
+        lines: Vec::new(),
+        failed_at: Some(Stage::Access),
+    };
+    let scheduler = ctx.state().scheduler();
+    for (name, pool) in scheduler.pools_for(&request) {
+        let Some(known) = ctx.state().pool(name) else {
+            continue;
+        };
+        let (filled, merged) = preview_effective_step(ctx, &new.spec, known);
+        let asks = request.with_amounts(&filled.request);
+        let never = scheduler.infeasible(pool, &asks, new.spec.allow_pending);
+        let its = asked(ctx, known, &asks, new, (&filled, &merged), never);
+        all.lines.extend(its.lines);
+        all.failed_at = match (all.failed_at, its.failed_at) {
+            (Some(before), Some(now)) => Some(before.max(now)),
+            (None, _) | (_, None) => None,
+        };
+    }
+    if all.lines.is_empty() {
+        let unknown = unknown_pool(ctx, request.pool.as_ref());
+        let why = unknown.unwrap_or_else(|| no_policy(&request));
+        let line = failed(request.pool.clone(), Check::NoPool(why));
+        all.lines.push((Stage::Access, line));
+    }
+    all
+}
+
+/// One pool, stage by stage, up to the first that does not let it through.
+fn asked(
+    ctx: &Context,
+    pool: &CurrentTerms,
+    request: &Request,
+    new: &NewStep,
+    (filled, merged): (&StepSpec, &EffectiveStep),
+    never: Option<Infeasible>,
+) -> PoolPreview {
+    let (name, spec) = (&pool.name, &new.spec);
+    let mut lines = Vec::from([(Stage::Access, access(ctx, name, request, spec))]);
+    if let Some(closed) = closed_pool(pool, new.past_maintenance) {
+        let failed_at = (closed.passage == CheckStatus::Failed).then_some(Stage::Access);
+        lines.push((Stage::Access, closed));
+        if failed_at.is_some() {
+            return PoolPreview { lines, failed_at };
+        }
+    }
+    let settings = filled::settings(name.as_str(), &pool.spec, spec, filled);
+    let merge = settings.into_iter().chain(filled::layers(merged));
+    lines.extend(merge.map(|it| (Stage::Merge, passed(name, it))));
+    let broken = broken_rule(ctx, name, spec);
+    let broken = broken.map(|it| failed(Some(name.clone()), Check::Never(it)));
+    let judged = judged_in(ctx, name, request, filled).into_iter();
+    let judged = judged.map(|it| assertion(name, it));
+    let checks: Vec<CheckLine> = broken.into_iter().chain(judged).collect();
+    let invalid = checks
+        .iter()
+        .any(|line| line.passage == CheckStatus::Failed);
+    lines.extend(checks.into_iter().map(|line| (Stage::Validation, line)));
+    if invalid {
+        let failed_at = Some(Stage::Validation);
+        return PoolPreview { lines, failed_at };
+    }
+    let (stage, line) = match never {
+        Some(never) => {
+            let stage = match never {
+                Infeasible::NoHostFits { .. } => Stage::Platform,
+                Infeasible::UnknownResource { .. }
+                | Infeasible::ExceedsPoolCapacity { .. }
+                | Infeasible::ExceedsLimit { .. }
+                | Infeasible::ExceedsReserved { .. } => Stage::Queue,
+            };
+            let never = never_in(ctx, name, request, never);
+            let line = failed(Some(name.clone()), Check::Never(never));
+            (Some(stage), Some(line))
+        }
+        None => (None, None),
+    };
+    if stage != Some(Stage::Platform) {
+        lines.push((Stage::Platform, hosts_line(ctx, name, request)));
+    }
+    lines.extend(stage.zip(line));
+    PoolPreview {
+        lines,
+        failed_at: stage,
+    }
+}
+
+fn access(ctx: &Context, name: &PoolName, request: &Request, spec: &StepSpec) -> CheckLine {
+    let pool = ctx.state().scheduler().pool(name);
+    let policy = pool.and_then(|pool| pool.policy(&request.subject));
+    let priority = policy.map_or(0, |policy| policy.priority);
+    let check = Check::Policy {
+        subject: spec.subject.clone(),
+        priority,
+        by: Some(&request.subject)
+            .filter(|by| **by != spec.subject)
+            .cloned(),
+        by_default: spec.pool.is_none() && request.pool.is_some(),
+    };
+    passed(name, check)
+}
+
+/// Which of the hosts that it remembers could hold it, were they empty.
+fn hosts_line(ctx: &Context, name: &PoolName, request: &Request) -> CheckLine {
+    let pool = ctx.state().scheduler().pool(name);
+    let wanted = pool.map_or(&[][..], |pool| pool.wanted(request));
+    let check = Check::Hosts {
+        platforms: wanted.to_vec(),
+        hosts: pool.map_or_else(Vec::new, |pool| could_hold(pool, request)),
+    };
+    passed(name, check)
+}
+
+/// The step in the state that the trial has come to.
+fn previewed(ctx: &Context, id: &StepId, mark: u64) -> Option<Previewed> {
+    let step = ctx.state().step(id)?;
+    let scheduler = ctx.state().scheduler();
+    let granted = step.latest().map(|attempt| &attempt.pool);
+    let promised = scheduler.nomination(id).map(|promise| &promise.pool);
+    let preferred = || scheduler.preferred_pool(scheduler.request(id)?);
+    let pool = granted.or(promised).or_else(preferred);
+    let preempts = ctx
+        .records_after(mark)
+        .filter_map(Record::gives_way)
+        .filter(|(_, to)| *to == id)
+        .map(|(gives, _)| gives.clone());
+    Some(Previewed {
+        step: step.clone(),
+        reason: reason(ctx, step),
+        pool: pool.or(step.spec.pool.as_ref()).cloned(),
+        preempts: preempts.collect(),
+    })
+}
+
+fn queue_lines(ctx: &Context, it: &Previewed) -> (CheckStatus, Vec<CheckLine>) {
+    let Previewed { step, reason, .. } = it;
+    let pool = it.pool.clone();
+    let standing = reason.clone();
+    if step.state == StepState::Rejected {
+        let line = failed(pool, Check::Rejected(standing));
+        return (CheckStatus::Failed, Vec::from([line]));
+    }
+    let Some(attempt) = step.latest() else {
+        return (CheckStatus::Passed, places(ctx, it));
+    };
+    let parts = attempt.parts.iter();
+    let parts = parts.map(|part| (part.node.clone(), part.gpus.len()));
+    let check = Check::Starts {
+        standing,
+        parts: parts.collect(),
+    };
+    let line = CheckLine {
+        pool,
+        passage: CheckStatus::Passed,
+        check,
+    };
+    (CheckStatus::Passed, Vec::from([line]))
+}
+
+/// Where it waits: its place in each pool, and why it waits there.
+fn places(ctx: &Context, it: &Previewed) -> Vec<CheckLine> {
+    let explained = explain(ctx, &it.step.id);
+    let pools = explained.map_or_else(Vec::new, |explained| explained.pools);
+    let place = |pool: crate::explain::PoolWait<'_>| {
+        let (ahead, waiting) = pool.inspection.position;
+        let check = Check::Waits {
+            place: (ahead + 1, waiting),
+            wait: pool.reason,
+        };
+        passed(pool.inspection.pool, check)
+    };
+    pools.into_iter().map(place).collect()
+}
+
+fn closed_pool(pool: &CurrentTerms, admin: bool) -> Option<CheckLine> {
+    let message = pool.spec.maintenance.clone()?;
+    let check = Check::Maintenance { message, admin };
+    Some(match admin {
+        true => passed(&pool.name, check),
+        false => failed(Some(pool.name.clone()), check),
+    })
+}
+
+/// The hosts that could hold a request, were they empty, those first that it likes best.
+fn could_hold(pool: &Pool, request: &Request) -> Vec<NodeName> {
+    let mut seen = BTreeSet::new();
+    let hosts = pool.hosts_that_fit(request);
+    let hosts = hosts.filter(|node| seen.insert(*node));
+    hosts.cloned().collect()
+}
+
+fn passed(pool: &PoolName, check: Check) -> CheckLine {
+    CheckLine {
+        pool: Some(pool.clone()),
+        passage: CheckStatus::Passed,
+        check,
+    }
+}
+
+fn failed(pool: Option<PoolName>, check: Check) -> CheckLine {
+    CheckLine {
+        pool,
+        passage: CheckStatus::Failed,
+        check,
+    }
+}
+
+fn assertion(pool: &PoolName, judged: Check) -> CheckLine {
+    let fails = matches!(
+        judged,
+        Check::Assertion {
+            outcome: AssertionOutcome::Fails(_),
+            ..
+        }
+    );
+    match fails {
+        true => failed(Some(pool.clone()), judged),
+        false => passed(pool, judged),
+    }
+}
+
+/// Every stage with its lines: those before the one where it ended have passed, those after it were not reached.
+fn stages(pools: PoolPreview) -> Vec<StageReport> {
+    let PoolPreview { lines, failed_at } = pools;
+    let reports = Stage::ALL.into_iter().map(|stage| {
+        let its = lines.iter().filter(|(of, _)| *of == stage);
+        StageReport {
+            stage,
+            passage: match failed_at {
+                Some(end) if stage == end => CheckStatus::Failed,
+                Some(end) if stage > end => CheckStatus::NotReached,
+                Some(_) | None => CheckStatus::Passed,
+            },
+            lines: its.map(|(_, line)| line.clone()).collect(),
+        }
+    });
+    reports.collect()
+}

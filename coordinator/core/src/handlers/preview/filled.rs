@@ -1,0 +1,111 @@
+//! What is filled in where a step says nothing, and where each value came from.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use sluice_common::pool::PoolSpec;
+use sluice_common::pool_rules::Setting;
+use sluice_common::step::{StepSpec, WorkKind};
+use sluice_common::template::origin::Origin;
+use sluice_common::time::Span;
+use sluice_reasons::Check;
+
+use crate::submit::effective_spec::EffectiveStep;
+
+/// The settings that pools have a say in: `written` is the step before, `filled` after.
+pub(crate) fn settings(
+    pool: &str,
+    rules: &PoolSpec,
+    written: &StepSpec,
+    filled: &StepSpec,
+) -> Vec<Check> {
+    let filled = Setting::ALL.into_iter().map(|setting| Check::Filled {
+        field: setting.as_str().to_string(),
+        value: value(setting, filled),
+        from: match written.unset.contains(&setting) {
+            false => "the step".to_string(),
+            true => below(pool, rules, setting, filled),
+        },
+    });
+    filled.collect()
+}
+
+/// What templates and platforms lie under it, the step's own apart.
+pub(crate) fn layers(merged: &EffectiveStep) -> impl Iterator<Item = Check> {
+    let laid = merged.origins.iter().filter(|(_, origin)| match origin {
+        Origin::Template { .. } | Origin::Override { .. } => true,
+        Origin::Step | Origin::Pipeline | Origin::Work | Origin::Pool { .. } | Origin::BuiltIn => {
+            false
+        }
+    });
+    laid.filter_map(|(field, origin)| {
+        Some(Check::Filled {
+            field: field.clone(),
+            value: merged.template.field_value(field)?,
+            from: origin.to_string(),
+        })
+    })
+}
+
+fn value(setting: Setting, spec: &StepSpec) -> String {
+    let span = |span: Option<Span>| span.map_or("none".to_string(), |span| span.to_string());
+    match setting {
+        Setting::Timeout => span(spec.timeout),
+        Setting::QueueTimeout => span(spec.queue_timeout),
+        Setting::GracePeriod => span(Some(spec.grace)),
+        Setting::Retries => spec.retries.to_string(),
+        Setting::OnPreempt => spec.on_preempt.as_str().to_string(),
+        Setting::CpuMode => spec.cpu_mode.as_str().to_string(),
+    }
+}
+
+/// Where a value came from that the step does not say.
+fn below(pool: &str, rules: &PoolSpec, setting: Setting, spec: &StepSpec) -> String {
+    let (defaults, max) = (&rules.defaults, &rules.max);
+    let (by_default, at_most) = match setting {
+        Setting::Timeout => (
+            same(spec.timeout, defaults.timeout),
+            same(spec.timeout, max.timeout),
+        ),
+        Setting::QueueTimeout => (
+            same(spec.queue_timeout, defaults.queue_timeout),
+            same(spec.queue_timeout, max.queue_timeout),
+        ),
+        Setting::GracePeriod => (
+            same(Some(spec.grace), defaults.grace_period),
+            same(Some(spec.grace), max.grace_period),
+        ),
+        Setting::Retries => (
+            spec.work.is_none() && same(Some(spec.retries), defaults.retries),
+            same(Some(spec.retries), max.retries)
+                && spec.work.is_none_or(|it| it.retries() > spec.retries),
+        ),
+        Setting::OnPreempt => (
+            same(Some(spec.on_preempt), defaults.on_preempt),
+            !rules.on_preempt_allowed.is_empty(),
+        ),
+        Setting::CpuMode => (same(Some(spec.cpu_mode), defaults.cpu_mode), false),
+    };
+    match (by_default, at_most, by_work(setting, spec.work)) {
+        (true, ..) => format!("`defaults` of pool `{pool}`"),
+        (false, true, _) => format!("what pool `{pool}` allows"),
+        (false, false, Some(work)) => format!("`work: {work}`"),
+        (false, false, None) => "what is built in".to_string(),
+    }
+}
+
+fn same<T: PartialEq>(value: Option<T>, source: Option<T>) -> bool {
+    source.is_some() && value == source
+}
+
+/// The kind of work, where it has a say in the setting.
+fn by_work(setting: Setting, work: Option<WorkKind>) -> Option<WorkKind> {
+    work.filter(|work| match setting {
+        Setting::Retries => true,
+        Setting::Timeout => matches!(work, WorkKind::Inference | WorkKind::Notebook),
+        Setting::QueueTimeout | Setting::GracePeriod | Setting::OnPreempt | Setting::CpuMode => {
+            false
+        }
+    })
+}

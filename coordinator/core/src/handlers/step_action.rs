@@ -1,0 +1,104 @@
+//! Somebody suspends a step, resumes it or has it start anew.
+
+use sluice_common::id::StepId;
+use sluice_common::state::StepState;
+use sluice_common::wire::StopReason;
+
+use crate::attempts::orders::stop_attempt;
+use crate::attempts::queue_timeout::await_units;
+use crate::attempts::suspension::{await_overdue, latest_id, suspend_attempt};
+use crate::context::Context;
+use crate::input::{ReplyId, StepAction};
+use crate::output::{Answer, Refusal};
+use crate::record::{self, Record};
+use crate::terms::uses::never_starts;
+
+pub(crate) fn on_step_action(ctx: &mut Context, reply: ReplyId, id: StepId, action: StepAction) {
+    let done = check_steer(ctx, &id, action).map(|()| match action {
+        StepAction::Suspend => hold_step(ctx, &id),
+        StepAction::Resume => unhold_step(ctx, &id),
+        StepAction::Requeue => restart_step(ctx, &id),
+    });
+    ctx.reply(reply, Answer::Steered(done.map(|()| id)));
+}
+
+pub(crate) fn check_steer(ctx: &Context, id: &StepId, action: StepAction) -> Result<(), Refusal> {
+    let step = id.clone();
+    let Some(known) = ctx.state().step(id) else {
+        return Err(Refusal::UnknownStep { step });
+    };
+    if known.state.is_terminal() {
+        let state = known.state;
+        return Err(Refusal::StepOver { step, state });
+    }
+    let hosts = known.spec.nodes;
+    if action == StepAction::Suspend && hosts > 1 && known.live().is_some() {
+        return Err(Refusal::CannotSuspend { step, hosts });
+    }
+    Ok(())
+}
+
+/// Somebody suspends a step: what runs is frozen, and what waits is not considered.
+pub(crate) fn hold_step(ctx: &mut Context, id: &StepId) {
+    let Some(step) = ctx.state().step(id).filter(|step| !step.held) else {
+        return;
+    };
+    let (state, attempt) = (step.state, latest_id(step));
+    ctx.record(Record::Held { step: id.clone() });
+    let Some(attempt) = attempt else { return };
+    match state {
+        StepState::Running => suspend_attempt(ctx, &attempt, None),
+        // Nothing is lost by starting it later.
+        StepState::Allocated | StepState::Starting => {
+            stop_attempt(ctx, &attempt, StopReason::Requeued, None);
+        }
+        // It is frozen when it has come back.
+        StepState::Resuming
+        | StepState::Queued
+        | StepState::Suspending
+        | StepState::Suspended
+        | StepState::Stopping
+        | StepState::Succeeded
+        | StepState::Failed
+        | StepState::Cancelled
+        | StepState::Rejected
+        | StepState::Preempted => {}
+    }
+}
+
+/// What was held stood in no line while terms changed: it may be that it can never start now.
+pub(crate) fn judge_again(ctx: &mut Context, id: &StepId) {
+    if let Some(reason) = never_starts(ctx, id, &[]) {
+        ctx.record(Record::StepEnded(record::StepEnded {
+            step: id.clone(),
+            state: StepState::Rejected,
+            reason,
+        }));
+    }
+}
+
+/// Somebody lets a step go on that was held; what is not held goes on already.
+pub(crate) fn unhold_step(ctx: &mut Context, id: &StepId) {
+    let held = ctx.state().step(id).filter(|step| step.held);
+    let Some(attempt) = held.map(latest_id) else {
+        return;
+    };
+    ctx.record(Record::Unheld { step: id.clone() });
+    judge_again(ctx, id);
+    await_units(ctx, id);
+    if let Some(attempt) = attempt {
+        await_overdue(ctx, &attempt);
+    }
+}
+
+/// Somebody wants a step to start anew: what runs is stopped, and it waits in its old place.
+pub(crate) fn restart_step(ctx: &mut Context, id: &StepId) {
+    unhold_step(ctx, id);
+    let Some(step) = ctx.state().step(id) else {
+        return;
+    };
+    let stays = step.live().is_some_and(|live| live.stopping.is_none());
+    if let Some(attempt) = latest_id(step).filter(|_| stays) {
+        stop_attempt(ctx, &attempt, StopReason::Requeued, None);
+    }
+}

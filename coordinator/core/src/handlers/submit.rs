@@ -1,0 +1,93 @@
+//! Callers submit steps. What could never be granted is rejected at once, with a reason code and the numbers; what this
+//! version does not do is refused by name. A rejected step is stored all the same.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::id::StepId;
+use sluice_common::step::StepSpec;
+use sluice_reasons::Cause;
+use sluice_scheduler::Request;
+
+use crate::attempts::queue_timeout::await_units;
+use crate::context::Context;
+use crate::input::{NewStep, ReplyId};
+use crate::output::{Answer, Refusal, Submitted};
+use crate::record::{self, Record};
+use crate::submit::bounds::over_bounds;
+use crate::submit::difference::first_difference;
+use crate::submit::feasible::unknown_pool;
+use crate::submit::route::route_of;
+use crate::submit::rules::{SubmitDecision, admit_by_rules};
+
+pub(crate) fn on_submit(ctx: &mut Context, reply: ReplyId, steps: Vec<NewStep>) {
+    let over = over_bounds(ctx, &steps);
+    let results = steps.into_iter().map(|step| {
+        let refusal = over.get(&step.spec.subject);
+        match refusal.filter(|_| ctx.state().step(&step.id).is_none()) {
+            Some(refusal) => Err(refusal.clone()),
+            None => submit(ctx, step),
+        }
+    });
+    let results = results.collect();
+    ctx.reply(reply, Answer::Submitted(results));
+}
+
+pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refusal> {
+    let NewStep {
+        id: step,
+        spec,
+        past_maintenance,
+    } = new;
+    if let Some(old) = ctx.state().step(&step) {
+        return match first_difference(&old.spec, &spec) {
+            None => Ok(Submitted {
+                step,
+                created: false,
+            }),
+            Some(field) => Err(Refusal::IdInUse {
+                step,
+                differs: String::from(field),
+            }),
+        };
+    }
+    let id = step.clone();
+    ctx.record(match admit(ctx, &step, spec, past_maintenance)? {
+        SubmitDecision::Queued {
+            spec,
+            barred,
+            home,
+            grounds,
+        } => Record::StepQueued(record::StepQueued {
+            step,
+            spec,
+            barred,
+            home,
+            grounds,
+        }),
+        SubmitDecision::Rejected { spec, reason } => {
+            Record::StepRejected(record::StepRejected { step, spec, reason })
+        }
+    });
+    await_units(ctx, &id);
+    Ok(Submitted {
+        step: id,
+        created: true,
+    })
+}
+
+/// Judged by the hosts that a pool remembers, lost ones included: nothing is rejected because a host is down.
+pub(crate) fn admit(
+    ctx: &Context,
+    step: &StepId,
+    spec: StepSpec,
+    past_maintenance: bool,
+) -> Result<SubmitDecision, Refusal> {
+    if let Some(unknown) = unknown_pool(ctx, spec.pool.as_ref()) {
+        let reason = Cause::rejected(unknown);
+        return Ok(SubmitDecision::Rejected { spec, reason });
+    }
+    let home = route_of(ctx, &spec);
+    let request = home.send(Request::from_spec(step.clone(), 0, &spec));
+    admit_by_rules(ctx, &request, home, spec, past_maintenance)
+}

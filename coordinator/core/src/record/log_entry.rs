@@ -1,0 +1,23 @@
+//! A record as it stands in the log.
+
+use serde::{Deserialize, Serialize};
+use sluice_common::time::Time;
+
+use super::Record;
+
+/// A fact with its place and time. `seq` counts from 1 without gaps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Event")
+)]
+pub struct LogEntry {
+    /// Its place in the log.
+    pub seq: u64,
+    /// When it was decided.
+    pub at: Time,
+    /// The fact.
+    #[serde(flatten)]
+    pub record: Record,
+}

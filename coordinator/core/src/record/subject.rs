@@ -1,0 +1,234 @@
+//! What a record is about: the step, the nodes that it names, the pool; and in which pools it could let a step start. Who
+//! reads the log asks it by these, and who may hear of it hangs on them.
+
+use sluice_common::environment::Environment;
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::step::StepSpec;
+
+use super::{
+    Adopted, Allocated, Ended, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
+    NodeLabelled, NodeReported, NotSuspended, PlatformPut, PolicyPut, PoolPut, Record, Started,
+    StepEnded, StepQueued, StepRejected, Stopping, Suspended, Suspending,
+};
+
+/// What a record is about.
+pub enum RecordSubject<'a> {
+    /// A step that was submitted: what was asked for.
+    Submitted(&'a StepId, &'a StepSpec),
+    /// A step as a whole.
+    Step(&'a StepId),
+    /// One attempt of a step; the host of it, where one host is meant.
+    Attempt(&'a AttemptId, Option<&'a NodeName>),
+    /// A host.
+    Node(&'a NodeName),
+    /// A pool, or a platform of it.
+    Pool(&'a PoolName),
+    /// What a subject may in a pool.
+    Policy(&'a PoolName, &'a Subject),
+    /// The cluster as a whole.
+    Cluster,
+    /// Templates.
+    Templates,
+    /// Validations.
+    Validations,
+    /// Tokens by which hosts join, into whichever pool; the host, where one is named.
+    Joining(Option<&'a NodeName>),
+    /// Who may do what.
+    Access,
+    /// Who did what.
+    Audit,
+}
+
+/// Where a record could let a step start.
+pub(crate) enum Effect<'a> {
+    /// In no pool.
+    Nothing,
+    /// In this pool.
+    Pool(&'a PoolName),
+    /// In the pool of a node.
+    Node(&'a NodeName),
+    /// In the pools that a step waits for.
+    Waiting(&'a StepId),
+    /// In the pool whose units an attempt holds.
+    Run(&'a AttemptId),
+    /// In the pool whose units an attempt held on a node, and in the pool that the node is in now.
+    Freed(&'a AttemptId, &'a NodeName),
+    /// In all.
+    AllPools,
+}
+
+impl Record {
+    /// What the record is about.
+    pub fn about(&self) -> RecordSubject<'_> {
+        self.subject_and_effect().0
+    }
+
+    /// What the record frees or changes that a waiting step could need.
+    pub(crate) fn effect(&self) -> Effect<'_> {
+        self.subject_and_effect().1
+    }
+
+    /// The one list of all records: what each is about, and its effect.
+    fn subject_and_effect(&self) -> (RecordSubject<'_>, Effect<'_>) {
+        use {Effect as E, Record as R, RecordSubject as A};
+        match self {
+            R::StepQueued(StepQueued { step, spec, .. }) => {
+                (A::Submitted(step, spec), E::Waiting(step))
+            }
+            R::StepRejected(StepRejected { step, spec, .. }) => {
+                (A::Submitted(step, spec), E::Nothing)
+            }
+            R::Requeued { step, .. }
+            | R::StepEnded(StepEnded { step, .. })
+            | R::Held { step }
+            | R::Unheld { step } => (A::Step(step), E::Waiting(step)),
+            R::Nominated { step, .. } | R::Withdrawn { step } | R::StepForgotten { step } => {
+                (A::Step(step), E::Nothing)
+            }
+            R::Allocated(Allocated { attempt, .. }) | R::Resuming { attempt, .. } => {
+                (A::Attempt(attempt, None), E::Waiting(&attempt.step))
+            }
+            // What comes free by itself may be the rest of what somebody lacks.
+            R::Stopping(Stopping { attempt, .. }) | R::Suspending(Suspending { attempt, .. }) => {
+                (A::Attempt(attempt, None), E::Run(attempt))
+            }
+            R::Ended(Ended { attempt, node, .. }) => {
+                (A::Attempt(attempt, Some(node)), E::Run(attempt))
+            }
+            R::Released { attempt, node } | R::Suspended(Suspended { attempt, node, .. }) => {
+                (A::Attempt(attempt, Some(node)), E::Freed(attempt, node))
+            }
+            R::Checkpointed { attempt, .. } => (A::Attempt(attempt, None), E::Nothing),
+            R::Starting { attempt, node }
+            | R::Started(Started { attempt, node, .. })
+            | R::Resumed { attempt, node }
+            | R::NotSuspended(NotSuspended { attempt, node, .. })
+            | R::Adopted(Adopted { attempt, node, .. }) => {
+                (A::Attempt(attempt, Some(node)), E::Nothing)
+            }
+            R::NodeReported(NodeReported { node, .. })
+            | R::NodeReady { node }
+            | R::NodeReconciling { node }
+            | R::NodeUnsupervised { node, .. }
+            | R::NodeUnreachable { node }
+            | R::NodeLost { node }
+            | R::NodeCordoned { node, .. }
+            | R::NodeDraining(NodeDraining { node, .. })
+            | R::NodeUncordoned { node }
+            | R::NodeMoving { node, .. }
+            | R::NodeMoved { node, .. }
+            | R::NodeLabelled(NodeLabelled { node, .. })
+            | R::NodeLeaving { node }
+            | R::NodeDeleted { node }
+            | R::GpusReported { node, .. }
+            | R::GpusCordoned(GpusCordoned { node, .. })
+            | R::GpusUncordoned { node, .. } => (A::Node(node), E::Node(node)),
+            R::NodeDrained { node } | R::NodeRefused { node, .. } | R::NodeRevoked { node, .. } => {
+                (A::Node(node), E::Nothing)
+            }
+            R::PoolPut(PoolPut { pool, .. })
+            | R::PlatformPut(PlatformPut { pool, .. })
+            | R::PlatformDeleted { pool, .. }
+            | R::PoolDeleted { pool } => (A::Pool(pool), E::Pool(pool)),
+            R::PolicyPut(PolicyPut { pool, subject, .. }) | R::PolicyDeleted { pool, subject } => {
+                (A::Policy(pool, subject), E::Pool(pool))
+            }
+            // Nothing was looked at meanwhile.
+            R::RecoveryEnded { .. } => (A::Cluster, E::AllPools),
+            R::CoordinatorStarted { .. }
+            | R::ClockJumped(_)
+            | R::ClusterPut { .. }
+            | R::RecoveryBegan { .. } => (A::Cluster, E::Nothing),
+            R::TemplatePut { .. } | R::TemplateDeleted { .. } => (A::Templates, E::Nothing),
+            R::ValidationPut { .. } | R::ValidationDeleted { .. } => (A::Validations, E::Nothing),
+            R::JoinTokenMade(made) => (A::Joining(made.node.as_ref()), E::Nothing),
+            R::JoinTokenUsed(JoinTokenUsed { node, .. })
+            | R::JoinRefused(JoinRefused { node, .. }) => (A::Joining(Some(node)), E::Nothing),
+            R::JoinTokenRevoked { .. } => (A::Joining(None), E::Nothing),
+            R::AccessChanged { .. } => (A::Access, E::Nothing),
+            R::Audited { .. } => (A::Audit, E::Nothing),
+        }
+    }
+
+    /// The step that it is about, if it is about one.
+    pub fn step(&self) -> Option<&StepId> {
+        match self.about() {
+            RecordSubject::Submitted(step, _) | RecordSubject::Step(step) => Some(step),
+            RecordSubject::Attempt(attempt, _) => Some(&attempt.step),
+            RecordSubject::Node(_)
+            | RecordSubject::Pool(_)
+            | RecordSubject::Policy(..)
+            | RecordSubject::Cluster
+            | RecordSubject::Templates
+            | RecordSubject::Validations
+            | RecordSubject::Joining(_)
+            | RecordSubject::Access
+            | RecordSubject::Audit => None,
+        }
+    }
+
+    /// A step and the variables that it was submitted with, where it was made known and has any.
+    pub fn environment(&self) -> Option<(&StepId, &Environment)> {
+        if let Record::Adopted(Adopted {
+            attempt, warrant, ..
+        }) = self
+        {
+            let env = &warrant.spec.env;
+            return (!env.is_empty()).then_some((&attempt.step, env));
+        }
+        match self.about() {
+            RecordSubject::Submitted(step, spec) if !spec.env.is_empty() => Some((step, &spec.env)),
+            RecordSubject::Submitted(..)
+            | RecordSubject::Step(_)
+            | RecordSubject::Attempt(..)
+            | RecordSubject::Node(_)
+            | RecordSubject::Joining(_)
+            | RecordSubject::Pool(_)
+            | RecordSubject::Policy(..)
+            | RecordSubject::Cluster
+            | RecordSubject::Templates
+            | RecordSubject::Validations
+            | RecordSubject::Access
+            | RecordSubject::Audit => None,
+        }
+    }
+
+    /// The step that gives way by it, stopped or frozen, and the one to which it does.
+    pub fn gives_way(&self) -> Option<(&StepId, &StepId)> {
+        let (Record::Stopping(Stopping { attempt, by, .. })
+        | Record::Suspending(Suspending { attempt, by, .. })) = self
+        else {
+            return None;
+        };
+        Some((&attempt.step, by.as_ref()?))
+    }
+
+    /// Whether it names a node: as the one that it is about, or on which units are granted, promised or returned.
+    pub fn names(&self, wanted: &NodeName) -> bool {
+        if let Record::Allocated(Allocated { placements, .. }) = self {
+            return placements.iter().any(|p| p.node == *wanted);
+        }
+        if let Record::Adopted(Adopted { warrant, .. }) = self {
+            return warrant.placements.iter().any(|p| p.node == *wanted);
+        }
+        if let Record::Nominated { nomination, .. } = self {
+            return nomination.hosts.contains(wanted);
+        }
+        match self.about() {
+            RecordSubject::Node(node)
+            | RecordSubject::Attempt(_, Some(node))
+            | RecordSubject::Joining(Some(node)) => node == wanted,
+            RecordSubject::Submitted(..)
+            | RecordSubject::Step(_)
+            | RecordSubject::Attempt(_, None)
+            | RecordSubject::Pool(_)
+            | RecordSubject::Policy(..)
+            | RecordSubject::Cluster
+            | RecordSubject::Templates
+            | RecordSubject::Validations
+            | RecordSubject::Joining(None)
+            | RecordSubject::Access
+            | RecordSubject::Audit => false,
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What records have changed, so that they can be taken back: what was there of each pool, step and promise before the
+//! first record that touched it. Nothing else is kept or looked at, so a trial costs what it changes and not what there
+//! is. What is derived is not kept: it is taken out for what is there and built again for what was there.
+//!
+//! Only what a trial makes can be taken back: changes of pools and policies, a step that is submitted, and the decisions
+//! that follow at once. Nothing that a host says is among them.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use sluice_common::id::{NodeName, PoolName, StepId, TemplateName, ValidationName};
+use sluice_scheduler::Nomination;
+
+use crate::model::access::Access;
+use crate::model::cluster::Cluster;
+use crate::model::pool::Pool;
+use crate::model::step::Step;
+use crate::model::template::StoredTemplate;
+use crate::model::validation::Validation;
+use crate::record::{self, Record};
+
+use super::State;
+
+/// What was there before.
+#[derive(Clone, Debug)]
+pub(crate) struct Rollback {
+    seq: u64,
+    cluster: Cluster,
+    validations: BTreeMap<ValidationName, Option<Validation>>,
+    /// Who may do what, once a record changes it.
+    access: Option<Access>,
+    pools: BTreeMap<PoolName, Option<Pool>>,
+    /// None of those that were not there.
+    steps: BTreeMap<StepId, Option<Step>>,
+    nominations: BTreeMap<StepId, Option<Nomination>>,
+    templates: BTreeMap<TemplateName, Option<StoredTemplate>>,
+}
+
+impl Rollback {
+    /// From here on.
+    pub(crate) fn of(state: &State) -> Self {
+        Self {
+            seq: state.stored.seq,
+            cluster: state.stored.cluster.clone(),
+            validations: BTreeMap::new(),
+            access: None,
+            pools: BTreeMap::new(),
+            steps: BTreeMap::new(),
+            nominations: BTreeMap::new(),
+            templates: BTreeMap::new(),
+        }
+    }
+
+    /// Keeps what a record is about to change.
+    pub(crate) fn note(&mut self, state: &State, record: &Record) {
+        if let Some(step) = record.step() {
+            self.note_step(state, step);
+        }
+        if let Some(pool) = pool_changed_by(record) {
+            self.note_pool(state, pool);
+        }
+        if let Record::ValidationPut { validation, .. } | Record::ValidationDeleted { validation } =
+            record
+        {
+            let before = || state.stored.validations.get(validation).cloned();
+            let noted = self.validations.entry(validation.clone());
+            noted.or_insert_with(before);
+        }
+        if let Record::TemplatePut { template, .. } | Record::TemplateDeleted { template } = record
+        {
+            let known = state.stored.templates.get(template).cloned();
+            self.templates.entry(template.clone()).or_insert(known);
+        }
+        if let Record::AccessChanged { .. } = record {
+            self.access.get_or_insert_with(|| state.access().clone());
+        }
+        if let Record::Nominated { nomination, .. } = record {
+            // A pool keeps one soft promise, which this may replace.
+            let pool = state.scheduler().pool(&nomination.pool);
+            if let Some(soft) = pool.and_then(|pool| pool.soft_nomination().cloned()) {
+                self.note_promise(state, &soft);
+            }
+        }
+    }
+
+    /// How many pools and steps were.
+    #[cfg(test)]
+    pub(crate) fn noted(&self) -> (usize, usize) {
+        (self.pools.len(), self.steps.len())
+    }
+
+    fn note_step(&mut self, state: &State, id: &StepId) {
+        if !self.steps.contains_key(id) {
+            self.steps.insert(id.clone(), state.step(id).cloned());
+        }
+        self.note_promise(state, id);
+    }
+
+    fn note_promise(&mut self, state: &State, id: &StepId) {
+        if !self.nominations.contains_key(id) {
+            let promised = state.stored.nominations.get(id).cloned();
+            self.nominations.insert(id.clone(), promised);
+        }
+    }
+
+    fn note_pool(&mut self, state: &State, name: &PoolName) {
+        if self.pools.contains_key(name) {
+            return;
+        }
+        self.pools.insert(name.clone(), state.pool(name).cloned());
+        for step in state.scheduler().nominated_in(name) {
+            self.note_promise(state, step);
+        }
+    }
+}
+
+/// The pool whose terms a record changes.
+fn pool_changed_by(record: &Record) -> Option<&PoolName> {
+    if let Record::PoolPut(record::PoolPut { pool, .. })
+    | Record::PolicyPut(record::PolicyPut { pool, .. })
+    | Record::PolicyDeleted { pool, .. }
+    | Record::PlatformPut(record::PlatformPut { pool, .. })
+    | Record::PlatformDeleted { pool, .. }
+    | Record::PoolDeleted { pool } = record
+    {
+        return Some(pool);
+    }
+    None
+}
+
+impl State {
+    /// Takes back all records since `rollback` began.
+    pub(crate) fn take_back(&mut self, rollback: Rollback) {
+        let Rollback {
+            seq,
+            cluster,
+            validations,
+            access,
+            pools,
+            steps,
+            nominations,
+            templates,
+        } = rollback;
+        if let Some(access) = access {
+            self.stored.access = access;
+        }
+        for step in nominations.keys() {
+            self.stored.nominations.remove(step);
+            self.index.scheduler_mut().withdraw(step);
+        }
+        let now = steps.keys().filter_map(|id| self.stored.steps.remove(id));
+        let now: Vec<Step> = now.collect();
+        let nodes = nodes_of(now.iter().chain(steps.values().flatten()));
+        now.iter().for_each(|step| self.index.remove_step(step));
+        for (name, before) in pools {
+            self.put_back_pool(&name, before);
+        }
+        for (id, step) in steps {
+            if let Some(step) = step {
+                self.index.add_step(&step);
+                self.stored.steps.insert(id, step);
+            }
+        }
+        for node in nodes.iter().filter_map(|node| self.stored.nodes.get(node)) {
+            self.index.place_node(node);
+        }
+        for (step, nomination) in nominations {
+            if let Some(nomination) = nomination {
+                self.index.nominate(&step, &nomination);
+                self.stored.nominations.insert(step, nomination);
+            }
+        }
+        for (name, before) in templates {
+            match before {
+                Some(before) => self.stored.templates.insert(name, before),
+                None => self.stored.templates.remove(&name),
+            };
+        }
+        self.stored.cluster = cluster;
+        for (name, before) in validations {
+            self.stored.validations.remove(&name);
+            let before = before.map(|before| (name, before));
+            self.stored.validations.extend(before);
+        }
+        self.stored.seq = seq;
+    }
+
+    fn put_back_pool(&mut self, name: &PoolName, before: Option<Pool>) {
+        let mut now = self.stored.pools.remove(name);
+        let made = before.as_ref().map(|before| before.made);
+        if now.as_ref().map(|now| now.made) != made {
+            self.index.remove_pool(name);
+            now = None;
+        }
+        let Some(before) = before else {
+            return;
+        };
+        self.index.put_terms(&before);
+        let scheduler = self.index.scheduler_mut();
+        let policies = now.as_ref().map(|now| &now.policies);
+        let gone = policies.into_iter().flatten();
+        for (subject, _) in gone.filter(|(subject, _)| !before.policies.contains_key(*subject)) {
+            scheduler.remove_policy(name, subject);
+        }
+        for (subject, binding) in &before.policies {
+            let known = policies.and_then(|policies| policies.get(subject));
+            if known.is_none_or(|known| known.policy != binding.policy) {
+                scheduler.put_policy(name, subject, binding.policy.clone());
+            }
+        }
+        let same = now.is_some_and(|now| {
+            now.spec.require == before.spec.require && now.platforms == before.platforms
+        });
+        self.stored.pools.insert(name.clone(), before);
+        if !same {
+            self.sort_nodes_of(name);
+        }
+    }
+}
+
+/// The hosts that attempts of steps are on.
+fn nodes_of<'a>(steps: impl Iterator<Item = &'a Step>) -> BTreeSet<NodeName> {
+    let attempts = steps.flat_map(|step| &step.attempts);
+    let parts = attempts.flat_map(|attempt| &attempt.parts);
+    parts.map(|part| part.node.clone()).collect()
+}

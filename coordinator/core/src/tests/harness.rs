@@ -1,0 +1,771 @@
+//! Drives a core as its owner would: feeds inputs, drains outputs in order, keeps the log and fires timers. After every
+//! input it checks all invariants, that every record survives JSON, and that folding the log gives the core's state.
+
+use crate::record;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use alloc::{format, string};
+use sluice_common::pool::PoolSpec;
+
+use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, ResourceKey, STEP_RUN};
+use sluice_common::credential::NodeClaim;
+use sluice_common::host_health::SupervisorState;
+use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, StepId, Subject};
+use sluice_common::inventory::{Gpu, Inventory};
+use sluice_common::pool::PolicySpec;
+use sluice_common::reason::{Reason, ReasonCode};
+use sluice_common::request::ResourceSettings;
+use sluice_common::state::{NodeState, StepState};
+use sluice_common::step::{OnPreempt, StepSpec};
+use sluice_common::supervision::{BootMillis, Exit};
+use sluice_common::time::{Span, Time};
+use sluice_common::usage::Usage;
+use sluice_common::wire::{
+    AttemptEnd, AttemptPhase, AttemptStatus, FromNode, Heartbeat, Hello, HelloReply,
+    PROTOCOL_VERSION, StartedProcess, StopReason, ToNode, Welcome,
+};
+
+use crate::{
+    Answer, ApplyError, Core, Desired, DesiredPool, Input, LogEntry, NewStep, NodeChange, Output,
+    Record, RecoveryCause, Refusal, ReplyId, SessionId, Settings, State, Step, StepAction,
+    Submitted, TermsChange, TimerKey, Warrant, check, check_record,
+};
+
+pub(super) const SETTINGS: Settings = Settings {
+    lease: Span::from_secs(300),
+    stop_limit: Span::from_secs(30),
+    heartbeat: Span::from_secs(3),
+    unreachable_after: Span::from_secs(15),
+    lost_after: Span::from_secs(390),
+    bounds: crate::Bounds {
+        keep_finished: 100,
+        ..crate::Bounds::DEFAULT
+    },
+};
+
+pub(super) const GRACE: Span = Span::from_secs(7);
+
+/// What came of one input, by kind.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct InputEffects {
+    pub(super) records: Vec<Record>,
+    pub(super) greetings: Vec<HelloReply>,
+    /// In words, such as `assign a.1`.
+    pub(super) orders: Vec<String>,
+    pub(super) sent: Vec<ToNode>,
+    /// The number of each, and what it answers.
+    pub(super) numbers: Vec<(u64, BootMillis)>,
+    /// Why links were cut.
+    pub(super) cut: Vec<String>,
+    pub(super) answers: Vec<Answer>,
+    pub(super) timers: Vec<(TimerKey, Time)>,
+}
+
+impl InputEffects {
+    /// The types of the records, in order, without those of forgetting.
+    pub(super) fn types(&self) -> Vec<String> {
+        self.records.iter().map(record_type).collect()
+    }
+
+    pub(super) fn greeting(&self) -> &HelloReply {
+        assert_eq!(self.greetings.len(), 1, "{self:?}");
+        &self.greetings[0]
+    }
+
+    pub(super) fn welcome(&self) -> &Welcome {
+        match self.greeting() {
+            HelloReply::Welcome(welcome) => welcome,
+            HelloReply::Refused { message } => panic!("refused: {message}"),
+        }
+    }
+
+    pub(super) fn refusal(&self) -> &str {
+        match self.greeting() {
+            HelloReply::Welcome(welcome) => panic!("let in: {welcome:?}"),
+            HelloReply::Refused { message } => message,
+        }
+    }
+}
+
+fn record_type(record: &Record) -> String {
+    let json = serde_json::to_value(record).unwrap();
+    json["type"].as_str().unwrap().to_string()
+}
+
+pub(super) struct Harness {
+    pub(super) core: Core,
+    pub(super) now: Time,
+    pub(super) log: Vec<LogEntry>,
+    /// How long the log was after each input: what it led to is stored as one.
+    commits: Vec<usize>,
+    /// Every output there ever was, as text.
+    pub(super) trace: String,
+    folded: State,
+    timers: BTreeMap<TimerKey, Time>,
+    sessions: BTreeMap<NodeName, SessionId>,
+    drawn: u64,
+}
+
+/// A record as it is written: without the values of variables.
+fn told(stamped: &LogEntry) -> LogEntry {
+    let mut told = stamped.clone();
+    if let Record::StepQueued(record::StepQueued { spec, .. })
+    | Record::StepRejected(record::StepRejected { spec, .. }) = &mut told.record
+    {
+        spec.env = spec.env.hidden();
+    }
+    if let Record::Adopted(record::Adopted { warrant, .. }) = &mut told.record {
+        warrant.spec.env = warrant.spec.env.hidden();
+    }
+    told
+}
+
+/// The pools whose rules keep a step out that waits, each with why, as it is said.
+pub(super) fn barred(harness: &Harness, id: &str) -> Vec<(String, String)> {
+    let explained = harness.core.explain(&step(id)).expect("it is remembered");
+    let barred = explained.barred.iter();
+    let barred = barred.map(|(pool, why)| (pool.to_string(), why.message(pool)));
+    barred.collect()
+}
+
+impl Harness {
+    /// A cluster with the pool `default` and no node.
+    pub(super) fn new() -> Self {
+        Self::with(SETTINGS)
+    }
+
+    pub(super) fn with(settings: Settings) -> Self {
+        let mut harness = Self::over(settings, State::default(), vec![]);
+        harness.start();
+        harness.put_policy("default", "s", PolicySpec::default());
+        harness
+    }
+
+    /// A core over a state that its log has led to, not started.
+    fn over(settings: Settings, state: State, log: Vec<LogEntry>) -> Self {
+        Self {
+            folded: state.clone(),
+            core: Core::recover(settings, state),
+            now: Time::from_unix_millis(1_000_000),
+            commits: vec![log.len()],
+            log,
+            trace: String::new(),
+            timers: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            drawn: 0,
+        }
+    }
+
+    pub(super) fn start(&mut self) -> InputEffects {
+        self.core.start(self.now, cluster());
+        self.drain()
+    }
+
+    /// A cluster whose node `n` of the pool `default` has these GPUs and cores.
+    pub(super) fn one_node(gpus: u32, cpus: u32) -> Self {
+        let mut harness = Self::new();
+        harness.hello(hello("n", gpus, cpus));
+        harness
+    }
+
+    /// Dies and comes back from a snapshot made at the `snapshot_at`-th record and the records after it.
+    pub(super) fn restart(&mut self, snapshot_at: usize) -> InputEffects {
+        self.restart_with(*self.core.settings(), snapshot_at)
+    }
+
+    /// The same under terms that somebody has changed meanwhile.
+    pub(super) fn restart_with(&mut self, settings: Settings, snapshot_at: usize) -> InputEffects {
+        let mut state = State::default();
+        for stamped in &self.log[..snapshot_at] {
+            state.apply(stamped).unwrap();
+        }
+        let snapshot = serde_json::to_string(&state).unwrap();
+        let mut state: State = serde_json::from_str(&snapshot).unwrap();
+        for stamped in &self.log[snapshot_at..] {
+            state.apply(stamped).unwrap();
+        }
+        let steps = self.core.state().steps();
+        let kept = |id: &StepId| Ok::<_, ApplyError>(Some(steps[id].spec.env.clone()));
+        assert_eq!(state.give_environments(kept).unwrap(), None);
+        assert_eq!(&state, self.core.state());
+        let commits = core::mem::take(&mut self.commits);
+        let log = core::mem::take(&mut self.log);
+        let trace = core::mem::take(&mut self.trace);
+        let now = self.now;
+        *self = Self::over(settings, state, log);
+        self.trace = trace;
+        self.commits = commits;
+        self.now = now + Span::from_secs(1);
+        self.start()
+    }
+
+    /// The same with a clock that is ahead by so much.
+    pub(super) fn restart_ahead(&mut self, by: Span) {
+        self.now = self.now + by;
+        self.restart(self.log.len());
+        self.feed(Input::ClockJumped(by));
+    }
+
+    /// How long the log was when something of it was stored.
+    pub(super) fn commits(&self) -> &[usize] {
+        &self.commits
+    }
+
+    /// Dies, and comes back over what the log was after so many records; hosts and their words stay as they are.
+    pub(super) fn restore(&mut self, records: usize, why: RecoveryCause) -> InputEffects {
+        let log: Vec<LogEntry> = self.log[..records].to_vec();
+        let mut state = State::default();
+        log.iter().for_each(|stamped| state.apply(stamped).unwrap());
+        let (now, settings) = (self.now, *self.core.settings());
+        let mut commits = core::mem::take(&mut self.commits);
+        commits.retain(|commit| *commit <= records);
+        *self = Self::over(settings, state, log);
+        self.commits = commits;
+        self.now = now + Span::from_secs(1);
+        self.core.start_recovering(self.now, cluster(), why);
+        self.drain()
+    }
+
+    /// Dies, and comes back over what is in the log, which somebody has put back.
+    pub(super) fn restart_over_log(&mut self) {
+        let log = core::mem::take(&mut self.log);
+        let commits = core::mem::take(&mut self.commits);
+        let mut state = State::default();
+        log.iter().for_each(|stamped| state.apply(stamped).unwrap());
+        let (now, settings) = (self.now, *self.core.settings());
+        *self = Self::over(settings, state, log);
+        self.commits = commits;
+        self.now = now + Span::from_secs(1);
+        self.start();
+    }
+
+    /// The host shows the warrant of an attempt, or that it has none.
+    pub(super) fn show(&mut self, on: &str, id: &str, warrant: Option<&Warrant>) -> InputEffects {
+        let session = self.session(on);
+        self.feed(Input::Warrant {
+            session,
+            node: node(on),
+            attempt: attempt(id),
+            warrant: warrant.cloned().map(Box::new),
+        })
+    }
+
+    pub(super) fn warrant(&self, id: &str) -> Warrant {
+        let warrant = self.core.state().warrant(&attempt(id));
+        warrant.expect("it is remembered")
+    }
+
+    pub(super) fn put_pool(&mut self, pool: &str) {
+        self.apply(vec![wanted_pool(pool, &[])]);
+        self.put_policy(pool, "s", PolicySpec::default());
+    }
+
+    pub(super) fn put_policy(
+        &mut self,
+        pool: &str,
+        subject: &str,
+        policy: PolicySpec,
+    ) -> InputEffects {
+        self.apply(vec![wanted_policy(pool, subject, policy)])
+    }
+
+    /// By force, and in earnest.
+    pub(super) fn apply(&mut self, wanted: Vec<Desired>) -> InputEffects {
+        let changes = wanted.into_iter().map(|wanted| TermsChange {
+            desired: wanted,
+            version: None,
+        });
+        self.feed(Input::Apply {
+            reply: ReplyId(3),
+            changes: changes.collect(),
+            force: true,
+            dry_run: false,
+        })
+    }
+
+    pub(super) fn feed(&mut self, input: Input) -> InputEffects {
+        self.core.handle(self.now, input);
+        self.drain()
+    }
+
+    fn drain(&mut self) -> InputEffects {
+        let mut fed = InputEffects::default();
+        let outputs = self.core.outputs();
+        assert!(outputs.is_sorted_by_key(kind), "{outputs:#?}");
+        for output in outputs {
+            self.trace.push_str(&format!("{output:?}\n"));
+            self.act(output, &mut fed);
+        }
+        if self.commits.last() != Some(&self.log.len()) {
+            self.commits.push(self.log.len());
+        }
+        assert_eq!(&self.folded, self.core.state());
+        check(&self.core).unwrap();
+        fed
+    }
+
+    fn act(&mut self, output: Output, fed: &mut InputEffects) {
+        match output {
+            Output::Record(stamped) => {
+                check_record(&self.folded, &stamped.record).unwrap();
+                let json = serde_json::to_string(&stamped).unwrap();
+                let stored: LogEntry = serde_json::from_str(&json).unwrap();
+                assert_eq!(stored, told(&stamped));
+                self.folded.apply(&stamped).unwrap();
+                fed.records.push(stamped.record.clone());
+                self.log.push(stamped);
+            }
+            Output::Greet { greeting, .. } => fed.greetings.push(greeting),
+            Output::ToNode {
+                session,
+                node,
+                command,
+            } => {
+                assert_eq!(self.sessions.get(&node), Some(&session), "an old session");
+                assert_eq!(Some(&command.epoch), self.folded.epoch());
+                fed.orders.push(order_in_words(&command.order));
+                fed.numbers.push((command.number, command.last_heard));
+                fed.sent.push(command.order);
+            }
+            Output::LetGo { session, why } => {
+                self.sessions.retain(|_, known| *known != session);
+                fed.cut.push(why);
+            }
+            Output::Reply { answer, .. } => fed.answers.push(answer),
+            Output::SetTimer { key, at } => {
+                self.timers.insert(key.clone(), at);
+                fed.timers.push((key, at));
+            }
+        }
+    }
+
+    pub(super) fn submit(&mut self, id: &str, spec: StepSpec) -> Result<Submitted, Refusal> {
+        let mut results = self.submit_all(vec![(id, spec)]);
+        assert_eq!(results.len(), 1);
+        results.remove(0)
+    }
+
+    pub(super) fn submit_all(
+        &mut self,
+        steps: Vec<(&str, StepSpec)>,
+    ) -> Vec<Result<Submitted, Refusal>> {
+        let steps = steps.into_iter();
+        let steps = steps.map(|(id, spec)| NewStep::new(step(id), spec));
+        let fed = self.feed(Input::Submit {
+            reply: ReplyId(1),
+            steps: steps.collect(),
+        });
+        match &fed.answers[..] {
+            [Answer::Submitted(results)] => results.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn cancel(&mut self, id: &str) -> InputEffects {
+        self.cancel_within(id, None)
+    }
+
+    /// With a grace of so many seconds.
+    pub(super) fn cancel_within(&mut self, id: &str, grace: Option<u64>) -> InputEffects {
+        self.feed(Input::Cancel {
+            reply: ReplyId(2),
+            step: step(id),
+            grace: grace.map(Span::from_secs),
+        })
+    }
+
+    pub(super) fn action(&mut self, id: &str, action: StepAction) -> InputEffects {
+        self.feed(Input::StepAction {
+            reply: ReplyId(5),
+            step: step(id),
+            action,
+        })
+    }
+
+    pub(super) fn change(&mut self, name: &str, change: NodeChange) -> InputEffects {
+        self.feed(Input::ChangeNode {
+            reply: ReplyId(4),
+            node: node(name),
+            change,
+        })
+    }
+
+    /// A new connection of the node that says this.
+    pub(super) fn hello(&mut self, hello: Hello) -> InputEffects {
+        self.hello_with(hello, true)
+    }
+
+    /// The same; `epoch_is_proven` tells whether it shows the cluster's seal for its epoch.
+    pub(super) fn hello_with(&mut self, hello: Hello, epoch_is_proven: bool) -> InputEffects {
+        self.drawn += 1;
+        let session = SessionId(self.drawn);
+        let before = self.sessions.insert(hello.node.clone(), session);
+        let node = hello.node.clone();
+        let hello = Box::new(hello);
+        // As whoever was given access last.
+        let generation = self.core.state().admission().generation(&node);
+        let claim = NodeClaim {
+            pool: None,
+            generation,
+        };
+        let fed = self.feed(Input::NodeHello {
+            session,
+            hello,
+            claim,
+            epoch_is_proven,
+        });
+        if let (Some(before), [HelloReply::Refused { .. }]) = (before, &fed.greetings[..]) {
+            self.sessions.insert(node, before);
+        }
+        fed
+    }
+
+    /// The node comes into a pool as in logs of earlier releases, in which its config moved it.
+    pub(super) fn moved_by_config(&mut self, words: &Hello, pool: &str) {
+        self.core
+            .context_mut()
+            .record(Record::NodeReported(record::NodeReported {
+                node: words.node.clone(),
+                pool: PoolName::new(pool).unwrap(),
+                pool_of_config: None,
+                labels: words.labels.clone(),
+                address: words.address.clone(),
+                version: words.version.clone(),
+                boot_id: words.boot_id.clone(),
+                inventory: words.inventory.clone(),
+            }));
+    }
+
+    pub(super) fn session(&self, name: &str) -> SessionId {
+        self.sessions
+            .get(&node(name))
+            .copied()
+            .unwrap_or(SessionId(0))
+    }
+
+    pub(super) fn status(&mut self, on: &str, attempt: &str, phase: AttemptPhase) -> InputEffects {
+        let message = FromNode::Status(status(attempt, phase));
+        self.say(on, message)
+    }
+
+    pub(super) fn say(&mut self, on: &str, message: FromNode) -> InputEffects {
+        let session = self.session(on);
+        self.feed(Input::FromNode {
+            session,
+            node: node(on),
+            message,
+        })
+    }
+
+    /// Of a host that has heard all that it was told.
+    pub(super) fn heartbeat(&mut self, on: &str) -> InputEffects {
+        let said_at = self.host_clock();
+        self.beat(on, said_at, u64::MAX)
+    }
+
+    /// Of a host that has heard as much as this, sent now.
+    pub(super) fn beat(&mut self, on: &str, answered: BootMillis, orders: u64) -> InputEffects {
+        let beat = Heartbeat {
+            number: 1,
+            sent_at: self.host_clock(),
+            last_acknowledged: answered,
+            last_order: orders,
+            challenge: None,
+        };
+        self.feed(Input::Heartbeat {
+            session: self.session(on),
+            node: node(on),
+            beat,
+        })
+    }
+
+    /// The clock of every host.
+    pub(super) fn host_clock(&self) -> BootMillis {
+        BootMillis(self.now.unix_millis())
+    }
+
+    pub(super) fn gone(&mut self, on: &str) -> InputEffects {
+        let session = self.session(on);
+        self.feed(Input::NodeGone {
+            session,
+            node: node(on),
+        })
+    }
+
+    /// Lets time pass, firing timers when they come due. Gives back everything that came of them.
+    pub(super) fn pass(&mut self, secs: u64) -> InputEffects {
+        let until = self.now + Span::from_secs(secs);
+        let mut all = InputEffects::default();
+        while let Some((key, at)) = self.next_timer(until) {
+            self.timers.remove(&key);
+            self.now = self.now.max(at);
+            let fed = self.feed(Input::Timer(key));
+            all.records.extend(fed.records);
+            all.orders.extend(fed.orders);
+            all.cut.extend(fed.cut);
+        }
+        self.now = until;
+        all
+    }
+
+    fn next_timer(&self, until: Time) -> Option<(TimerKey, Time)> {
+        let due = self.timers.iter().filter(|(_, at)| **at <= until);
+        due.min_by_key(|(_, at)| **at)
+            .map(|(key, at)| (key.clone(), *at))
+    }
+
+    pub(super) fn step(&self, id: &str) -> &Step {
+        self.core.state().step(&step(id)).expect("it is remembered")
+    }
+
+    pub(super) fn state(&self, id: &str) -> StepState {
+        self.step(id).state
+    }
+
+    pub(super) fn code(&self, id: &str) -> ReasonCode {
+        self.reason(id).code
+    }
+
+    pub(super) fn reason(&self, id: &str) -> Reason {
+        self.core.reason(self.step(id)).to_reason()
+    }
+
+    pub(super) fn node_state(&self, name: &str) -> NodeState {
+        let node = self.core.state().node(&node(name));
+        node.expect("it is remembered").state
+    }
+
+    /// Where the step's latest attempt is, and its GPUs.
+    pub(super) fn placed(&self, id: &str) -> (String, Vec<String>) {
+        let attempt = self.step(id).latest().expect("it has an attempt");
+        let part = &attempt.parts[0];
+        (part.node.to_string(), part.gpus.clone())
+    }
+
+    /// Takes the step's first attempt on `n` to its process running.
+    pub(super) fn run(&mut self, attempt: &str) {
+        self.status("n", attempt, running());
+    }
+}
+
+pub(super) fn wanted_pool(pool: &str, capacity: &[(&str, u64)]) -> Desired {
+    let capacity = capacity.iter();
+    Desired::Pool {
+        pool: PoolName::new(pool).unwrap(),
+        terms: alloc::boxed::Box::new(DesiredPool::from(PoolSpec {
+            capacity: capacity
+                .map(|(key, n)| (ResourceKey::new(*key).unwrap(), *n))
+                .collect(),
+            ..PoolSpec::default()
+        })),
+    }
+}
+
+pub(super) fn wanted_policy(pool: &str, subject: &str, policy: PolicySpec) -> Desired {
+    Desired::Policy {
+        pool: PoolName::new(pool).unwrap(),
+        subject: Subject::new(subject).unwrap(),
+        policy,
+    }
+}
+
+/// The kinds, in the order in which they must be done.
+fn kind(output: &Output) -> u8 {
+    match output {
+        Output::Record(_) => 0,
+        Output::Greet { .. } | Output::ToNode { .. } | Output::LetGo { .. } => 1,
+        Output::Reply { .. } => 2,
+        Output::SetTimer { .. } => 3,
+    }
+}
+
+fn order_in_words(order: &ToNode) -> String {
+    match order {
+        ToNode::Assign(assignment) => format!("assign {}", assignment.attempt),
+        ToNode::Stop {
+            attempt,
+            why,
+            grace,
+        } => format!("stop {attempt} {why:?} {grace}"),
+        ToNode::Forget { attempt } => format!("forget {attempt}"),
+        ToNode::Suspend { attempt, room_mb } => format!("suspend {attempt} {room_mb}"),
+        ToNode::Resume { attempt } => format!("resume {attempt}"),
+        ToNode::RestoreGpus { gpus } => format!("restore {}", gpus.join(",")),
+        ToNode::ShowWarrant { attempt } => format!("show {attempt}"),
+    }
+}
+
+pub(super) fn cluster() -> ClusterId {
+    ClusterId::new("c").unwrap()
+}
+
+pub(super) fn epoch(counter: u64) -> Epoch {
+    let cluster = cluster();
+    Epoch { cluster, counter }
+}
+
+pub(super) fn step(id: &str) -> StepId {
+    StepId::new(id).unwrap()
+}
+
+pub(super) fn node(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+pub(super) fn attempt(id: &str) -> AttemptId {
+    id.parse().unwrap()
+}
+
+pub(super) fn status(id: &str, phase: AttemptPhase) -> AttemptStatus {
+    let attempt = attempt(id);
+    AttemptStatus { attempt, phase }
+}
+
+pub(super) fn process() -> StartedProcess {
+    StartedProcess {
+        pid: 42,
+        at: Time::from_unix_millis(5),
+    }
+}
+
+pub(super) fn running() -> AttemptPhase {
+    AttemptPhase::Running(process())
+}
+
+pub(super) fn stopping(why: StopReason) -> AttemptPhase {
+    let started = Some(process());
+    AttemptPhase::Stopping { started, why }
+}
+
+pub(super) fn end(exit: Exit, stopped: Option<StopReason>) -> AttemptEnd {
+    AttemptEnd {
+        started: Some(process()),
+        exit,
+        stopped,
+        at: Time::from_unix_millis(9),
+        usage: Usage::default(),
+    }
+}
+
+pub(super) fn ended(exit: Exit) -> AttemptPhase {
+    AttemptPhase::Ended(end(exit, None))
+}
+
+pub(super) fn released(exit: Exit) -> AttemptPhase {
+    AttemptPhase::Released(end(exit, None))
+}
+
+/// What was being stopped is gone.
+pub(super) fn gone(exit: Exit, why: StopReason) -> AttemptPhase {
+    AttemptPhase::Released(end(exit, Some(why)))
+}
+
+/// A step that takes this much of a host.
+pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
+    StepSpec {
+        name: "train".into(),
+        subject: Subject::new("s").unwrap(),
+        submitted_by: None,
+        pool: None,
+        platform: None,
+        command: vec!["train".into()],
+        env: [(String::from("A"), String::from("b"))].into(),
+        workdir: None,
+        resources: ResourceSettings::default(),
+        request: Amounts::new()
+            .with(GPU, gpus)
+            .with(MCPU, mcpu)
+            .with(STEP_RUN, 1),
+        preemptible: true,
+        nodes: 1,
+        priority: 0,
+        retries: 0,
+        timeout: Some(Span::from_secs(60)),
+        grace: GRACE,
+        on_preempt: OnPreempt::Requeue,
+        allow_pending: false,
+        free_preemptions: true,
+        priority_class: None,
+        work: None,
+        suspend_timeout: None,
+        queue_timeout: None,
+        labels: BTreeMap::new(),
+        cpu_mode: Default::default(),
+        unset: Default::default(),
+        mounts: None,
+        privileged: false,
+        host_network: false,
+        inherited: Default::default(),
+    }
+}
+
+pub(super) fn with_memory(mut spec: StepSpec, megabytes: u64) -> StepSpec {
+    spec.request = spec.request.with(MEMORY_MB, megabytes);
+    spec
+}
+
+pub(super) fn in_pool(mut spec: StepSpec, pool: &str) -> StepSpec {
+    spec.pool = Some(PoolName::new(pool).unwrap());
+    spec
+}
+
+pub(super) fn with_retries(mut spec: StepSpec, retries: u32) -> StepSpec {
+    spec.retries = retries;
+    spec
+}
+
+/// What a host with so much says first: 1000 MB of memory for each core.
+pub(super) fn hello(name: &str, gpus: u32, cpus: u32) -> Hello {
+    Hello {
+        protocol: PROTOCOL_VERSION,
+        version: "1".to_string(),
+        node: node(name),
+        pool: PoolName::new("default").unwrap(),
+        labels: BTreeMap::new(),
+        address: String::new(),
+        boot_id: BootId::new("boot-1").unwrap(),
+        state_dir: String::new(),
+        highest_epoch: None,
+        inventory: inventory(name, gpus, cpus),
+        attempts: vec![],
+        gpu_states: Default::default(),
+        sent_at: BootMillis(0),
+        supervisor: SupervisorState::Responding,
+        challenge: None,
+    }
+}
+
+pub(super) fn inventory(name: &str, gpus: u32, cpus: u32) -> Inventory {
+    Inventory {
+        cpus,
+        memory_bytes: u64::from(cpus) * 1_000_000_000,
+        storage_bytes: 1_000_000_000,
+        gpus: (0..gpus).map(|index| gpu(name, index)).collect(),
+        ..Inventory::default()
+    }
+}
+
+fn gpu(node: &str, index: u32) -> Gpu {
+    Gpu {
+        index,
+        uuid: format!("GPU-{node}-{index}"),
+        model: string::String::from("NVIDIA H100 80GB HBM3"),
+        memory_bytes: 80_000_000_000,
+        ..Gpu::default()
+    }
+}
+
+/// The same hello over a later connection, with what the host holds now.
+pub(super) fn holding(mut hello: Hello, attempts: Vec<AttemptStatus>) -> Hello {
+    hello.attempts = attempts;
+    hello.highest_epoch = Some(epoch(1).into());
+    hello
+}
+
+pub(super) fn rebooted(mut hello: Hello) -> Hello {
+    hello.boot_id = BootId::new("boot-2").unwrap();
+    hello
+}
