@@ -180,7 +180,7 @@ fn holders(lines: &mut Lines, pool: &PoolExplanation) {
 
 fn holder(holder: &HolderView) -> String {
     let spared = holder.spared.as_deref();
-    let spared = spared.map_or("may be stopped".to_owned(), safe);
+    let spared = spared.map_or("may be preempted".to_owned(), safe);
     format!(
         "held by {} of {}: {spared}",
         safe(&holder.step),
@@ -305,8 +305,8 @@ pub(crate) mod tests {
                      "grace_ends_at": "2026-11-20T10:03:20Z"},
                     {"step": "w", "attempt": 2, "subject": null, "stopping_since": null, "grace_ends_at": null}
                 ]},
-                "preemption": "what is in its way was told to go",
-                "holders": [{"step": "v", "attempt": 1, "subject": "prod", "spared": "being stopped already"},
+                "preemption": "its victims are stopping",
+                "holders": [{"step": "v", "attempt": 1, "subject": "prod", "spared": "stopping already"},
                             {"step": "w", "attempt": 2, "subject": "prod", "spared": null}],
                 "holders_total": 7,
                 "would_start_if": [
@@ -319,7 +319,7 @@ pub(crate) mod tests {
             "refused": [], "holding": null,
             "attempts": [{"number": 1, "pool": "default", "nodes": ["gpu-1"],
                           "allocated_at": "2026-11-20T10:00:01Z", "ended_at": "2026-11-20T10:01:00Z",
-                          "reason": {"code": "preempted", "message": "it gave way to another step"},
+                          "reason": {"code": "preempted", "message": "it was preempted by another step"},
                           "exit": {"code": null, "signal": 15, "message": null}, "preempted_by": "x1"}]
         }))
         .unwrap()
@@ -337,7 +337,7 @@ pub(crate) mod tests {
                 "since": "2026-11-20T10:00:01Z", "started_at": "2026-11-20T10:00:02Z", "in_share": false,
                 "beyond_share": [{"key": "gpu", "used": 4, "reserved": 2}], "backfill_to": ["x1"],
                 "exposed": true, "spared_until": "2026-11-20T10:10:02Z",
-                "exposure": ["a step that is short of that may stop it"],
+                "exposure": ["a step that is short of that may preempt it"],
                 "stopping_since": "2026-11-20T10:02:00Z", "gives_way_to": "x1",
                 "grace_ends_at": "2026-11-20T10:03:30Z"
             },
@@ -369,7 +369,7 @@ pub(crate) mod tests {
         holding.in_share = true;
         let said = explain(&view, now(), Out::plain());
         assert!(!said.contains("its subject"), "{said}");
-        assert!(said.contains("may stop it"), "{said}");
+        assert!(said.contains("may preempt it"), "{said}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The life of attempts: what hosts are told of them, how they come on, and how they are frozen and thawed.
+//! The life of attempts: orders to hosts, progress, end, and suspension.
 
 pub(crate) mod checkpoint;
 pub(crate) mod gpu_assignment;

@@ -1,4 +1,4 @@
-//! How each node is linked now. The next hello tells all of it anew, so nothing here outlives the process.
+//! Connection state of each node. The next hello reports all of it again, so nothing here is stored.
 
 pub(crate) mod change_rate;
 pub(crate) mod delivery;
@@ -31,11 +31,11 @@ pub(crate) struct Contact {
     pub(crate) supervisor: SupervisorState,
     /// Whether this run has told it an epoch, which it then may hold against us.
     pub(crate) addressed: bool,
-    /// Attempts that it holds and that are not live on it here; none of its units are given while there are any.
+    /// Attempts that it holds and that are not live on it here; none of its resources are given while there are any.
     pub(crate) strays: BTreeSet<AttemptId>,
     /// Which directory its agent keeps its state in, as it has told.
     pub(crate) state_dir: String,
-    /// Whether somebody was refused under this name since it was let in last, which is told once.
+    /// Whether a caller was refused under this name since it was let in last, which is told once.
     pub(crate) refused: bool,
     /// Attempts that were told to run again on this connection and have not answered: that one is frozen is old news.
     pub(crate) thawing: BTreeSet<AttemptId>,
@@ -43,7 +43,7 @@ pub(crate) struct Contact {
     pub(crate) asked: BTreeMap<AttemptId, PendingAdoption>,
     /// What went out on this connection, and how it arrives there.
     pub(crate) delivery: OrderDelivery,
-    /// How often it has changed lately, on whatever connection.
+    /// Number of times it has changed lately, on whatever connection.
     pub(crate) change_rate: ChangeRate,
 }
 
@@ -78,6 +78,6 @@ pub(crate) struct PendingAdoption {
     pub(crate) phase: AttemptPhase,
     /// When the host was asked.
     pub(crate) at: Time,
-    /// Its warrant, where it waits for other hosts of its gang.
+    /// The warrant, if it waits for other hosts of its gang.
     pub(crate) warrant: Option<Box<Warrant>>,
 }

@@ -1,5 +1,5 @@
-//! What a handler works on. It reads the state, the links of nodes and the time; what it decides it can only push: a
-//! record, an order to a host, a reply, a timer. The driver drains what was pushed ([`Context::outputs`]).
+//! The context that a handler works on. It reads the state, the connections and the time, and pushes what it decides:
+//! records, orders, replies and timers. The driver drains these ([`Context::outputs`]).
 
 mod affected;
 mod dry_run;
@@ -125,7 +125,7 @@ impl Context {
         self.contacts.insert(node, contact)
     }
 
-    /// A pool in which something changed that could let a step start, if there is one left to look at.
+    /// A pool in which something changed that could let a step start, if there is one left to check.
     pub(crate) fn affected_pool(&self) -> Option<&PoolName> {
         self.affected.first()
     }

@@ -1,4 +1,4 @@
-//! The core as its driver sees it: which event goes to which handler, what is to be done, and what can be asked.
+//! The core as its driver sees it: dispatches each input to its handler, collects outputs, and answers questions.
 
 use alloc::vec::Vec;
 
@@ -134,7 +134,7 @@ impl Core {
             Input::Timer(TimerKey::Pool(pool)) => {
                 ctx.set_affected(pool);
             }
-            // It is looked at after every input.
+            // It is checked after every input.
             Input::Timer(TimerKey::Recovery) => {}
             Input::Warrant {
                 session,
@@ -178,13 +178,13 @@ impl Core {
         self.ctx.contact(node)?.heard_at
     }
 
-    /// Why a step is where it is now.
+    /// Why a step is in its state now.
     pub fn reason(&self, step: &Step) -> StepReason {
         reason(&self.ctx, step)
     }
 
-    /// Why a step is where it is, whole; `None` if it is not remembered. It is read from the state as the last decision
-    /// left it, and changes nothing.
+    /// Why a step is in its state, whole; `None` if it is not remembered. It is read from the state as the last
+    /// decision left it, and changes nothing.
     pub fn explain(&self, id: &StepId) -> Option<Explanation<'_>> {
         explain(&self.ctx, id)
     }

@@ -1,7 +1,7 @@
-//! Why a step is where it is. For a queued step this asks the scheduler what its last decision asked; it holds no
-//! second copy of its rules, and no sentence. [`Core::reason`] is the short answer; [`Core::explain`] is the whole one:
-//! `explain/answer.rs` says what is in it, `explain/waiting.rs` and `explain/holding.rs` fill it, `explain/host_block.rs` names
-//! a host that cannot act.
+//! Explains why a step is in its state. For a queued step this asks the scheduler the same questions as its last
+//! decision did; there is no second copy of the rules. [`Core::reason`] is the short answer, [`Core::explain`] the
+//! whole one: `explain/answer.rs` defines it, `explain/waiting.rs` and `explain/holding.rs` fill it,
+//! `explain/host_block.rs` names a host that cannot act.
 //!
 //! [`Core::reason`]: crate::Core::reason
 //! [`Core::explain`]: crate::Core::explain
@@ -34,7 +34,7 @@ pub use answer::{
     AwaitedRun, Explanation, HeldResources, NominationDetails, PastAttempt, PoolWait,
 };
 
-/// Why a step is where it is now.
+/// Why a step is in its state now.
 pub(crate) fn reason(ctx: &Context, step: &Step) -> StepReason {
     if step.state != StepState::Queued && step.state != StepState::Suspended {
         return StepReason::Recorded {

@@ -1,5 +1,5 @@
-//! What templates say of what steps may ask for, and hosts that a step is kept off by it. Which hosts these are is the
-//! scheduler's to say.
+//! Permissions of templates over what steps may ask for, and the hosts that they exclude. The scheduler finds these
+//! hosts.
 
 use alloc::string::String;
 
@@ -8,7 +8,7 @@ use sluice_common::template::Template;
 use sluice_reasons::rejection::ForbiddingHosts;
 use sluice_scheduler::{Denial, Pool, Request};
 
-/// Hosts that are large enough for a request and do not let it in; `None` where there are none.
+/// Hosts that are large enough for a request and do not let it in; `None` if there are none.
 pub(crate) fn denied_hosts(
     name: &PoolName,
     pool: &Pool,

@@ -1,5 +1,5 @@
-//! What each event does, one a file. A handler reads the state through the context and pushes what it decides; rooms
-//! below know nothing of events.
+//! One handler for each input. A handler reads the state through the context and pushes what it decides; other
+//! modules know nothing of inputs.
 
 pub(crate) mod access;
 pub(crate) mod apply;

@@ -1,4 +1,4 @@
-//! The life of hosts: their links, what they report of themselves and of attempts, and how they are emptied.
+//! The life of hosts: connections, reports, drains.
 
 pub(crate) mod access;
 pub(crate) mod changes;

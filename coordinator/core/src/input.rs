@@ -1,4 +1,4 @@
-//! What can happen to the core.
+//! The inputs of the core.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -38,54 +38,49 @@ pub struct SessionId(pub u64);
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// Somebody submits steps: one, or a batch.
+    /// A caller submits steps: one, or a batch.
     Submit {
-        /// Who waits for [`crate::Answer::Submitted`].
+        /// Caller that waits for [`crate::Answer::Submitted`].
         reply: ReplyId,
         /// The steps, in order. Ids are chosen by the client or drawn by the edge.
         steps: Vec<NewStep>,
     },
-    /// Somebody asks what a submit would come to. Nothing of it is stored.
+    /// A caller asks what a submit would come to. Nothing of it is stored.
     Preview {
-        /// Who waits for [`crate::Answer::Previewed`].
+        /// Caller that waits for [`crate::Answer::Previewed`].
         reply: ReplyId,
         /// The step, under an id that nobody has.
         step: Box<NewStep>,
     },
-    /// Somebody cancels a step.
+    /// A caller cancels a step.
     Cancel {
-        /// Who waits for [`crate::Answer::Cancelled`].
+        /// Caller that waits for [`crate::Answer::Cancelled`].
         reply: ReplyId,
-        /// Which.
         step: StepId,
-        /// After how long what is left of it is killed, where that is sooner than it would be.
+        /// After how long what is left of it is killed, if that is sooner than it would be.
         grace: Option<Span>,
     },
-    /// Somebody suspends a step, resumes it or has it start anew.
+    /// A caller suspends a step, resumes it or has it start again.
     StepAction {
-        /// Who waits for [`crate::Answer::Steered`].
+        /// Caller that waits for [`crate::Answer::Steered`].
         reply: ReplyId,
-        /// Which.
         step: StepId,
-        /// What is wanted of it.
         action: StepAction,
     },
-    /// Somebody sets the terms of pools and of subjects in them: all of these changes are made, or none.
+    /// A caller sets the terms of pools and of subjects in them: all of these changes are made, or none.
     Apply {
-        /// Who waits for [`crate::Answer::Applied`].
+        /// Caller that waits for [`crate::Answer::Applied`].
         reply: ReplyId,
         /// The changes. Their order does not matter, and no two may be of one thing.
         changes: Vec<TermsChange>,
-        /// Whether to make them though somebody uses what they take away.
+        /// Whether to make them though a caller uses what they take away.
         force: bool,
         /// Whether to tell only what they would mean.
         dry_run: bool,
     },
     /// An agent has said hello; its certificate was checked against the name.
     NodeHello {
-        /// The connection.
         session: SessionId,
-        /// Its words.
         hello: Box<Hello>,
         /// What its certificate says beside its name.
         claim: NodeClaim,
@@ -96,29 +91,20 @@ pub enum Input {
     FromNode {
         /// The connection; words of one that was replaced are ignored.
         session: SessionId,
-        /// Who.
         node: NodeName,
-        /// Its words.
         message: FromNode,
     },
     /// A heartbeat arrived.
     Heartbeat {
-        /// The connection.
         session: SessionId,
-        /// Who.
         node: NodeName,
-        /// What it says.
         beat: Heartbeat,
     },
     /// An agent shows the warrant of an attempt, which the driver has found to be ours, or has none.
     Warrant {
-        /// The connection.
         session: SessionId,
-        /// Who.
         node: NodeName,
-        /// Whose warrant.
         attempt: AttemptId,
-        /// What it says.
         warrant: Option<Box<Warrant>>,
     },
     /// The time that we were started with is so much later than what is known to have passed: comes after the start,
@@ -128,67 +114,53 @@ pub enum Input {
     Bounds(Bounds),
     /// An admin ends a recovery before all hosts have reported.
     EndRecovery {
-        /// Who waits for [`crate::Answer::Changed`].
+        /// Caller that waits for [`crate::Answer::Changed`].
         reply: ReplyId,
     },
     /// A connection is gone.
-    NodeGone {
-        /// The connection.
-        session: SessionId,
-        /// Whose.
-        node: NodeName,
-    },
+    NodeGone { session: SessionId, node: NodeName },
     /// An admin closes a node, opens, labels or forgets it.
     ChangeNode {
-        /// Who waits for [`crate::Answer::Changed`].
+        /// Caller that waits for [`crate::Answer::Changed`].
         reply: ReplyId,
-        /// Which.
         node: NodeName,
-        /// What is to change.
         change: NodeChange,
     },
-    /// Somebody makes a token for the API or takes one back.
+    /// A caller makes a token for the API or takes one back.
     Access {
-        /// Who waits for [`crate::Answer::Changed`].
+        /// Caller that waits for [`crate::Answer::Changed`].
         reply: ReplyId,
-        /// What is to be so.
         change: AccessChange,
     },
-    /// Somebody called; nobody waits for it to be noted.
-    Audit {
-        /// Who did what.
-        entry: AuditEntry,
-    },
+    /// A caller called; nobody waits for it to be noted.
+    Audit { entry: AuditEntry },
     /// An admin makes a token by which hosts join.
     MakeJoinToken {
-        /// Who waits for [`crate::Answer::Changed`].
+        /// Caller that waits for [`crate::Answer::Changed`].
         reply: ReplyId,
-        /// The token.
         token: NewJoinToken,
     },
     /// An admin takes a token back. Hosts that it has let in stay.
     RevokeJoinToken {
-        /// Who waits for [`crate::Answer::Changed`].
+        /// Caller that waits for [`crate::Answer::Changed`].
         reply: ReplyId,
-        /// Which.
         token: JoinTokenId,
     },
     /// A host shows the secret of a token.
     Join {
-        /// Who waits for [`crate::Answer::Joined`].
+        /// Caller that waits for [`crate::Answer::Joined`].
         reply: ReplyId,
-        /// What it shows.
         ask: JoinApplication,
     },
-    /// A timer that was set has come due. Timers may fire late and may fire though they were set anew: the core looks
-    /// at the time and the state, not at the fact.
+    /// A timer that was set has come due. Timers may fire late and may fire though they were set again: the core
+    /// looks at the time and the state, not at the fact.
     Timer(TimerKey),
 }
 
 /// What a caller wants of a step. The same again changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepAction {
-    /// What runs is frozen, what waits is held back, until somebody resumes it.
+    /// What runs is frozen, what waits is held back, until a caller resumes it.
     Suspend,
     /// What was suspended so goes on.
     Resume,
@@ -199,93 +171,58 @@ pub enum StepAction {
 /// One change of terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TermsChange {
-    /// What is to be.
     pub desired: Desired,
     /// The version that whoever asks has seen; 0 is that it is not there. The change is refused where it is another.
     pub version: Option<u64>,
 }
 
-/// What is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Desired {
     /// A pool on these terms and no others. Its policies stay.
     Pool {
-        /// Its name.
         pool: PoolName,
-        /// The terms.
         terms: Box<DesiredPool>,
     },
     /// The cluster as a whole on these terms and no others.
-    Cluster {
-        /// The terms.
-        terms: ClusterSpec,
-    },
+    Cluster { terms: ClusterSpec },
     /// A subject bound to a pool on these terms and no others.
     Policy {
-        /// The pool.
         pool: PoolName,
-        /// Who.
         subject: Subject,
         /// On which terms.
         policy: PolicySpec,
     },
     /// A subject not bound to a pool. What it runs there goes on.
-    NoPolicy {
-        /// The pool.
-        pool: PoolName,
-        /// Who.
-        subject: Subject,
-    },
+    NoPolicy { pool: PoolName, subject: Subject },
     /// A document of assertions with these and no others.
     Validation {
-        /// Its name.
         validation: ValidationName,
-        /// What is asserted.
         terms: ValidationSpec,
     },
     /// No such document. No pool may name it.
-    NoValidation {
-        /// Its name.
-        validation: ValidationName,
-    },
+    NoValidation { validation: ValidationName },
     /// A platform of a pool on these terms and no others.
     Platform {
-        /// The pool.
         pool: PoolName,
-        /// Its name.
         platform: PlatformName,
-        /// The terms.
         terms: Box<PlatformSpec>,
     },
     /// A pool that does not declare a platform. Its hosts are of those then that are left.
     NoPlatform {
-        /// The pool.
         pool: PoolName,
-        /// Its name.
         platform: PlatformName,
     },
     /// No such pool, and none of its policies. It must have no nodes.
-    NoPool {
-        /// Its name.
-        pool: PoolName,
-    },
+    NoPool { pool: PoolName },
     /// A template that says this and nothing else.
     Template {
-        /// Its name.
         template: TemplateName,
-        /// What it says.
         terms: Box<Template>,
     },
     /// No such template. No pool may name it.
-    NoTemplate {
-        /// Its name.
-        template: TemplateName,
-    },
+    NoTemplate { template: TemplateName },
     /// A role or a binding as it is written, or none.
-    Access {
-        /// What is to be so.
-        change: AccessChange,
-    },
+    Access { change: AccessChange },
 }
 
 /// A pool that is asked for.
@@ -308,56 +245,54 @@ impl From<PoolSpec> for DesiredPool {
 /// What an admin wants of a node. The same again changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeChange {
-    /// It gets no new work; what runs there goes on.
+    /// The node gets no new work; what runs there goes on.
     Cordon {
-        /// In the admin's words. Without it one that was given before stays.
+        /// Text of the admin. Without it one that was given before stays.
         reason: Option<String>,
     },
-    /// It gets work again.
+    /// The node gets work again.
     Uncordon,
-    /// It gets no new work, what can be made to give way is stopped and starts elsewhere, and the rest may end.
+    /// The node gets no new work, what is preemptible is stopped and starts elsewhere, and the rest may end.
     Drain {
-        /// In the admin's words. Without it one that was given before stays.
+        /// Text of the admin. Without it one that was given before stays.
         reason: Option<String>,
         /// After how long the rest is stopped too. Without it one that was given before stays.
         deadline: Option<Span>,
     },
-    /// It is in this pool as soon as it is empty, and is emptied as by a drain.
+    /// The node is in this pool as soon as it is empty, and is emptied as by a drain.
     Move {
-        /// Where to.
         pool: PoolName,
-        /// In the admin's words. Without it one that was given before stays.
+        /// Text of the admin. Without it one that was given before stays.
         reason: Option<String>,
         /// After how long the rest is stopped too. Without it one that was given before stays.
         deadline: Option<Span>,
     },
-    /// It has these labels, and none where there is no value; others stay as they are.
+    /// The node has these labels, and none where there is no value; others stay as they are.
     Label(BTreeMap<LabelKey, Option<LabelValue>>),
-    /// It is forgotten, if it is away and holds nothing.
+    /// The node is forgotten, if it is away and holds nothing.
     Delete {
         /// Also where it is linked, which cuts the link; where it holds something, it is forgotten as soon as it is lost.
         force: bool,
     },
     /// One of its GPUs gets no new work; what runs there goes on.
     CordonGpu {
-        /// Its index or UUID; that of a GPU which is cut means all of its instances.
+        /// The index or UUID; that of a GPU which is cut means all of its instances.
         gpu: String,
-        /// In the admin's words. Without it one that was given before stays.
+        /// Text of the admin. Without it one that was given before stays.
         reason: Option<String>,
     },
-    /// One of its GPUs gets work again. One that its host calls unfit is looked at first.
+    /// One of its GPUs gets work again. One that its host calls unfit is checked first.
     UncordonGpu {
-        /// Its index or UUID.
+        /// The index or UUID.
         gpu: String,
     },
-    /// Its access ends, with its link: no certificate that it has lets it in.
+    /// The access ends, with its link: no certificate that it has lets it in.
     Revoke,
 }
 
 /// A token to be made. Id and secret are drawn by the edge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewJoinToken {
-    /// Its id.
     pub id: JoinTokenId,
     /// What its secret hashes to.
     pub hash: SecretHash,
@@ -367,7 +302,7 @@ pub struct NewJoinToken {
     pub node: Option<NodeName>,
     /// What the nodes are labelled with.
     pub labels: BTreeMap<LabelKey, LabelValue>,
-    /// How many hosts it lets in.
+    /// Number of hosts it lets in.
     pub uses: u32,
     /// For how long.
     pub ttl: Span,
@@ -376,16 +311,15 @@ pub struct NewJoinToken {
 /// A step to be submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewStep {
-    /// Its id. The same id with the same spec again is a repeat and harmless.
+    /// The id. The same id with the same spec again is a repeat and harmless.
     pub id: StepId,
-    /// What to run.
     pub spec: StepSpec,
     /// Whether maintenance is no matter to whoever submits it: he may change the pools that it may run in.
     pub past_maintenance: bool,
 }
 
 impl NewStep {
-    /// A step of somebody whom maintenance keeps out.
+    /// A step of a caller whom maintenance keeps out.
     pub fn new(id: StepId, spec: StepSpec) -> Self {
         Self {
             id,
@@ -406,7 +340,7 @@ pub enum TimerKey {
     DrainDeadline(NodeName),
     /// A frozen attempt has been so for too long.
     Suspension(AttemptId),
-    /// A step has waited for its units for too long.
+    /// A step has waited for its resources for too long.
     Queue(StepId),
     /// A node that was held back may change once more.
     Changes(NodeName),
@@ -441,7 +375,7 @@ impl Bounds {
 /// Terms that the driver's config sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How long attempts run on without an acknowledged heartbeat.
+    /// Time for which attempts run on without an acknowledged heartbeat.
     pub lease: Span,
     /// How long stopping one whose lease has passed may take.
     pub stop_limit: Span,

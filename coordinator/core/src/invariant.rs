@@ -1,5 +1,5 @@
-//! What must hold after every event, as named functions. Tests and the simulator call [`check`] on the core after each
-//! input, and [`check_record`] on each record before it is folded into a state of their own.
+//! Invariants that must hold after every input, as named functions. Tests and the simulator call [`check`] on the
+//! core after each input, and [`check_record`] on each record before it is applied to a state of their own.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -60,7 +60,7 @@ pub fn check(core: &Core) -> CheckResult {
 /// What must hold of a record at the time when it is made, judged by the state before it.
 ///
 /// # Errors
-/// Where units are granted that are not there.
+/// Where resources are granted that are not there.
 pub fn check_record(before: &State, record: &Record) -> CheckResult {
     let Record::Allocated(record::Allocated {
         attempt,
@@ -86,7 +86,8 @@ pub fn check_record(before: &State, record: &Record) -> CheckResult {
     Ok(())
 }
 
-/// Units granted never exceed what a host has at that time, and only a ready host that is not closed is granted any.
+/// Resources granted never exceed what a host has at that time, and only a ready host that is not closed is granted
+/// any.
 fn grant_fits(before: &State, request: HostResources, placement: &Placement) -> CheckResult {
     let name = "grants_fit";
     let node = before.node(&placement.node);
@@ -118,7 +119,8 @@ fn grant_fits(before: &State, request: HostResources, placement: &Placement) -> 
     })
 }
 
-/// Every index (queues, order of submission, units used, ranks of hosts, order of forgetting) is what a walk over all facts gives.
+/// Every index (queues, order of submission, resources used, ranks of hosts, order of forgetting) is what a walk over
+/// all facts gives.
 fn indexes_agree_with_facts(state: &State) -> CheckResult {
     let rebuilt = state.rebuilt_index();
     need(
@@ -202,7 +204,7 @@ fn ready_nodes_are_linked(core: &Core) -> CheckResult {
     Ok(())
 }
 
-/// What can be made to give way is on its way out of a node that is drained, and it is noted when nothing is left.
+/// What is preemptible is on its way out of a node that is drained, and it is noted when nothing is left.
 fn drained_nodes_are_left(state: &State) -> CheckResult {
     let drained = state.nodes().values().filter(|node| node.drain().is_some());
     for node in drained {

@@ -1,8 +1,8 @@
-//! The scheduling core: the whole truth about pools, queues, nodes and steps, and every decision about them.
+//! The core of the coordinator: the state of pools, queues, nodes and steps, and every decision about them.
 //!
 //! # How it is driven
-//! The core does no I/O, reads no clock and draws nothing at random. Whoever owns it
-//! 1. brings it back with [`Core::recover`] and lets it begin its epoch with [`Core::start`],
+//! The core does no I/O, reads no clock and draws nothing at random. Its driver
+//! 1. restores it with [`Core::recover`] and starts its epoch with [`Core::start`],
 //! 2. feeds it one [`Input`] at a time through [`Core::handle`], with a time that never goes back,
 //! 3. drains [`Core::outputs`] and acts on them in the order in which they come, which is always: **commit the
 //!    records (all of one drain together), then send, then reply, then arm timers**. Several inputs may be handled before one drain (group commit); a reply never goes out before the
@@ -13,8 +13,12 @@
 //! does. So a state is the fold of its records, and a restart is `apply` over a snapshot and what follows it.
 //!
 //! # What it does not own
-//! Sessions' sockets, durability, the JSON of the API, log bytes: those are the coordinator's.
+//! Sockets of sessions, durability, the JSON of the API and the bytes of the log belong to the coordinator.
 #![no_std]
+#![allow(
+    missing_docs,
+    reason = "a field says by its name what it is; if it does not, it has a comment"
+)]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 extern crate alloc;

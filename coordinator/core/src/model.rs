@@ -1,4 +1,4 @@
-//! What is remembered, as plain data. Records carry it, the state keeps it, and it needs nothing of them.
+//! Stored data types. Records carry them and the state keeps them; they depend on neither.
 
 pub(crate) mod access;
 pub(crate) mod admission;

@@ -1,4 +1,4 @@
-//! What the core wants done. Closed: whoever drives it handles these kinds and no more.
+//! Outputs: what the driver has to do.
 
 pub(crate) mod preview;
 
@@ -33,41 +33,25 @@ pub enum Output {
     Record(LogEntry),
     /// Answer a hello. After a refusal the driver closes the connection.
     Greet {
-        /// The connection.
         session: SessionId,
-        /// The answer.
         greeting: HelloReply,
     },
     /// Tell an agent. Lost where the connection is gone; the core says it again after the next hello.
     ToNode {
-        /// The connection.
         session: SessionId,
-        /// Whose.
         node: NodeName,
-        /// The order.
         command: Command,
     },
     /// Close a connection at once.
     LetGo {
-        /// The connection.
         session: SessionId,
         /// Why, for both ends.
         why: String,
     },
     /// Answer a caller.
-    Reply {
-        /// Who waits.
-        reply: ReplyId,
-        /// The answer.
-        answer: Answer,
-    },
+    Reply { reply: ReplyId, answer: Answer },
     /// Feed [`crate::Input::Timer`] at this time or later; replaces a timer of the same key.
-    SetTimer {
-        /// Which.
-        key: TimerKey,
-        /// When.
-        at: Time,
-    },
+    SetTimer { key: TimerKey, at: Time },
 }
 
 /// An answer to a caller.
@@ -96,9 +80,9 @@ pub struct Applied {
     pub outcomes: Vec<AppliedChange>,
     /// Who uses what they take away: they are made by force alone.
     pub uses: Vec<Use>,
-    /// Steps that run and that others may make give way now, and could not before.
+    /// Steps that run and that others may make be preempted now, and could not before.
     pub exposed: Vec<StepId>,
-    /// Steps that give way at once, each with the one that they give way to.
+    /// Steps that be preempted at once, each with the one that they be preempted to.
     pub preempted: Vec<(StepId, StepId)>,
     /// Steps that waited and could never start any more.
     pub rejected: Vec<StepId>,
@@ -144,16 +128,14 @@ pub enum CurrentTerms {
 /// Why changes of terms are not made, none of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The place of the change that is to blame, counted from 0, where it is one of them.
+    /// The place of the change that is to blame, counted from 0, if it is one of them.
     pub at: Option<usize>,
-    /// Why.
     pub refusal: Refusal,
 }
 
 /// A step that is stored now; its state says whether it was queued, allocated or rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submitted {
-    /// Which.
     pub step: StepId,
     /// Whether this submit stored it; a repeat did not.
     pub created: bool,

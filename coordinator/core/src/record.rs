@@ -1,5 +1,5 @@
-//! Facts. What is in the log is what happened, never what was asked: a newer scheduler reads an older log and comes to
-//! the same state. The same records are the audit log, the event stream and the input of a replay.
+//! Records: facts in the log. The log says what happened, never what was requested, so a newer scheduler reads an
+//! older log and gets the same state. The same records are the audit log, the event stream and the input of a replay.
 
 mod attempt;
 mod clock;
@@ -26,14 +26,12 @@ pub use subject::RecordSubject;
 
 use prelude::*;
 
-/// A fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Record {
     /// A coordinator began to speak for the cluster, or an admin set the epoch after which the next one does.
     CoordinatorStarted {
-        /// Its epoch.
         epoch: Epoch,
         /// Silence after which it calls a node lost. The leases that it gives run out before that.
         #[serde(default)]
@@ -46,82 +44,49 @@ pub enum Record {
     /// A subject was bound to a pool, or on other terms.
     PolicyPut(PolicyPut),
     /// A subject is bound to a pool no longer. What it runs there goes on.
-    PolicyDeleted {
-        /// The pool.
-        pool: PoolName,
-        /// Who.
-        subject: Subject,
-    },
+    PolicyDeleted { pool: PoolName, subject: Subject },
     /// A node was let in, with what it has; also when it comes back changed or its inventory changes.
     NodeReported(NodeReported),
     /// A node is linked, heard and reconciled: it takes work.
-    NodeReady {
-        /// Its name.
-        node: NodeName,
-    },
+    NodeReady { node: NodeName },
     /// A node is linked and heard, and still holds attempts that were ended here: no new work until they are gone.
-    NodeReconciling {
-        /// Its name.
-        node: NodeName,
-    },
+    NodeReconciling { node: NodeName },
     /// A node is heard, and its agent has no supervisor: no new work.
     NodeUnsupervised {
-        /// Its name.
         node: NodeName,
         /// Why, and what to do there, in the agent's words.
         why: String,
     },
     /// A node is silent or its link is down: no new work.
-    NodeUnreachable {
-        /// Its name.
-        node: NodeName,
-    },
+    NodeUnreachable { node: NodeName },
     /// A node was silent for so long that its attempts must have stopped: they end, and their steps go on elsewhere.
-    NodeLost {
-        /// Its name.
-        node: NodeName,
-    },
+    NodeLost { node: NodeName },
     /// A step was accepted and waits.
     StepQueued(StepQueued),
     /// A step was refused for good: it could never be granted. It is stored all the same.
     StepRejected(StepRejected),
-    /// Units were granted to a new attempt.
+    /// Resources were granted to a new attempt.
     Allocated(Allocated),
     /// A step that cannot start yet was promised a place.
     Nominated {
-        /// Its id.
         step: StepId,
         /// Where, and whose end it awaits.
         nomination: Nomination,
     },
     /// A promise ended without its step having started.
-    Withdrawn {
-        /// Its id.
-        step: StepId,
-    },
+    Withdrawn { step: StepId },
     /// A host works on an attempt.
-    Starting {
-        /// The attempt.
-        attempt: AttemptId,
-        /// The host.
-        node: NodeName,
-    },
+    Starting { attempt: AttemptId, node: NodeName },
     /// An attempt's process runs.
     Started(Started),
     /// An attempt is to stop.
     Stopping(Stopping),
-    /// An attempt's process has ended; its units are not free yet.
+    /// An attempt's process has ended; its resources are not free yet.
     Ended(Ended),
-    /// An attempt's units on a host are free.
-    Released {
-        /// The attempt.
-        attempt: AttemptId,
-        /// The host.
-        node: NodeName,
-    },
+    /// An attempt's resources on a host are free.
+    Released { attempt: AttemptId, node: NodeName },
     /// A step waits again, in its old place.
     Requeued {
-        /// Its id.
         step: StepId,
         /// Why its attempt is over.
         #[cfg_attr(feature = "schema", schemars(with = "sluice_common::reason::Reason"))]
@@ -130,189 +95,118 @@ pub enum Record {
     /// A step came to a terminal state.
     StepEnded(StepEnded),
     /// A step in a terminal state was dropped from memory: more have ended since than are kept.
-    StepForgotten {
-        /// Its id.
-        step: StepId,
-    },
+    StepForgotten { step: StepId },
     /// An admin closed a node to new work, or changed why. What runs there goes on.
     NodeCordoned {
-        /// Its name.
         node: NodeName,
-        /// In the admin's words; empty where none were given.
+        /// Text of the admin; empty where none were given.
         reason: String,
     },
     /// An admin closed a node to new work and wants it empty, or changed why or until when.
     NodeDraining(NodeDraining),
     /// An admin opened a node again: it is neither cordoned nor drained.
-    NodeUncordoned {
-        /// Its name.
-        node: NodeName,
-    },
+    NodeUncordoned { node: NodeName },
     /// An admin set labels of a node, or took some away.
     NodeLabelled(NodeLabelled),
     /// An admin wants a silent node forgotten; what it holds may run on until it is lost, so it is kept until then.
-    NodeLeaving {
-        /// Its name.
-        node: NodeName,
-    },
+    NodeLeaving { node: NodeName },
     /// A node was forgotten: its pool no longer has what it had.
-    NodeDeleted {
-        /// Its name.
-        node: NodeName,
-    },
+    NodeDeleted { node: NodeName },
     /// A node that was to become empty is.
-    NodeDrained {
-        /// Its name.
-        node: NodeName,
-    },
+    NodeDrained { node: NodeName },
     /// A pool without nodes is no more, nor are its policies.
-    PoolDeleted {
-        /// Its name.
-        pool: PoolName,
-    },
+    PoolDeleted { pool: PoolName },
     /// An attempt is to be frozen.
     Suspending(Suspending),
     /// An attempt is frozen: all that it held but its memory is free.
     Suspended(Suspended),
     /// A frozen attempt holds again all that it asked for, and is to be brought back.
     Resuming {
-        /// The attempt.
         attempt: AttemptId,
         /// The waiters around which that was granted: these may take it back.
         backfill: BTreeSet<StepId>,
     },
     /// An attempt that was frozen runs again.
-    Resumed {
-        /// The attempt.
-        attempt: AttemptId,
-        /// The host.
-        node: NodeName,
-    },
+    Resumed { attempt: AttemptId, node: NodeName },
     /// An attempt was to be frozen or brought back, which could not be done.
     NotSuspended(NotSuspended),
-    /// Somebody suspended a step: it waits for nothing but to be let go again.
-    Held {
-        /// Its id.
-        step: StepId,
-    },
-    /// A step that somebody had suspended may go on.
-    Unheld {
-        /// Its id.
-        step: StepId,
-    },
+    /// A caller suspended a step: it waits for nothing but to be let go again.
+    Held { step: StepId },
+    /// A step that a caller had suspended may go on.
+    Unheld { step: StepId },
     /// A node's agent told which of its GPUs are not to be granted, and why; of all others that they are.
     GpusReported {
-        /// The node.
         node: NodeName,
         /// All that is wrong.
         states: GpuStates,
     },
     /// An admin closed GPUs of a node to new work, or changed why. What runs on them goes on.
     GpusCordoned(GpusCordoned),
-    /// An admin opened GPUs of a node again, or had those looked at that their host called unfit.
-    GpusUncordoned {
-        /// The node.
-        node: NodeName,
-        /// Their UUIDs.
-        gpus: Vec<String>,
-    },
+    /// An admin opened GPUs of a node again, or had those checked that their host called unfit.
+    GpusUncordoned { node: NodeName, gpus: Vec<String> },
     /// The terms of the cluster as a whole were set.
-    ClusterPut {
-        /// Which.
-        terms: ClusterSpec,
-    },
+    ClusterPut { terms: ClusterSpec },
     /// A template was made or changed. What was submitted before stands on what it was.
     TemplatePut {
-        /// Its name.
         template: TemplateName,
-        /// What it says.
         terms: Template,
     },
     /// A template is no more.
-    TemplateDeleted {
-        /// Its name.
-        template: TemplateName,
-    },
+    TemplateDeleted { template: TemplateName },
     /// An attempt has saved its work: what its loss would cost counts from there.
     Checkpointed {
-        /// The attempt.
         attempt: AttemptId,
         /// When, by the coordinator's clock; earlier than the record.
         saved_at: Time,
     },
     /// A document of assertions was made or changed.
     ValidationPut {
-        /// Its name.
         validation: ValidationName,
-        /// What is asserted.
         terms: ValidationSpec,
     },
     /// A document of assertions is there no longer.
-    ValidationDeleted {
-        /// Its name.
-        validation: ValidationName,
-    },
+    ValidationDeleted { validation: ValidationName },
     /// A platform of a pool was declared or changed. What runs on its GPUs goes on.
     PlatformPut(PlatformPut),
     /// An admin wants a node in another pool as soon as it is empty.
-    NodeMoving {
-        /// Its name.
-        node: NodeName,
-        /// Where to.
-        pool: PoolName,
-    },
+    NodeMoving { node: NodeName, pool: PoolName },
     /// A node is in another pool, whatever its config says. It is open again, unless it was closed before.
     NodeMoved {
-        /// Its name.
         node: NodeName,
         /// Where it is.
         pool: PoolName,
     },
     /// A pool declares a platform no longer.
     PlatformDeleted {
-        /// The pool.
         pool: PoolName,
-        /// Its name.
         platform: PlatformName,
     },
-    /// It was changed who may do what.
-    AccessChanged {
-        /// How.
-        change: AccessChange,
-    },
-    /// Somebody changed something, or was refused.
-    Audited {
-        /// Who did what.
-        entry: AuditEntry,
-    },
+    /// The step was changed who may do what.
+    AccessChanged { change: AccessChange },
+    /// A caller changed something, or was refused.
+    Audited { entry: AuditEntry },
     /// An admin made a token by which hosts join. Its secret is kept nowhere.
     JoinTokenMade(JoinTokenMade),
     /// A host joined by a token: certificates of earlier generations open nothing any more.
     JoinTokenUsed(JoinTokenUsed),
     /// An admin took a token back. Hosts that it has let in stay.
-    JoinTokenRevoked {
-        /// The token.
-        token: JoinTokenId,
-    },
+    JoinTokenRevoked { token: JoinTokenId },
     /// A host showed the secret of a token and was not let in.
     JoinRefused(JoinRefused),
     /// A host with the certificate of a node was not let in. Said once until the node is let in again.
     NodeRefused {
-        /// The node.
         node: NodeName,
         /// Why not, and what would help.
         why: String,
     },
     /// The access of a node was ended: certificates of earlier generations open nothing any more.
     NodeRevoked {
-        /// The node.
         node: NodeName,
         /// The generation that a new certificate must have at least.
         generation: Generation,
     },
     /// The store is of an earlier time than the hosts: nothing new starts until they have told what they run.
     RecoveryBegan {
-        /// Why.
         why: RecoveryCause,
         /// Up to where the store knows what was granted.
         known: LogPoint,

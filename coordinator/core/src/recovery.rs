@@ -1,15 +1,16 @@
-//! The store is of an earlier time than the hosts: it was put back from a backup, or lost. What hosts run is *adopted*
-//! by the warrants that they show, and nothing new starts until all that may run is known again or has stopped.
+//! Recovery: the store is older than the hosts, because it was restored from a backup or lost. Attempts that hosts
+//! run are *adopted* by the warrants that they show, and nothing new starts until all that may run is known or has
+//! stopped.
 //!
 //! ```text
 //! a status of an attempt that is not known here --> asked for its warrant --> adopted, and followed like any other
 //!                                                        |      \--> waits for the other hosts of its gang
 //!        no warrant, or one of before what we know ------+--> a stray: it is stopped
 //! ```
-//! A host that is remembered has reported, or is lost when it has been silent for `lost_after`. One that joined after the
-//! time of the store is not remembered, and may run a step that waits here: so a recovery lasts until the leases of
-//! earlier coordinators have run out, unless an admin ends it. What the store has running and its host does not know was
-//! over, or never began: its step waits again, for free.
+//! A remembered host has either reported, or is lost after being silent for `lost_after`. A host that joined after
+//! the backup is not remembered and may run a step that is queued here, so a recovery lasts until the leases of
+//! earlier coordinators have expired, unless an admin ends it. An attempt that the store has running and its host
+//! does not know is over: its step is queued again, for free.
 
 pub(crate) mod adoption;
 pub(crate) mod end;

@@ -1,5 +1,5 @@
-//! Who starts, and who gives way: asks the market for the next move in each pool in which something stirred, and turns
-//! moves into records and orders, until there is none.
+//! Runs the scheduler: asks for the next decision in each affected pool, and turns decisions into records and orders,
+//! until there is none.
 
 use alloc::collections::BTreeSet;
 use core::ops::RangeInclusive;
@@ -56,7 +56,7 @@ fn make(ctx: &mut Context, next: Decision) {
             let by = step.clone();
             ctx.record(Record::Nominated { step, nomination });
             for victim in victims {
-                // It holds its units until its hosts say that nothing of it is left, or that it is frozen.
+                // It holds its resources until its hosts say that nothing of it is left, or that it is frozen.
                 match frozen.contains(&victim) {
                     true => suspend_attempt(ctx, &victim, Some(by.clone())),
                     false => stop_attempt(ctx, &victim, StopReason::Preempted, Some(by.clone())),
@@ -118,7 +118,7 @@ fn meeting_port(ctx: &Context, hosts: &[NodeName]) -> Option<u16> {
     MEETING_PORTS.into_iter().find(|port| !taken.contains(port))
 }
 
-/// Runs are spared for a time after their start; when it is over for the next of them, the pool is looked at again.
+/// Runs are spared for a time after their start; when it is over for the next of them, the pool is checked again.
 fn wake_when_spared_no_longer(ctx: &mut Context, pool: PoolName) {
     let wake = ctx.state().scheduler().protected_until(&pool, ctx.now());
     if let Some(at) = wake {

@@ -1,6 +1,5 @@
-//! Terms as somebody wrote them in a document, checked field by field and turned into the change that they ask for. The API
-//! and the simulator read documents by it, so that both take the same ones; whether the changes
-//! can be made together is judged where they are made (`on/apply.rs`).
+//! Parses documents: checks each field and builds the change that a document asks for. The API and the simulator both
+//! use it; whether changes fit together is checked when they are made (`handlers/apply.rs`).
 
 mod rules;
 
@@ -250,10 +249,7 @@ fn platforms_listed(list: Vec<NamedPlatform>) -> Result<PlatformSpecs, FieldErro
         id: names, spec, ..
     } in list
     {
-        let twice = format!(
-            "platform `{}` is there twice: leave one of them out",
-            names.name
-        );
+        let twice = format!("platform `{}` is listed twice: remove one", names.name);
         if declared.insert(names.name, spec).is_some() {
             return Err(invalid("platforms", ErrorCode::NamedTwice, &twice));
         }

@@ -1,7 +1,7 @@
-//! The whole truth, as the fold of its records: [`State::apply`] is the only way it changes. This file is how it is
-//! read; `state/apply.rs` is how it changes, `state/index.rs` what is derived from it so that no decision walks it all.
+//! The state, as the fold of its records: [`State::apply`] is the only way it changes. This file reads it;
+//! `state/apply.rs` changes it, `state/index.rs` derives indexes so that no decision goes through all of it.
 //!
-//! A snapshot is this type in JSON. What is derived is not stored: it is built again when a snapshot is read.
+//! A snapshot is this type in JSON. Indexes are not stored; they are rebuilt when a snapshot is read.
 
 pub(crate) mod access_snapshot;
 mod apply;
@@ -146,7 +146,6 @@ impl State {
         &self.stored.pools
     }
 
-    /// A pool.
     pub fn pool(&self, name: &PoolName) -> Option<&Pool> {
         self.stored.pools.get(name)
     }
@@ -156,7 +155,6 @@ impl State {
         &self.stored.nodes
     }
 
-    /// A node.
     pub fn node(&self, name: &NodeName) -> Option<&Node> {
         self.stored.nodes.get(name)
     }
@@ -166,7 +164,6 @@ impl State {
         &self.stored.steps
     }
 
-    /// A step.
     pub fn step(&self, id: &StepId) -> Option<&Step> {
         self.stored.steps.get(id)
     }
@@ -226,12 +223,12 @@ impl State {
         self.scheduler().in_order(pool).into_iter()
     }
 
-    /// How many steps wait for a pool.
+    /// Number of steps wait for a pool.
     pub fn queue_len(&self, pool: &PoolName) -> usize {
         self.scheduler().pool(pool).map_or(0, |pool| pool.waiting())
     }
 
-    /// The attempts that hold units on a node, by id; some of them may have ended.
+    /// The attempts that hold resources on a node, by id; some of them may have ended.
     pub fn attempts_on<'a>(
         &'a self,
         node: &NodeName,
@@ -244,8 +241,8 @@ impl State {
         self.index.nodes_at(address)
     }
 
-    /// What is granted on a node, in units of the keys that hosts bound. It may be above its capacity where something
-    /// of it vanished while it was granted.
+    /// What is granted on a node, in resources of the keys that hosts bound. It may be above its capacity where
+    /// something of it vanished while it was granted.
     pub fn used_on(&self, node: &NodeName) -> Amounts {
         self.index.used_on(node).amounts()
     }
@@ -255,7 +252,7 @@ impl State {
         self.index.used_of(pool)
     }
 
-    /// How many attempts hold units of a pool.
+    /// How many attempts hold resources of a pool.
     pub fn running_in(&self, pool: &PoolName) -> usize {
         self.scheduler().pool(pool).map_or(0, |pool| pool.running())
     }
@@ -269,7 +266,7 @@ impl State {
         sum
     }
 
-    /// How many steps stand in each state.
+    /// Number of steps stand in each state.
     pub fn steps_by_state(&self) -> impl Iterator<Item = (StepState, u64)> {
         let counts = self.index.by_state();
         StepState::ALL
@@ -321,7 +318,7 @@ impl State {
         &self.index
     }
 
-    /// What is derived, built anew: for invariants.
+    /// What is derived, built again: for invariants.
     pub(crate) fn rebuilt_index(&self) -> Index {
         Index::of(&self.stored)
     }

@@ -1,4 +1,4 @@
-//! What becomes of a step that is submitted: where it goes, what pools fill in, and what is rejected.
+//! The submission of a step: routing, defaults, rules and rejection.
 
 pub(crate) mod bounds;
 pub(crate) mod difference;

@@ -1,4 +1,4 @@
-//! Changes of what admins write: pools' platforms, templates, assertions and access, and who uses what a change takes away.
+//! Changes of what admins write: platforms, templates, validations and access, and who uses what a change takes away.
 
 pub(crate) mod access;
 pub(crate) mod platforms;

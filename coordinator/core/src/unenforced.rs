@@ -1,5 +1,5 @@
-//! Amounts that a step asks for and that hosts do not keep it to: whoever submits is warned. Nothing is refused for it; a
-//! pool that `require`s the capability gives steps to no such host.
+//! Warns about amounts that hosts do not enforce. Nothing is rejected for it; a pool that `require`s the capability
+//! uses no such host.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -18,7 +18,7 @@ use crate::state::State;
 /// What keeps a step to its amount of a key.
 const LIMITS: [(Capability, &str); 2] = [(Capability::Memory, MEMORY_MB), (Capability::Cpu, MCPU)];
 
-/// Which hosts lack a limit. Pools are looked at once each, so that a batch costs what its pools cost.
+/// Which hosts lack a limit. Pools are checked once each, so that a batch costs what its pools cost.
 #[derive(Debug)]
 pub struct Enforcement<'a> {
     core: &'a Core,

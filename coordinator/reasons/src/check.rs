@@ -10,11 +10,11 @@ use crate::{Rejection, StepReason, Wait};
 /// One thing that a dry run of a submit looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// Its subject may submit to the pool.
+    /// The subject may submit to the pool.
     Policy {
         subject: Subject,
         priority: u64,
-        /// Whose policy it is, where that is another's.
+        /// Whose policy it is, if that is another's.
         by: Option<Subject>,
         /// Whether the cluster's defaults send it to the pool.
         by_default: bool,
@@ -43,31 +43,31 @@ pub enum Check {
         platforms: Vec<PlatformName>,
         hosts: Vec<NodeName>,
     },
-    /// It would be rejected.
+    /// The step would be rejected.
     Rejected(StepReason),
-    /// It would start at once: its hosts, and how many GPUs it would have on each.
+    /// The step would start at once: its hosts, and how many GPUs it would have on each.
     Starts {
         standing: StepReason,
         parts: Vec<(NodeName, usize)>,
     },
-    /// It would wait: at which place of how many, and for what.
+    /// The step would wait: at which place of how many, and for what.
     Waits { place: (usize, usize), wait: Wait },
 }
 
 /// How an assertion comes out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AssertionOutcome {
-    /// It holds for the step.
+    /// The assertion holds for the step.
     Holds,
-    /// Its `when` does not hold, so it asks for nothing.
-    Unschedulable,
-    /// It holds on so many hosts of so many.
+    /// The `when` of the assertion does not hold, so it asks for nothing.
+    NotApplicable,
+    /// The assertion holds on some hosts.
     HoldsOn {
-        /// How many keep it.
+        /// Number of hosts that satisfy it.
         keep: usize,
-        /// How many were looked at.
+        /// Number of hosts that were checked.
         of: usize,
     },
-    /// It does not hold, with the numbers.
+    /// The assertion does not hold; the text has the numbers.
     Fails(String),
 }

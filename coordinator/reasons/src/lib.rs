@@ -1,9 +1,9 @@
-//! Why a step is where it is: codes with typed parameters, which the core decides with and the log keeps, and the one room
-//! of the sentences about them, `messages/`.
+//! Reasons: codes with typed parameters, with which the core decides and which the log keeps, and all sentences about
+//! them in `messages/`.
 //!
-//! A sentence is made of its parameters alone, when somebody reads it: no decision about a step makes one, no step keeps
-//! one, and a sentence that is written anew changes nothing of what a log comes to. What is recorded of hosts that were not
-//! let in, or closed by the coordinator, is a text like those of admins (`messages/recorded.rs`).
+//! A sentence is made of its parameters alone, when it is read: no decision makes one and no step keeps one, so
+//! rewriting a sentence changes nothing in a log. Only what is recorded about hosts that were refused or cordoned by
+//! the coordinator is stored as text (`messages/recorded.rs`).
 #![no_std]
 #![allow(
     missing_docs,

@@ -21,7 +21,7 @@ use crate::SimilarPools;
 pub enum Rejection {
     /// The pool that it names is not there.
     UnknownPool { pool: PoolName, near: SimilarPools },
-    /// Its subject has no policy in the pool that it names, or in any.
+    /// The subject has no policy in the pool that it names, or in any.
     NoPolicy {
         subject: Subject,
         pool: Option<PoolName>,
@@ -32,7 +32,7 @@ pub enum Rejection {
         key: ResourceKey,
         asked: u64,
     },
-    /// It asks for more than there can be.
+    /// The step asks for more than there can be.
     TooMuch {
         pool: PoolName,
         key: ResourceKey,
@@ -42,9 +42,9 @@ pub enum Rejection {
     },
     /// Too few hosts could hold it, even when empty.
     NoHostFits { pool: PoolName, hosts: HostMismatch },
-    /// It breaks a rule of the pool by what it says.
+    /// The step breaks a rule of the pool by what it says.
     BreaksRule { pool: PoolName, breach: RuleBreach },
-    /// It does not keep the assertions of the pool's validations, or no host does for it.
+    /// The step does not keep the assertions of the pool's validations, or no host does for it.
     Invalid {
         pool: PoolName,
         judge: AssertionSource,
@@ -61,9 +61,9 @@ pub enum Rejection {
 pub enum Exclusion {
     /// The pool was made after the step was submitted.
     MadeAfter,
-    /// It would reject the step now.
+    /// The pool would reject the step now.
     Never(Rejection),
-    /// It takes no new steps: why, in an admin's words.
+    /// The pool takes no new steps; the text is the admin's.
     Maintenance(String),
     /// A rule kept the step out that is there no more.
     BeforeChange,
@@ -77,7 +77,7 @@ pub enum AmountBound {
     Capacity,
     /// What its subject may ever use there.
     Limit(Subject),
-    /// What is reserved for its subject there, since it cannot be made to give way.
+    /// What is reserved for its subject there, since it is not preemptible.
     Reserved(Subject),
 }
 
@@ -118,9 +118,9 @@ pub struct ForbiddingHosts {
     pub field: String,
     /// The platform of it that counts.
     pub platform: Option<PlatformName>,
-    /// The pool that does not allow it; `None` where the platform itself does not.
+    /// The pool that does not allow it; `None` if the platform itself does not.
     pub by_pool: Option<PoolName>,
-    /// How many others there are.
+    /// Number of others there are.
     pub others: u64,
 }
 
@@ -149,20 +149,20 @@ impl Shortage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RuleBreach {
-    /// It says more than it may.
+    /// The step says more than it may.
     Above {
         setting: Setting,
         asked: SettingValue,
         most: SettingValue,
     },
-    /// It would give way in a mode that is not allowed.
+    /// The step would be preempted in a mode that is not allowed.
     Mode {
         asked: OnPreempt,
         allowed: BTreeSet<OnPreempt>,
     },
-    /// It is to have processors of its own, and the pool does not see to it that its hosts can give them.
+    /// The step is to have processors of its own, and the pool does not see to it that its hosts can give them.
     NotPinned,
-    /// It asks for what the pool's templates do not let be.
+    /// The step asks for what the pool's templates do not let be.
     Template {
         code: ReasonCode,
         field: String,
@@ -236,7 +236,7 @@ impl Rejection {
         }
     }
 
-    /// The pool that rejects it; `None` where none is named.
+    /// The pool that rejects it; `None` if none is named.
     pub fn pool(&self) -> Option<&PoolName> {
         match self {
             Rejection::NoPolicy { pool, .. } => pool.as_ref(),

@@ -1,4 +1,5 @@
-//! Why a step is where it is now. The sentences are in `messages/standing.rs` and `messages/wait.rs`.
+//! What a step waits for, or why it is in its state. The sentences are in `messages/standing.rs` and
+//! `messages/wait.rs`.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -14,19 +15,19 @@ use sluice_common::time::Span;
 use crate::Cause;
 use crate::rejection::{ForbiddingHosts, Rejection, Shortage};
 
-/// Why a step is where it is now.
+/// Why a step is in its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepReason {
-    /// It waits for nothing that the scheduler could give.
+    /// The step waits for nothing that the scheduler could give.
     Recorded {
         /// How it came there.
         why: Cause,
         /// The host that holds it up.
         host_block: Option<HostBlock>,
     },
-    /// It waits for the scheduler.
+    /// The step waits for the scheduler.
     Waiting {
-        /// Why the attempt before is over, where it waits again.
+        /// Why the attempt before is over, if it waits again.
         after: Option<Cause>,
         wait: Box<Wait>,
     },
@@ -43,18 +44,18 @@ pub struct HostBlock {
 /// Why a host does not act.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostBlockCause {
-    /// It has no supervisor: why, in its agent's words.
+    /// The host has no supervisor; the text is its agent's.
     Unsupervised(String),
-    /// It is silent, and is given up for lost after this time.
+    /// The host is silent, and is declared lost after this time.
     Silent(Span),
 }
 
 /// What keeps a step from starting in a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// The coordinator was brought back from an earlier time.
+    /// The coordinator was restored from an older store.
     Recovery {
-        /// Nodes that have not told what they run.
+        /// Nodes that have not reported what they run.
         unreported: Vec<NodeName>,
         /// After so long it is over at the latest.
         left: Span,
@@ -63,7 +64,7 @@ pub enum Wait {
     Unlisted {
         why: Cause,
     },
-    /// Its subject has a policy no longer in any pool that it may run in.
+    /// The subject has a policy no longer in any pool that it may run in.
     NoPolicy {
         subject: Subject,
     },
@@ -74,23 +75,23 @@ pub enum Wait {
     PoolEmpty {
         pool: PoolName,
     },
-    /// It could never be granted as things are. It was accepted all the same, because it may wait for a larger host or
-    /// because hosts or terms were others then.
+    /// The step could never be granted as things are. It was accepted all the same, because it may wait for a larger
+    /// host or because hosts or terms were others then.
     Infeasible {
         why: Rejection,
     },
-    /// Its place is being made free.
+    /// The place is being made free.
     Release {
         pool: PoolName,
         runs: u64,
     },
-    /// Its subject's limit is used up.
+    /// The subject's limit is used up.
     Limit {
         pool: PoolName,
         subject: Subject,
         amount: AmountUse,
     },
-    /// It cannot be made to give way, and what is reserved for such is used up.
+    /// The step is not preemptible, and what is reserved for such is used up.
     Reserved {
         pool: PoolName,
         subject: Subject,
@@ -120,9 +121,9 @@ pub enum Wait {
     Hosts {
         pool: PoolName,
         wanted: HostDemand,
-        /// The host that lacks least, and what is free of it. `None` where a gang finds some hosts and not enough.
+        /// The host that lacks least, and what is free of it. `None` if a gang finds some hosts and not enough.
         closest: Option<Shortage>,
-        /// GPUs of that host which are granted to nobody, where it is short of GPUs.
+        /// GPUs of that host which are granted to nobody, if it is short of GPUs.
         unfit: Option<UnfitGpus>,
         closed: Option<ForbiddingHosts>,
     },
@@ -147,9 +148,9 @@ pub struct HostDemand {
 /// Why a host takes no work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unschedulable {
-    /// It is not remembered.
+    /// The step is not remembered.
     Gone,
-    /// It lacks what its pool requires.
+    /// The step lacks what its pool requires.
     Lacks(BTreeSet<Capability>),
     /// An admin closed it, in these words.
     Cordoned(String),
@@ -157,7 +158,7 @@ pub enum Unschedulable {
     Drained(String),
     /// GPUs of it are granted to nobody.
     ShortOfGpus(UnfitGpus),
-    /// It is in this state; why, in its agent's words, where it has no supervisor.
+    /// The step is in this state; why, in its agent's words, if it has no supervisor.
     State(NodeState, Option<String>),
 }
 

@@ -17,9 +17,9 @@ use crate::Rejection;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Cause {
-    /// It was accepted, and not looked at yet.
+    /// The step was accepted, not scheduled yet.
     Submitted,
-    /// Units were granted to it.
+    /// Resources were granted to it.
     Allocated {
         /// The hosts, by rank.
         nodes: Vec<NodeName>,
@@ -36,47 +36,47 @@ pub enum Cause {
         /// The hosts, by rank.
         nodes: Vec<NodeName>,
     },
-    /// It is being stopped.
+    /// The step is being stopped.
     Stopping { cause: StopReason },
-    /// It gives way to another step and is being frozen.
+    /// The step is preempted by another step and is being frozen.
     Suspending,
-    /// It gave way to another step, frozen.
+    /// The step was preempted by another step, frozen.
     Suspended,
-    /// Somebody suspended it, whether it runs or waits.
+    /// A caller suspended it, whether it runs or waits.
     Held,
-    /// It was granted its place again and is being brought back.
+    /// The step was granted its place again and is being brought back.
     Resuming,
-    /// It was to be frozen or brought back, which could not be done.
+    /// The step was to be frozen or brought back, which could not be done.
     NotSuspended {
         /// What stood in the way.
         failure: SuspendFailure,
     },
-    /// Somebody cancelled it.
+    /// A caller cancelled it.
     Cancelled,
-    /// It ran longer than its `timeout`.
+    /// The step ran longer than its `timeout`.
     TimedOut,
-    /// It waited for its units for longer than it may.
+    /// The step waited for its resources for longer than it may.
     WaitedTooLong {
-        /// How long it may.
+        /// Time for which it may.
         queue_timeout: Span,
     },
-    /// Its host was drained.
+    /// The host was drained.
     Drained { node: NodeName },
-    /// It gave way to another step.
+    /// The step was preempted by another step.
     Preempted,
     /// A GPU that it was given has fallen off the bus.
     GpuLost { node: NodeName },
-    /// Somebody had it start anew.
+    /// A caller had it start again.
     Requeued,
-    /// It was frozen for longer than its `suspend_timeout`.
+    /// The step was frozen for longer than its `suspend_timeout`.
     SuspendedTooLong,
-    /// It was stopped on a host that had been given up for lost.
+    /// The step was stopped on a host that had been declared lost.
     Superseded { node: NodeName },
-    /// Its host was given up for lost.
+    /// The host was declared lost.
     HostLost { node: NodeName },
-    /// The store was put back, and the host does not know the attempt any more.
+    /// The store was put back, and the host no longer knows the attempt.
     LostTrack { node: NodeName },
-    /// Its attempt ended by itself.
+    /// The attempt ended by itself.
     Exited { node: NodeName, exit: Exit },
     /// One part of a gang, for the whole.
     OfRank {
@@ -85,7 +85,7 @@ pub enum Cause {
         /// What became of it.
         part: Box<Cause>,
     },
-    /// It failed and is tried again.
+    /// The step failed and is tried again.
     Retry {
         /// How it failed.
         after: Box<Cause>,
@@ -94,7 +94,7 @@ pub enum Cause {
         /// How many it has.
         allowed: u32,
     },
-    /// It can never be granted.
+    /// The step can never be granted.
     Rejected {
         /// For the most preferred pool.
         first: Box<Rejection>,

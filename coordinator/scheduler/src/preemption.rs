@@ -9,8 +9,8 @@
 //! ```
 //!
 //! All of them query one [`WhatIf`]: the pool as it would be without some runs; `run_effect` says whether one more run
-//! would help. `ends` finds the runs that a request
-//! waits for if it preempts none, and `preemption_risk` the runs that could be preempted at all.
+//! would help. `ends` finds the runs that a request waits for if it preempts none, and `preemption_risk` the runs that
+//! could be preempted at all.
 
 pub(crate) mod candidates;
 mod counting;
@@ -49,7 +49,7 @@ pub(crate) struct Plan {
     pub(crate) victims: BTreeSet<AttemptId>,
     /// Victims that are frozen instead of stopped.
     pub(crate) frozen: BTreeSet<AttemptId>,
-    /// Runs that are being stopped already and whose resources the plan counts on.
+    /// Runs that are stopping already and whose resources the plan counts on.
     pub(crate) releasing: BTreeSet<AttemptId>,
 }
 

@@ -64,7 +64,7 @@ fn pool(pool: PoolWait<'_>) -> PoolExplanation {
         waiting: waiting as u64,
         behind: inspection.behind.map(ToString::to_string),
         keys: inspection.keys.iter().filter_map(key).collect(),
-        preemption: explanation::stops(request, inspection),
+        preemption: explanation::preemption_status(request, inspection),
         holders: holders.map(|it| holder(request, it)).collect(),
         holders_total: inspection.holders.len() as u64,
         would_start_if: remedies
@@ -113,7 +113,7 @@ fn holder(request: &Request, holder: &Holder<'_>) -> HolderView {
         step: holder.attempt.step.to_string(),
         attempt: holder.attempt.number,
         subject: holder.subject.to_string(),
-        spared: spared.map(|why| explanation::spared(request, why)),
+        spared: spared.map(|why| explanation::protection(request, why)),
     }
 }
 

@@ -29,7 +29,7 @@ fn run_says_one_line_in_a_log_where_the_code_does_not_tell_how_it_ended() {
         (
             "shot",
             &["--", "sh", "-c", "kill -9 $$"][..],
-            "sluice: shot failed (signal 9 (SIGKILL)): its process died of signal 9, which Sluice did not send",
+            "sluice: shot failed (signal 9 (SIGKILL)): its process was killed by signal 9, which Sluice did not send",
             137,
         ),
         (

@@ -173,7 +173,7 @@ fn a_full_pool_makes_room_for_what_is_reserved_and_one_stream_tells_how() {
     let victim = dev.step_in(gone, &["queued"]);
     assert_eq!(victim["preempted_by"], "b", "{victim}");
     assert_eq!(victim["reason"]["code"], "preempted", "{victim}");
-    for (id, words) in [(gone, "gave way"), ("b", "b is running")] {
+    for (id, words) in [(gone, "was preempted"), ("b", "b is running")] {
         let text = dev.ok(&["explain", id]);
         assert!(text.contains(words), "{text}");
     }

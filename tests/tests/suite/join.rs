@@ -104,7 +104,7 @@ fn what_is_refused_is_told_to_the_host_and_to_the_admin() {
             &["--pool", "other"],
             "is for pool `default`",
         ),
-        ("a", &open.line, &[], "node `a` is there already"),
+        ("a", &open.line, &[], "node `a` exists already"),
         ("late", half, &[], "is cut off"),
         ("late", &forged, &[], "copy"),
     ];
@@ -121,7 +121,7 @@ fn what_is_refused_is_told_to_the_host_and_to_the_admin() {
         "was revoked",
         " ago: make another",
         "is for pool",
-        "is there already",
+        "exists already",
     ] {
         assert!(events.contains(words), "{words}: {events}");
     }

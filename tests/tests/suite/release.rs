@@ -162,12 +162,12 @@ fn a_gpu_that_does_not_come_free_is_quarantined_and_its_waiter_goes_elsewhere() 
     let second = host.dev.step_in("second", &["queued"]);
     let why = second["reason"]["message"].as_str().unwrap();
     assert!(
-        why.contains("granted to nobody") && why.contains("pid 4711"),
+        why.contains("unusable") && why.contains("pid 4711"),
         "{why}"
     );
     let explained = host.dev.ok(&["explain", "second"]);
     assert!(
-        explained.contains("granted to nobody") && explained.contains("pid 4711"),
+        explained.contains("unusable") && explained.contains("pid 4711"),
         "{explained}"
     );
     let told = host

@@ -29,19 +29,19 @@ pub struct JobRequest {
     pub nodes: u32,
     /// Of each host.
     pub gpus: u64,
-    /// Whether it may be made to give way.
+    /// Whether it may be preempted.
     pub preemptible: bool,
 }
 
 /// Where a job stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum JobStatus {
-    /// It has not come, or was not taken.
+    /// The job has not come, or was not taken.
     #[default]
     Outside,
     Waits,
     Runs,
-    /// It gave way frozen.
+    /// The job was preempted frozen.
     Frozen,
     Over,
 }
@@ -60,15 +60,15 @@ pub(crate) struct JobOutcome {
     pub(crate) in_share: bool,
     /// When it was started first.
     pub(crate) started: Option<Time>,
-    /// How long it waited while what it asked for was unused of that share.
+    /// Time for which it waited while what it asked for was unused of that share.
     pub(crate) kept_waiting: Span,
-    /// How often it gave way.
+    /// Number of times it was preempted.
     pub(crate) preempted: u32,
     /// What that cost, in milliseconds of a GPU.
     pub(crate) lost: u128,
     /// What its attempt had done before it was frozen last.
     done: Span,
-    /// Since when it works.
+    /// Time since which it works.
     works_since: Time,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct UsageSample {
 pub struct Log {
     pub(crate) outcomes: Vec<JobOutcome>,
     pub(crate) samples: Vec<UsageSample>,
-    /// When the last job came that was looked at.
+    /// When the last job came that was checked.
     pub(crate) last_arrival: Time,
     pub(crate) end: Time,
     /// Arrivals and ends.
@@ -288,7 +288,7 @@ impl JobRequest {
         self.gpus * u64::from(self.nodes)
     }
 
-    /// As somebody would submit it who says no more than the trace does, so that pools fill in the rest.
+    /// As a caller would submit it who says no more than the trace does, so that pools fill in the rest.
     fn as_submitted(&self, number: usize) -> Result<NewStep, FieldError> {
         let job = &self.job;
         let said = |amount: u64| Some(amount).filter(|amount| *amount > 0);
@@ -339,17 +339,17 @@ impl JobOutcome {
 }
 
 impl Log {
-    /// Whether any job gave way.
+    /// Whether any job was preempted.
     pub fn has_preemptions(&self) -> bool {
         self.outcomes.iter().any(|outcome| outcome.preempted > 0)
     }
 
-    /// How many jobs were rejected, by reason.
+    /// Number of jobs were rejected, by reason.
     pub(crate) fn rejected(&self) -> BTreeMap<&'static str, usize> {
         counted(self.outcomes.iter().filter_map(|outcome| outcome.rejected))
     }
 
-    /// How many jobs failed, by reason.
+    /// Number of jobs failed, by reason.
     pub(crate) fn failed(&self) -> BTreeMap<&'static str, usize> {
         counted(self.outcomes.iter().filter_map(|outcome| outcome.failed))
     }

@@ -80,7 +80,7 @@ pub struct Waiting {
 #[derive(Clone, Debug, Serialize)]
 pub struct Preemptions {
     pub count: u64,
-    /// How many jobs gave way at least once.
+    /// Number of jobs was preempted at least once.
     pub jobs: usize,
     /// What they had done, if nothing of it was kept.
     pub gpu_hours_lost: f64,
@@ -106,7 +106,7 @@ pub struct InShareFigures {
     pub kept_longest_s: f64,
 }
 
-/// How long it took.
+/// Time for which it took.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
     pub seconds: f64,

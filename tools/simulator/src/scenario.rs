@@ -29,7 +29,7 @@ pub struct Case {
     #[serde(default)]
     pub about: String,
     pub pools: Vec<PoolPut>,
-    /// Its hosts. Where absent, each pool has one host that holds the pool's whole declared capacity.
+    /// The hosts. Where absent, each pool has one host that holds the pool's whole declared capacity.
     #[serde(default)]
     pub nodes: Option<Vec<NodePut>>,
     /// Who may use which pool, and how.
@@ -103,7 +103,7 @@ pub struct NodePut {
     pub name: NodeName,
     /// The pool that it joins.
     pub pool: PoolName,
-    /// How many GPUs it has.
+    /// Number of GPUs it has.
     #[serde(default)]
     pub gpus: u64,
     /// Which: their platform is named after it, `h100` for `H100`.
@@ -143,7 +143,7 @@ pub struct PolicyPut {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Event {
-    /// Somebody submits a request.
+    /// A caller submits a request.
     Submit(SubmitEvent),
     /// A request that runs ends; one that waits is withdrawn.
     Finish {
@@ -164,9 +164,9 @@ pub enum Event {
     Advance {
         seconds: u64,
     },
-    /// Somebody binds a subject to a pool, or on other terms.
+    /// A caller binds a subject to a pool, or on other terms.
     PutPolicy(PolicyPut),
-    /// Somebody makes a pool, or gives one other terms.
+    /// A caller makes a pool, or gives one other terms.
     PutPool(PoolPut),
 }
 
@@ -174,14 +174,14 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitEvent {
-    /// Its name, unlike any other of the scenario.
+    /// The name, unlike any other of the scenario.
     pub request: StepId,
     /// On whose behalf.
     pub subject: Subject,
     /// What it asks of each of its hosts.
     #[serde(default)]
     pub resources: ResourceTable,
-    /// Whether it may be made to give way; it may where absent.
+    /// Whether it may be preempted; it may where absent.
     #[serde(default = "yes")]
     pub preemptible: bool,
     /// The one pool that it may run in.
@@ -196,13 +196,13 @@ pub struct SubmitEvent {
     /// Order among its subject's own.
     #[serde(default)]
     pub priority: i64,
-    /// How often it may be tried again.
+    /// Number of times it may be tried again.
     #[serde(default)]
     pub retries: u32,
     /// Whether preemptions and lost hosts spend none of these.
     #[serde(default)]
     pub free_preemptions: bool,
-    /// What becomes of it when it gives way.
+    /// What becomes of it when it is preempted.
     #[serde(default)]
     pub on_preempt: OnPreempt,
 }
@@ -223,7 +223,7 @@ pub enum List {
     Allocated,
     /// Requests that wait.
     Queued,
-    /// Requests that gave way at least once.
+    /// Requests that was preempted at least once.
     Preempted,
     /// Requests that could never be granted.
     Rejected,

@@ -42,7 +42,7 @@ pub struct Simulation {
     now: Time,
     submitted: u64,
     jobs: BTreeMap<StepId, JobLife>,
-    /// Since when each frozen job is.
+    /// Time since which each frozen job is.
     frozen_since: BTreeMap<StepId, Time>,
     hosts: BTreeMap<NodeName, SimulatedHost>,
     events: Vec<SimulationEvent>,
@@ -51,7 +51,7 @@ pub struct Simulation {
 /// What is submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Its name, unlike any other.
+    /// The name, unlike any other.
     pub step: StepId,
     /// On whose behalf.
     pub subject: Subject,
@@ -61,17 +61,17 @@ pub struct Job {
     pub nodes: u32,
     /// Order among its subject's own.
     pub priority: i64,
-    /// Whether it may be made to give way.
+    /// Whether it may be preempted.
     pub preemptible: bool,
     /// The one pool that it may run in.
     pub pool: Option<PoolName>,
     /// The platforms that it may run on, the one that it likes best first; none of them: any.
     pub platforms: Vec<PlatformName>,
-    /// How often it may be tried again.
+    /// Number of times it may be tried again.
     pub retries: u32,
     /// Whether preemptions and lost hosts spend none of these.
     pub free_preemptions: bool,
-    /// What becomes of it when it gives way.
+    /// What becomes of it when it is preempted.
     pub on_preempt: OnPreempt,
 }
 
@@ -80,7 +80,7 @@ pub struct Job {
 pub(crate) enum SimulationEvent {
     /// A job began to run on these hosts.
     Started { step: StepId, hosts: Vec<NodeName> },
-    /// A job gave way, frozen or stopped.
+    /// A job was preempted, frozen or stopped.
     Preempted { step: StepId },
     /// A job ended with its host.
     Lost { step: StepId },
@@ -174,7 +174,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// A job begins to wait, or is rejected for ever: the inner error is why.
+    /// A job begins to wait, or is rejected forever: the inner error is why.
     ///
     /// # Errors
     /// A job of its name was submitted before.
@@ -239,7 +239,7 @@ impl Simulation {
         self.now = self.now.max(until);
     }
 
-    /// When somebody who waits may be let in though nothing else happens.
+    /// When a caller who waits may be let in though nothing else happens.
     fn wakes_at(&self) -> Option<Time> {
         let pools = self.scheduler.pools();
         let spared = pools.filter_map(|(name, _)| self.scheduler.protected_until(name, self.now));

@@ -26,7 +26,7 @@ const WHOLE: u64 = 1000;
 pub struct TraceJob {
     /// When it came, after the beginning of the trace.
     pub at: Span,
-    /// How long it runs; `None`: for ever.
+    /// Time for which it runs; `None`: forever.
     pub lasts: Option<Span>,
     /// On whose behalf.
     pub subject: Subject,
@@ -145,7 +145,7 @@ fn philly(csv_table: &CsvTable) -> Result<Trace, Unreadable> {
     Ok(Trace::new(jobs))
 }
 
-/// Seconds with or without a fraction; `None` where nothing is written.
+/// Seconds with or without a fraction; `None` if nothing is written.
 fn seconds(row: Row<'_>, column: &str) -> Result<Option<Span>, String> {
     if row.text(column).is_empty() {
         return Ok(None);
@@ -164,7 +164,7 @@ fn subject(row: Row<'_>, column: &str) -> Result<Subject, String> {
     Subject::new(text).map_err(|e| row.wrong(column, e))
 }
 
-/// Units of 2^20 bytes in units of 10^6, rounded up.
+/// Resources of 2^20 bytes in units of 10^6, rounded up.
 pub fn megabytes(mib: u64) -> u64 {
     mib.saturating_mul(1 << 20).div_ceil(1_000_000)
 }

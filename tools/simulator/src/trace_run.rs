@@ -8,8 +8,8 @@
 //!   ^-----------(records)-----------------|  ^--(orders)-------|
 //! ```
 //!
-//! A step works for as long as its owner says, and ends well; one that is frozen works on when it is brought back, one that
-//! starts anew begins over. Hosts never fall silent.
+//! A step works for as long as its owner says, and ends well; one that is frozen works on when it is brought back,
+//! one that starts again begins over. Hosts never fall silent.
 
 mod nominations;
 #[cfg(test)]
@@ -95,9 +95,9 @@ pub enum SetupError {
 /// What a step does.
 #[derive(Clone, Debug)]
 struct Work {
-    /// How long it works; `None`: for ever.
+    /// Time for which it works; `None`: forever.
     lasts: Option<Span>,
-    /// The attempt that works at it, where one does.
+    /// The attempt that works at it, if one does.
     attempt: Option<Attempt>,
 }
 
@@ -110,7 +110,7 @@ struct Attempt {
     timeout: Option<Span>,
     /// What it had done before it was frozen last.
     done: Span,
-    /// Since when it works; `None`: it is frozen.
+    /// Time since which it works; `None`: it is frozen.
     since: Option<Time>,
 }
 
@@ -233,7 +233,7 @@ impl TraceRun {
         self.refused.take().map_or(Ok(()), Err)
     }
 
-    /// Somebody submits a step that works for so long; without end where that is not said. Whether it was within its
+    /// A caller submits a step that works for so long; without end where that is not said. Whether it was within its
     /// subject's reserved share then, beside those that wait of whom that was so.
     ///
     /// # Errors

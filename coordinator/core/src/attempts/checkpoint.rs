@@ -1,4 +1,4 @@
-//! Steps save their work: what the loss of a run costs counts from there. Nothing else is decided by it.
+//! Records checkpoints of steps: the work that a preemption would lose counts from the last one.
 
 use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::time::Span;

@@ -1,5 +1,5 @@
-//! Which GPUs of a host a step is given. How many fit is the market's to say; this chooses among those that are free, so
-//! that others find what they were promised and what few others could use stays for those who can use nothing else.
+//! Chooses the GPUs of a host for a step. The scheduler has decided how many; this takes free ones so that
+//! reservations of others still hold and scarce kinds stay for steps that can use nothing else.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;

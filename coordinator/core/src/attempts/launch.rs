@@ -1,5 +1,5 @@
-//! What is told to a host to start: a step's own command, environment and directory on what templates lay under it
-//! where it was granted, with all filled in that is known by now.
+//! Builds the assignment that starts a step on a host: the step's own command, environment and directory on top of
+//! the templates of the place where it was granted, with variables filled in.
 
 use alloc::collections::BTreeSet;
 use alloc::format;

@@ -1,4 +1,4 @@
-//! Attempts that hold units on a node.
+//! Looks up attempts that hold resources on a node.
 
 use sluice_common::id::{AttemptId, NodeName};
 
@@ -9,7 +9,7 @@ pub(crate) fn phase_on(ctx: &Context, node: &NodeName, id: &AttemptId) -> Option
     live_on(ctx, node, id).map(|(_, _, part)| part.phase)
 }
 
-/// An attempt that holds units on a node.
+/// An attempt that holds resources on a node.
 pub(crate) fn live_on<'a>(
     ctx: &'a Context,
     node: &NodeName,

@@ -1,4 +1,4 @@
-//! What hosts are told to do with attempts: start one, stop one.
+//! Sends orders to hosts: start or stop an attempt.
 
 use alloc::boxed::Box;
 use alloc::string::String;

@@ -1,5 +1,5 @@
-//! How an attempt comes on: each step of its life is recorded once, whatever was missed before, and at its end the step
-//! is over or waits again.
+//! Follows the progress of an attempt: each stage is recorded once, whatever reports were missed, and at the end the
+//! step is over or queued again.
 
 use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::supervision::Exit;
@@ -149,7 +149,7 @@ pub(crate) fn end_as_one(ctx: &mut Context, id: &AttemptId, stopped: Option<Stop
     }
 }
 
-/// The step goes on as soon as its attempt has ended on every host: users see the end at once, while the units
+/// The step goes on as soon as its attempt has ended on every host: users see the end at once, while the resources
 /// come back when the hosts have seen them free.
 pub(crate) fn conclude(ctx: &mut Context, id: &AttemptId) {
     let Some(step) = ctx.state().step(&id.step) else {

@@ -1,7 +1,5 @@
-//! Steps that wait for their units no longer than they said. Each has a timer of its own, set when it begins to wait;
-//! what it waits for is `scheduler/block.rs`'s. What a clock was set ahead by is not counted: a coordinator that
-//! is started with its clock an hour ahead takes no hour off anybody's patience. Nor is the time for which somebody holds a
-//! step: it waits for a person.
+//! Ends steps that are queued for longer than their `queue_timeout`. Each has a timer of its own, set when it is
+//! queued. Time by which a clock was set ahead does not count, nor time for which a user suspended the step.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,5 @@
-//! What becomes of a step whose attempt has ended. Pure: the records are emitted by whoever asks.
+//! Decides what happens to a step after an attempt has ended: over, or queued again. Pure: the caller emits the
+//! records.
 //!
 //! | how it ended | what becomes of the step |
 //! |---|---|
@@ -6,10 +7,10 @@
 //! | it ran over its `timeout`, however it ended | `failed`; never retried, for it would run over again |
 //! | code 0 | `succeeded`, also for one that was to give way and finished within its grace |
 //! | it was to give way to another step or leave its host | waits again, for free; `preempted` with `on_preempt: fail` |
-//! | somebody had it start anew | waits again, for free |
+//! | it was requeued by request | waits again, for free |
 //! | it could not be frozen, or was frozen for too long | as if it was to give way |
 //! | its host was lost or rebooted, could not start it, or its lease passed | waits again, for free |
-//! | it did not begin on its host: the supervisor was away, or the order came late or never | waits again, for free, also with `free_preemptions: false` |
+//! | it did not start on its host: the supervisor was away, or the order came late or never | waits again, for free, also with `free_preemptions: false` |
 //! | another code, a signal, or nobody saw how | waits again while it has retries, else `failed` |
 //! | it was killed because a GPU of its was lost | waits again while it has retries, else `failed` |
 //! | a part of a gang ended badly, or its host was lost | all of it is stopped, and goes on as that part's end says |
@@ -31,9 +32,9 @@ use crate::model::step::{Attempt, Part, Step};
 /// What becomes of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RetryDecision {
-    /// It is over.
+    /// The step is over.
     End(StepState, Cause),
-    /// It waits again, in its old place.
+    /// The step waits again, in its old place.
     Retry(Cause),
 }
 
@@ -109,7 +110,7 @@ pub(crate) fn outcome(step: &Step, attempt: &Attempt) -> Option<Cause> {
     }
 }
 
-/// A step that gave way may rather be over than wait again, or pay for it.
+/// A step that was preempted may rather be over than wait again, or pay for it.
 fn by_choice(step: &Step, verdict: RetryDecision) -> RetryDecision {
     match verdict {
         RetryDecision::Retry(reason) if step.spec.on_preempt == OnPreempt::Fail => {
@@ -182,7 +183,7 @@ fn by_exit(step: &Step, part: &Part, end: &AttemptEnd, why: Cause) -> RetryDecis
     }
 }
 
-/// One that could not be frozen waits as if it had been stopped for good: it was to give way.
+/// One that could not be frozen waits as if it had been stopped for good: it was to be preempted.
 fn not_suspended(attempt: &Attempt) -> Cause {
     match attempt.not_suspended.clone() {
         Some(failure) => Cause::NotSuspended { failure },

@@ -1,5 +1,6 @@
-//! A *stray* is an attempt that a host holds and that is not live on it: it was ended here (its host was lost, say) or
-//! never known, so it is stopped, and none of the host's units are given until it is gone.
+//! Stops strays. A *stray* is an attempt that a host holds and the coordinator does not consider live there: it was
+//! ended (because its host was lost, say) or never known. Nothing new is granted on the host until its strays are
+//! gone.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,4 @@
-//! Steps are frozen instead of stopped, and brought back; callers hold steps, let them go and have them start anew.
+//! Suspends and resumes attempts, and carries out what users ask for: suspend, resume, requeue.
 //!
 //! ```text
 //!           gives way, or somebody suspends it            granted again
@@ -6,10 +6,10 @@
 //!                                              |             |            |
 //!           it cannot be done                  +-------------+------------+--> stopping: it waits to start anew
 //! ```
-//! One that is being brought back may have to give way again at once: then it is suspending again, and its host freezes it
-//! when it has come. A frozen attempt keeps its memory and waits with all else for its own host and GPUs, in its old place. One that
-//! somebody suspended is *held* beside that: it waits for nothing until somebody resumes it. Hosts are told again
-//! after each break of the link; what they say is taken in by `hosts/statuses.rs`.
+//! One that is being brought back may have to be preempted again at once: then it is suspending again, and its host
+//! freezes it when it has come. A frozen attempt keeps its memory and waits with all else for its own host and GPUs,
+//! in its old place. One that a caller suspended is *held* beside that: it waits for nothing until a caller resumes
+//! it. Hosts are told again after each break of the link; what they say is taken in by `hosts/statuses.rs`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -124,8 +124,8 @@ pub(crate) fn resend_suspension(ctx: &mut Context, id: &AttemptId, is_frozen: bo
     }
 }
 
-/// A host has frozen an attempt. One that was brought back and gives way again at once may be said to be frozen from
-/// before.
+/// A host has frozen an attempt. One that was brought back and is preempted again at once may be said to be frozen
+/// from before.
 pub(crate) fn on_host_suspended(ctx: &mut Context, node: &NodeName, id: &AttemptId, moved_mb: u64) {
     let contact = ctx.contact(node);
     let is_old = contact.is_some_and(|contact| contact.thawing.contains(id));
@@ -202,7 +202,7 @@ pub(crate) fn await_overdue(ctx: &mut Context, id: &AttemptId) {
     }
 }
 
-/// When a frozen step has been so for too long. One that somebody holds may be so for ever, unless it says itself how
+/// When a frozen step has been so for too long. One that a caller holds may be so forever, unless it says itself how
 /// long.
 pub(crate) fn overdue_at(step: &Step) -> Option<Time> {
     let attempt = step.live().filter(|_| step.state == StepState::Suspended)?;

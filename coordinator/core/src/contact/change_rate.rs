@@ -1,11 +1,11 @@
-//! How often a host may say that it has changed. Each change of its inventory, labels, GPUs, health or supervisor is a
-//! record, and has the scheduler look at its pool: a host that flaps, or lies, would make as many as it likes. So each
-//! takes one from a store of [`BURST`], into which one comes every [`EVERY`]. When that is empty, the latest of each kind
-//! is held and taken in as soon as there is one again, so that nothing is lost but what was overtaken.
+//! Limits how often a host may report changes of itself (inventory, labels, GPUs, health, supervisor). Each change is
+//! a record and makes the scheduler look at its pool, so a flapping or lying host could cause any number. Each change
+//! takes one token from a bucket of [`BURST`], which gains one every [`EVERY`]. While it is empty, the latest change
+//! of each kind is held until there is a token again, so that nothing is lost.
 //!
-//! What takes something away from the host (a GPU that is gone or unfit, a failing check, a supervisor that is away) is
-//! never held, since steps would be sent there in vain. It takes one too, if there is none from those to come: all that it
-//! takes away must have been given before, and what gives waits until the debt is paid.
+//! Changes that take something away from the host (a GPU that is gone or unfit, a failing check, a missing
+//! supervisor) are never held, because steps would be sent there in vain. They go into debt instead: what a host
+//! takes away it must have added before, and additions wait until the debt is paid.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -16,13 +16,13 @@ use sluice_common::host_health::{HostHealth, SupervisorState};
 use sluice_common::inventory::Inventory;
 use sluice_common::time::{Span, Time};
 
-/// Changes that a host may make at once: more than a host with eight GPUs of which each is looked at twice.
+/// Changes that a host may make at once: more than a host with eight GPUs of which each is checked twice.
 const BURST: u64 = 60;
 
 /// After how long it may make one more.
 const EVERY: Span = Span::from_secs(2);
 
-/// How many changes a host may be in debt: 30 s of waiting.
+/// Number of changes a host may be in debt: 30 s of waiting.
 const DEEPEST: u64 = 15;
 
 /// How long so many take to come in.
@@ -95,7 +95,7 @@ impl ChangeRate {
         self.held[change.place()] = None;
     }
 
-    /// A new link says all anew.
+    /// A new link says all again.
     pub(crate) fn drop_all(&mut self) {
         self.held = Default::default();
     }

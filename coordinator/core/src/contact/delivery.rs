@@ -1,5 +1,5 @@
-//! How orders arrive at a host: what was sent to it on one connection, what it says of that in its heartbeats, and what
-//! follows from it. Pure, and forgotten with the connection.
+//! Tracks which orders arrived at a host: what was sent on one connection, and what the host's heartbeats say about
+//! it. Pure, and forgotten with the connection.
 //!
 //! A host says with each heartbeat how many orders had arrived by then, and which of its heartbeats was answered last.
 //! So a link that loses everything on the way to the host is found out though every word of the host arrives. An order

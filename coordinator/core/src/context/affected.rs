@@ -1,4 +1,4 @@
-//! Which pools a record concerns.
+//! The pools that a record affects.
 
 use alloc::vec::Vec;
 

@@ -1,5 +1,5 @@
-//! Several changes that are made as one or not at all: they are made in earnest, every record noted, and then kept or
-//! taken back. So what a run says is what would happen, by the same code, and costs what it changes.
+//! All-or-nothing changes: they are applied for real, every record noted, and then kept or rolled back. So a dry run
+//! says what would happen, by the same code, and costs only what it changes.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! What an explanation is made of. Plain data: the API gives it the shape that callers read.
+//! The parts of an explanation. Plain data; the API gives it the shape that callers read.
 
 use alloc::vec::Vec;
 
@@ -10,10 +10,9 @@ use sluice_scheduler::{Inspection, PreemptionRisk, Remedy, Request};
 
 use crate::model::step::{Attempt, Step};
 
-/// Why a step is where it is, whole.
+/// Why a step is in its state, whole.
 #[derive(Clone, Debug)]
 pub struct Explanation<'a> {
-    /// The step.
     pub step: &'a Step,
     /// The short answer.
     pub reason: StepReason,
@@ -25,14 +24,13 @@ pub struct Explanation<'a> {
     pub barred: Vec<(PoolName, Exclusion)>,
     /// What it holds.
     pub holding: Option<HeldResources<'a>>,
-    /// Its attempts, oldest first.
+    /// The attempts, oldest first.
     pub past: Vec<PastAttempt<'a>>,
 }
 
 /// A step that waits in a pool.
 #[derive(Clone, Debug)]
 pub struct PoolWait<'a> {
-    /// What it asks for.
     pub request: &'a Request,
     /// As the scheduler sees it there.
     pub inspection: Inspection<'a>,
@@ -58,28 +56,24 @@ pub struct NominationDetails<'a> {
 /// A run whose end is awaited.
 #[derive(Clone, Debug)]
 pub struct AwaitedRun<'a> {
-    /// Which.
     pub attempt: &'a AttemptId,
-    /// Whose.
     pub subject: Option<&'a Subject>,
-    /// Why it is being stopped; `None` where it is left to end by itself.
+    /// Why it is being stopped; `None` if it is left to end by itself.
     pub stopping: Option<StopReason>,
-    /// Since when.
     pub since: Option<Time>,
     /// When its grace ends: what is left of it then is killed.
     pub grace_ends: Option<Time>,
 }
 
-/// A step that holds units, or is on its way to give them back.
+/// A step that holds resources, or is on its way to give them back.
 #[derive(Clone, Debug)]
 pub struct HeldResources<'a> {
-    /// Its attempt.
     pub attempt: &'a Attempt,
-    /// By whom it could be made to give way.
+    /// By whom it could be preempted.
     pub exposure: PreemptionRisk<'a>,
-    /// The step that it gives way to, and whether that waits still, where it is being stopped for one.
+    /// The step that it is preempted for, and whether that waits still, if it is being stopped for one.
     pub gives_way: Option<(&'a StepId, bool)>,
-    /// When its grace ends, where it is being stopped.
+    /// When its grace ends, if it is being stopped.
     pub grace_ends: Option<Time>,
 }
 
@@ -106,7 +100,6 @@ impl HeldResources<'_> {
 /// One attempt, and how it ended.
 #[derive(Clone, Debug)]
 pub struct PastAttempt<'a> {
-    /// The attempt.
     pub attempt: &'a Attempt,
     /// How it ended; `None` while it has not.
     pub outcome: Option<Cause>,

@@ -1,4 +1,4 @@
-//! A step that holds units, and one that is over.
+//! Explains a step that holds resources, and one that is over.
 
 use alloc::vec::Vec;
 
@@ -15,7 +15,7 @@ use crate::submit::rules::excluded_from;
 use super::answer::{Explanation, HeldResources, PastAttempt};
 use super::waiting::grace_ends;
 
-/// Why a step is where it is, whole. `None` where it is not remembered. It is read from the state as the last
+/// Why a step is in its state, whole. `None` if it is not remembered. It is read from the state as the last
 /// decision left it, and changes nothing.
 pub(crate) fn explain<'a>(ctx: &'a Context, id: &StepId) -> Option<Explanation<'a>> {
     let step = ctx.state().step(id)?;

@@ -1,4 +1,4 @@
-//! A step that cannot move on because its host cannot act: it is silent, or has no supervisor.
+//! Explains a step that makes no progress because its host is silent or has no supervisor.
 
 use sluice_common::state::{NodeState, StepState};
 use sluice_reasons::standing::{HostBlock, HostBlockCause};

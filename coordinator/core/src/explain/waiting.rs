@@ -1,4 +1,4 @@
-//! A step that waits, in each of its pools.
+//! Explains a queued step in each of its pools.
 
 use alloc::vec::Vec;
 

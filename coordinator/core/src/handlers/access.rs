@@ -1,4 +1,4 @@
-//! Somebody makes a token for the API or takes one back; a call is noted.
+//! Creates and revokes API tokens, and records calls for the audit log.
 
 use sluice_common::access::AuditEntry;
 

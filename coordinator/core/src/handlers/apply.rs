@@ -1,10 +1,10 @@
-//! Platform leads set the terms of pools and bind subjects to them: several changes at once, all or none. What a pool
-//! could not keep is refused whole; so is what takes from those who use a pool, unless it is forced, and even then
-//! nothing that runs is stopped by it. What is so already is answered and not recorded.
+//! Applies documents: pools, policies, platforms, templates, validations and access, several at once, all or none. A
+//! change that a pool could not keep is rejected as a whole; a change that takes something from its users needs
+//! `force`, and even then stops nothing that runs. What is so already is not recorded.
 //!
-//! Changes are made, looked at as a whole, and kept or taken back (`context/dry_run.rs`). So what a dry run says is what
-//! would happen, by the same code. Only what they concern is looked at: of a pool its own line and runs, of a policy its
-//! subject's in that pool, and who could take them. Who uses what is taken away is said in `terms/uses.rs`.
+//! Changes are made, checked together, and kept or rolled back (`context/dry_run.rs`), so a dry run uses the same
+//! code. Only what they affect is checked: the queue and runs of a pool, or of one subject in it. `terms/uses.rs`
+//! finds who uses what is taken away.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -343,7 +343,7 @@ fn affected_kinds(ctx: &Context, changes: &[TermsChange]) -> BTreeSet<RequestKin
 }
 
 /// What waits and could never start under these terms, whatever hosts come: it is rejected, for nothing waits in
-/// vain. What is alike shares its fate, so one of each kind is looked at, and the others where it is rejected.
+/// vain. What is alike shares its fate, so one of each kind is checked, and the others where it is rejected.
 fn reject_what_never_starts(
     ctx: &mut Context,
     kinds: BTreeSet<RequestKind>,
@@ -393,7 +393,7 @@ fn preemptions_before<'a>(ctx: &Context, changes: &'a [TermsChange]) -> Vec<Pree
     about.collect()
 }
 
-/// Steps that run and that somebody could take now, and nobody of these before.
+/// Steps that run and that a caller could take now, and nobody of these before.
 fn newly_at_risk(ctx: &Context, before: &[PreemptionsBefore<'_>]) -> Vec<StepId> {
     let scheduler = ctx.state().scheduler();
     let runs = before.iter().flat_map(|it| {
@@ -404,7 +404,7 @@ fn newly_at_risk(ctx: &Context, before: &[PreemptionsBefore<'_>]) -> Vec<StepId>
     steps.into_iter().collect()
 }
 
-/// Lets the trial go on, and tells who gives way to whom at once.
+/// Lets the trial go on, and tells who is preempted for whom at once.
 fn preempts(ctx: &mut Context) -> Vec<(StepId, StepId)> {
     let mark = ctx.state().seq();
     schedule(ctx);

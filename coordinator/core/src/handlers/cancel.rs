@@ -1,6 +1,5 @@
-//! Callers cancel steps. A cancel is answered as soon as it is stored; what holds units is told to stop and ends when
-//! its host says so, for the core never claims what it does not know. One that is stopping already is hurried by a cancel
-//! with a shorter grace, and by nothing else: repeats are harmless.
+//! Cancels steps. A cancel is answered as soon as it is stored; what holds resources is told to stop and ends when
+//! its host says so. A second cancel can only shorten the grace of one that is stopping already.
 
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;

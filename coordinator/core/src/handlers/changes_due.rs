@@ -1,4 +1,4 @@
-//! A host that was held back may change once more.
+//! A rate-limited host may change once more.
 
 use sluice_common::id::NodeName;
 

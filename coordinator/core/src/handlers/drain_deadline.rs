@@ -1,4 +1,4 @@
-//! The time to empty a node is up.
+//! The deadline of a drain has passed.
 
 use sluice_common::id::NodeName;
 

@@ -1,4 +1,4 @@
-//! A heartbeat arrived.
+//! Handles a heartbeat.
 
 use alloc::borrow::ToOwned;
 

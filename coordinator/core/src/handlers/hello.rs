@@ -1,4 +1,4 @@
-//! Agents come, are heard, fall silent and go. What they hold when they come is settled in `hosts/statuses.rs`.
+//! Handles the hello of an agent. The attempts that it reports are settled in `hosts/statuses.rs`.
 //!
 //! ```text
 //!            hello, nothing stray             hello with strays
@@ -7,8 +7,8 @@
 //!        silent or link down          v                               | heard again, strays left
 //!                                unreachable ---- silent for long ---> lost
 //! ```
-//! `ready` means that there is a link on which an assignment can go out now. Whether it would be `ready` or
-//! `reconciling`, a node whose agent says that the supervisor does not answer is `unsupervised` instead.
+//! `ready` means that an assignment can be sent now. A node whose agent says that the supervisor does not answer is
+//! `unsupervised` instead of `ready` or `reconciling`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
@@ -158,9 +158,9 @@ fn is_later(ctx: &Context, node: &NodeName, highest: &Epoch) -> bool {
     highest.counter > ours || (highest.counter == ours && !addressed)
 }
 
-/// A host that has obeyed a later epoch is a sign of a coordinator that spoke after the point from which we were brought
-/// back. Hosts obey the later one, so we become it. Nodes that are linked are welcomed anew, because the proof of the
-/// new epoch comes with a welcome.
+/// A host that has obeyed a later epoch is a sign of a coordinator that spoke after the point from which we were
+/// brought back. Hosts obey the later one, so we become it. Nodes that are linked are welcomed again, because the
+/// proof of the new epoch comes with a welcome.
 fn go_above(ctx: &mut Context, hello: &Hello) {
     let Some(SealedEpoch { epoch, .. }) = &hello.highest_epoch else {
         return;

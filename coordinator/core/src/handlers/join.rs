@@ -1,8 +1,8 @@
-//! Who is let in at all: tokens by which hosts join, what each host's certificate may say, and the end of a node's access.
-//! Whether a certificate is genuine was checked before; how one looks is not known here.
+//! Admits hosts: join tokens, the contents of host certificates, and the end of a node's access. The driver has
+//! checked before that a certificate is genuine.
 //!
-//! A use of a token is recorded before whoever drives the core gives a certificate for it, so that a token never lets in
-//! more hosts than it may. The same key with the same token again is a repeat of that use and counts once.
+//! The use of a token is recorded before the driver issues a certificate for it, so that a token never admits more
+//! hosts than it may. The same key with the same token again repeats that use and counts once.
 
 use alloc::string::ToString;
 

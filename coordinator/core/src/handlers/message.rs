@@ -1,4 +1,4 @@
-//! An agent has said something after its hello.
+//! Handles a message of an agent after its hello.
 
 use sluice_common::id::NodeName;
 use sluice_common::wire::FromNode;

@@ -1,5 +1,4 @@
-//! An admin closes a node to new work, empties it, opens it again, labels or forgets it. What is so already is answered and
-//! not recorded.
+//! Cordons, uncordons, drains, moves, labels and deletes nodes. What is so already is not recorded.
 //!
 //! ```text
 //!          cordon              drain                        (nothing is left)
@@ -8,12 +7,11 @@
 //!   |                   |                |  at once, the rest at a deadline |
 //!   +--- uncordon ------+----------------+----------------------------------+
 //! ```
-//! A closed node is a closed host of the market, so nothing is granted there; who is stopped is decided here. A node
-//! outlives its silence, and is forgotten only when nothing of it can still run: when it is away and holds nothing. With
-//! it goes its access: it must join anew.
+//! The scheduler grants nothing on a cordoned node; who is stopped is decided here. A node is deleted only when
+//! nothing on it can still run: when it is away and holds nothing. Its access ends with it, so it must join again.
 //!
-//! A node that is to move to another pool is drained first and then in the other pool, whatever its agent's config says.
-//! Its units are granted by one pool at a time, for it moves when nothing holds any of them.
+//! A node that moves to another pool is drained first. Its resources belong to one pool at a time, because it moves
+//! when nothing holds any of them.
 //!
 //! ```text
 //!            move                       (nothing is left)

@@ -1,9 +1,8 @@
-//! What a submit would come to, stage by stage, with nothing stored: who may, what is filled in, what is asserted, which
-//! hosts could hold it, and where it would stand. The last is no guess: the step is submitted in earnest, the market
-//! makes its moves, and all of it is taken back (`context/dry_run.rs`). The stages before are asked of the same rules that
-//! the submit asks.
+//! Previews a submit, stage by stage, without storing anything: who may submit, what is filled in, what is asserted,
+//! which hosts could hold the step, and where it would be queued. The last stage submits the step for real, lets the
+//! scheduler decide, and rolls everything back (`context/dry_run.rs`).
 //!
-//! A step that may go to several pools has passed a stage where one of them has let it through.
+//! A step that may run in several pools passes a stage if one of them lets it.
 
 mod filled;
 

@@ -1,4 +1,4 @@
-//! A step may have waited for its units for too long.
+//! A step may have been queued for longer than its `queue_timeout`.
 
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;

@@ -1,4 +1,4 @@
-//! A node was silent for so long that it is unreachable, or lost.
+//! A node was silent for so long that it is unreachable or lost.
 
 use alloc::vec::Vec;
 
@@ -13,8 +13,8 @@ use crate::hosts::link::{call_unreachable, cut, lost_at_after};
 use crate::input::TimerKey;
 use crate::record::Record;
 
-/// The timer of a node came due. It is not set anew by every heartbeat, so often the node was heard since: the
-/// time of its last word decides.
+/// The timer of a node came due. It is not set again by every heartbeat, so often the node was heard since: the time
+/// of its last word decides.
 pub(crate) fn on_silence(ctx: &mut Context, node: &NodeName) {
     let Some(contact) = ctx.contact(node) else {
         return;
@@ -44,7 +44,7 @@ pub(crate) fn lose(ctx: &mut Context, node: &NodeName) {
     cut(
         ctx,
         node,
-        "this node was silent for so long that it was given up for lost",
+        "this node was silent for too long and was declared lost",
     );
     let held: Vec<AttemptId> = ctx.state().attempts_on(node).cloned().collect();
     for attempt in held {

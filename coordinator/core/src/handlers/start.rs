@@ -1,4 +1,4 @@
-//! This coordinator begins to speak for the cluster.
+//! This coordinator starts to speak for the cluster.
 
 use crate::record;
 use alloc::string::String;

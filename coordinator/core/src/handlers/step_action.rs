@@ -1,4 +1,4 @@
-//! Somebody suspends a step, resumes it or has it start anew.
+//! Suspends, resumes and requeues steps on request.
 
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
@@ -38,7 +38,7 @@ pub(crate) fn check_steer(ctx: &Context, id: &StepId, action: StepAction) -> Res
     Ok(())
 }
 
-/// Somebody suspends a step: what runs is frozen, and what waits is not considered.
+/// A caller suspends a step: what runs is frozen, and what waits is not considered.
 pub(crate) fn hold_step(ctx: &mut Context, id: &StepId) {
     let Some(step) = ctx.state().step(id).filter(|step| !step.held) else {
         return;
@@ -77,7 +77,7 @@ pub(crate) fn judge_again(ctx: &mut Context, id: &StepId) {
     }
 }
 
-/// Somebody lets a step go on that was held; what is not held goes on already.
+/// A caller lets a step go on that was held; what is not held goes on already.
 pub(crate) fn unhold_step(ctx: &mut Context, id: &StepId) {
     let held = ctx.state().step(id).filter(|step| step.held);
     let Some(attempt) = held.map(latest_id) else {
@@ -91,7 +91,7 @@ pub(crate) fn unhold_step(ctx: &mut Context, id: &StepId) {
     }
 }
 
-/// Somebody wants a step to start anew: what runs is stopped, and it waits in its old place.
+/// A caller wants a step to start again: what runs is stopped, and it waits in its old place.
 pub(crate) fn restart_step(ctx: &mut Context, id: &StepId) {
     unhold_step(ctx, id);
     let Some(step) = ctx.state().step(id) else {

@@ -1,5 +1,5 @@
-//! Callers submit steps. What could never be granted is rejected at once, with a reason code and the numbers; what this
-//! version does not do is refused by name. A rejected step is stored all the same.
+//! Submits steps. A step that could never be granted is rejected at once, with a reason code and the numbers, and is
+//! stored all the same.
 
 use alloc::string::String;
 use alloc::vec::Vec;

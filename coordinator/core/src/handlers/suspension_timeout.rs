@@ -1,4 +1,4 @@
-//! A frozen attempt may have been so for too long.
+//! An attempt may have been suspended for longer than allowed.
 
 use sluice_common::id::AttemptId;
 use sluice_common::wire::StopReason;

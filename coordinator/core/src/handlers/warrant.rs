@@ -1,4 +1,4 @@
-//! A host shows a warrant, or that it has none.
+//! A host shows the warrant of an attempt, or that it has none.
 
 use alloc::boxed::Box;
 

@@ -1,4 +1,4 @@
-//! Whether a node's certificate opens anything, and how its access ends.
+//! Checks the access of a node's certificate, and ends it.
 
 use sluice_common::credential::NodeClaim;
 use sluice_common::id::NodeName;

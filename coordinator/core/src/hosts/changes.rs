@@ -1,4 +1,5 @@
-//! What a host says of itself between two hellos, taken in no faster than [`ChangeRate`](crate::contact::pace::Pace) lets it.
+//! Takes in what a host reports between two hellos, no faster than
+//! [`ChangeRate`](crate::contact::change_rate::ChangeRate) allows.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;

@@ -1,5 +1,4 @@
-//! How a host becomes empty: what can give way is stopped at once, the rest at a deadline; and what follows once nothing
-//! is left.
+//! Drains hosts: preemptible steps are stopped at once, the others at a deadline; then the node is empty.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -60,8 +59,8 @@ pub(crate) fn empty_drained(ctx: &mut Context, name: &NodeName) {
     }
 }
 
-/// Stops what can be made to give way on a node, or all that is there. How it is stopped is what preemption does;
-/// what is on its way out already is left to it.
+/// Stops what is preemptible on a node, or all that is there. How it is stopped is what preemption does; what is on
+/// its way out already is left to it.
 pub(crate) fn empty(ctx: &mut Context, name: &NodeName, all: bool) {
     let held = ctx.state().attempts_on(name).cloned();
     let stays: Vec<AttemptId> = held.filter(|id| may_stop(ctx, id, all)).collect();

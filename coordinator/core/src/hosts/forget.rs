@@ -1,4 +1,4 @@
-//! A node is forgotten when nothing of it can still run.
+//! Deletes a node when nothing on it can still run.
 
 use sluice_common::id::NodeName;
 

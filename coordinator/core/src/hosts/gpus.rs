@@ -1,8 +1,8 @@
-//! Which GPUs of a node are fit to be granted: what its agent reports of them, and what admins close by hand.
+//! Decides which GPUs of a node are fit to be granted: by its agent's reports, and by what admins cordon.
 //!
-//! A GPU that is not fit stays in the accounts of what the pool has, and a step that runs on it stays. It is granted to
-//! nobody. What an agent reports it reports whole, before the status that returns units of such a GPU, so that nothing
-//! is granted in between.
+//! An unfit GPU still counts in the pool's capacity, and a step that runs on it stays; it is only not granted again.
+//! An agent reports its GPUs as a whole, before the status that releases such a GPU, so that nothing is granted in
+//! between.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -61,7 +61,7 @@ pub(crate) fn cordon_gpus(
     Ok(())
 }
 
-/// Opens them again. Those that their host calls unfit it is to look at, and tells what it finds.
+/// Opens them again. Those that their host calls unfit it is to check, and tells what it finds.
 pub(crate) fn uncordon_gpus(
     ctx: &mut Context,
     name: &NodeName,
@@ -119,7 +119,7 @@ fn chosen(node: Option<&Node>, name: &NodeName, selector: &str) -> Result<Vec<St
 }
 
 impl Node {
-    /// Why a GPU of it is granted to nobody, in words; `None` where it is fit.
+    /// Why a GPU of it is granted to nobody, as text; `None` if it is fit.
     pub fn unfit(&self, gpu: &str) -> Option<String> {
         let by_hand = self.gpu_cordons.get(gpu);
         let by_hand = by_hand.map(|cordon| match cordon.reason.as_str() {
@@ -134,7 +134,7 @@ impl Node {
         !self.gpu_cordons.contains_key(gpu) && !self.gpus.faults.contains_key(gpu)
     }
 
-    /// Its GPUs that are granted to nobody, by index, with why.
+    /// The GPUs that are granted to nobody, by index, with why.
     pub fn unfit_gpus(&self) -> BTreeMap<(u32, &str), String> {
         let gpus = self.inventory.gpus.iter();
         gpus.filter_map(|gpu| Some(((gpu.index, gpu.uuid.as_str()), self.unfit(&gpu.uuid)?)))

@@ -1,8 +1,8 @@
-//! What a host's own health check means for its node: while it fails the node is cordoned, and what was closed for that
-//! alone is opened again when it passes. Whatever an admin closed stays closed.
+//! Applies a host's own health check: while it fails, the node is cordoned, and a node cordoned for that alone is
+//! opened again when it passes. Cordons of admins stay.
 //!
-//! A host says how it is when that changes and when it connects. So an admin who opens a node whose check still fails is
-//! obeyed until the host says so anew.
+//! A host reports its health when it changes and when it connects. So if an admin uncordons a node whose check fails,
+//! that holds until the next report.
 
 use alloc::format;
 

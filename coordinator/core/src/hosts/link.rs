@@ -1,4 +1,4 @@
-//! The link of a host: whether it is heard, what that makes of its node, and how the link ends.
+//! The connection of a host: whether it is heard, the state of its node, and how the connection ends.
 
 use alloc::string::String;
 
@@ -39,8 +39,8 @@ pub(crate) fn on_heard(ctx: &mut Context, session: SessionId, node: &NodeName) -
     true
 }
 
-/// A linked node that is heard and hears us is ready; or reconciling while it holds what it should not; or unsupervised,
-/// where it can neither start nor stop anything.
+/// A linked node that is heard and hears us is ready; or reconciling while it holds what it should not; or
+/// unsupervised, if it can neither start nor stop anything.
 pub(crate) fn settle_node(ctx: &mut Context, node: &NodeName) {
     let contact = ctx.contact(node);
     if contact.is_some_and(|contact| contact.delivery.is_deaf()) {
@@ -95,7 +95,7 @@ pub(crate) fn watch(ctx: &mut Context, node: &NodeName) {
     ctx.set_timer(TimerKey::NodeSilence(node.clone()), at);
 }
 
-/// When a node is given up for lost, if it is not heard before.
+/// When a node is declared lost, if it is not heard before.
 pub(crate) fn lost_at(ctx: &Context, node: &NodeName) -> Option<Time> {
     let contact = ctx.contact(node)?;
     Some(lost_at_after(ctx, contact.silent_since))

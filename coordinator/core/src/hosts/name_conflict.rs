@@ -1,4 +1,4 @@
-//! Two hosts that bear one name and one certificate, such as a disk and its copy: which of them is let in.
+//! Two hosts with the same name and certificate, such as a disk and its copy: decides which is admitted.
 
 use sluice_common::state::NodeState;
 use sluice_common::wire::Hello;
@@ -6,10 +6,10 @@ use sluice_reasons::HelloRefusal;
 
 use crate::context::Context;
 
-/// A new boot of a node is taken for the end of everything that ran on it, and one connection of a node takes the place
-/// of another: so neither must come from a copy of the host. While the first is heard it stays; a host that was booted
-/// anew has fallen silent before. When it is not heard, another machine is let in only once the first is lost: until
-/// then what runs there may run on.
+/// A new boot of a node is taken for the end of everything that ran on it, and one connection of a node takes the
+/// place of another: so neither must come from a copy of the host. While the first is heard it stays; a host that was
+/// booted again has fallen silent before. When it is not heard, another machine is let in only once the first is
+/// lost: until then what runs there may run on.
 pub(crate) fn check_name_conflict(ctx: &Context, hello: &Hello) -> Result<(), HelloRefusal> {
     let (node, after) = (&hello.node, ctx.settings().unreachable_after);
     let Some(known) = ctx.state().node(node) else {

@@ -1,4 +1,4 @@
-//! The event that a host was refused.
+//! Records that a host was refused.
 
 use alloc::string::String;
 

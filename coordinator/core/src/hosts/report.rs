@@ -1,4 +1,4 @@
-//! What a host says of itself: stored where it is new.
+//! Stores what a host reports of itself if it is new.
 
 use alloc::collections::BTreeMap;
 use alloc::format;

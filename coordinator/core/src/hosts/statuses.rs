@@ -1,9 +1,8 @@
-//! What hosts say of attempts, held against what is true here. A status is where an attempt stands now: it implies all
-//! that came before, a repeat is harmless, and it never takes an attempt back.
+//! Applies the attempt statuses that hosts report. A status says how far an attempt is now: it implies all stages
+//! before, a repeat is harmless, and it never takes an attempt back.
 //!
-//! An attempt is *live on* a node while it holds units there. One that a host holds and that is not live on it is a
-//! *stray*: it was ended here (its host was lost, say) or never known, so it is stopped, and none of the host's units
-//! are given until it is gone.
+//! An attempt is *live on* a node while it holds resources there; any other attempt that the host holds is a stray
+//! (`attempts/strays.rs`).
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

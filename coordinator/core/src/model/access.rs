@@ -1,4 +1,4 @@
-//! Who may do what, as it is kept: roles and bindings as somebody wrote them, API tokens without their secrets.
+//! Stored access: roles and bindings as an admin wrote them, and API tokens without their secrets.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -14,11 +14,11 @@ use sluice_common::time::Time;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Access {
-    /// Roles that somebody wrote, by name.
+    /// Roles that a caller wrote, by name.
     pub roles: BTreeMap<RoleName, Versioned<RoleSpec>>,
     /// Bindings, by name.
     pub bindings: BTreeMap<BindingName, Versioned<BindingSpec>>,
-    /// API tokens, by name; those that have expired too, until somebody revokes them.
+    /// API tokens, by name; those that have expired too, until a caller revokes them.
     pub tokens: BTreeMap<TokenName, StoredToken>,
 }
 
@@ -34,7 +34,6 @@ pub struct Versioned<T> {
 /// An API token that is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredToken {
-    /// The token.
     #[serde(flatten)]
     pub token: ApiToken,
     /// When it was made.
@@ -47,41 +46,20 @@ pub struct StoredToken {
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum AccessChange {
     /// A role is this and no other.
-    RolePut {
-        /// Its name.
-        role: RoleName,
-        /// What it is.
-        terms: RoleSpec,
-    },
+    RolePut { role: RoleName, terms: RoleSpec },
     /// There is no such role.
-    RoleDeleted {
-        /// Its name.
-        role: RoleName,
-    },
+    RoleDeleted { role: RoleName },
     /// A binding is this and no other.
     BindingPut {
-        /// Its name.
         binding: BindingName,
-        /// What it is.
         terms: BindingSpec,
     },
     /// There is no such binding.
-    BindingDeleted {
-        /// Its name.
-        binding: BindingName,
-    },
+    BindingDeleted { binding: BindingName },
     /// A program may call by this token.
-    ApiTokenCreated {
-        /// Its name.
-        token: TokenName,
-        /// What it is.
-        terms: ApiToken,
-    },
+    ApiTokenCreated { token: TokenName, terms: ApiToken },
     /// Nobody may call by this token any more.
-    ApiTokenRevoked {
-        /// Its name.
-        token: TokenName,
-    },
+    ApiTokenRevoked { token: TokenName },
 }
 
 impl AccessChange {
@@ -106,7 +84,7 @@ impl Access {
         *self == Self::default()
     }
 
-    /// What a role is: one that somebody wrote, or one that is always there.
+    /// What a role is: one that a caller wrote, or one that is always there.
     pub fn role(&self, role: &RoleName, there: impl FnOnce(&str) -> bool) -> Option<RoleSpec> {
         let written = self.roles.get(role).map(|it| it.terms.clone());
         written.or_else(|| built_in_role(role, there))
@@ -137,7 +115,7 @@ impl Access {
         }
     }
 
-    /// Who gives the role to somebody: the first token or binding that names it.
+    /// Who gives the role to a caller: the first token or binding that names it.
     pub(crate) fn giver_of(&self, role: &RoleName) -> Option<String> {
         let names = |grants: &[RoleGrant]| grants.iter().any(|grant| grant.role == *role);
         let token = self.tokens.iter().find(|(_, it)| names(&it.token.grants));

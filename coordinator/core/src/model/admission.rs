@@ -1,5 +1,5 @@
-//! Who may have a certificate, as its records said last: the tokens by which hosts join, and how often the access of each
-//! node was given anew. The secrets of tokens are not here: only what they hash to.
+//! Stored admission: the tokens by which hosts join, and the generation of each node's access. Secrets of tokens are
+//! stored only as hashes.
 
 use alloc::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
@@ -22,10 +22,8 @@ pub struct Admission {
     access: BTreeMap<NodeName, NodeAccess>,
 }
 
-/// A token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinToken {
-    /// Its id.
     pub id: JoinTokenId,
     /// What its secret hashes to.
     pub hash: SecretHash,
@@ -36,17 +34,17 @@ pub struct JoinToken {
     pub node: Option<NodeName>,
     /// What the nodes are labelled with.
     pub labels: BTreeMap<LabelKey, LabelValue>,
-    /// How many hosts it lets in.
+    /// Number of hosts it lets in.
     pub uses: u32,
     /// When it was made.
     pub made_at: Time,
-    /// Until when it lets in.
+    /// Time until which it lets in.
     pub expires_at: Time,
     /// When an admin took it back.
     pub revoked_at: Option<Time>,
     /// Whom it has let in, by the key that each made for itself.
     pub used: BTreeMap<Fingerprint, TokenUse>,
-    /// How often it was shown in vain, as far as that was recorded.
+    /// Number of times it was shown in vain, as far as that was recorded.
     pub refusals: u32,
 }
 
@@ -73,11 +71,11 @@ pub struct NodeAccess {
 /// How a token stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenStatus {
-    /// It lets hosts in.
+    /// The token lets hosts in.
     Open,
-    /// It has let in as many as it may.
+    /// The token has let in as many as it may.
     UsedUp,
-    /// Its time is over.
+    /// The time is over.
     Expired,
     /// An admin has taken it back.
     Revoked,

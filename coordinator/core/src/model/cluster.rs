@@ -1,4 +1,4 @@
-//! Terms of the cluster as a whole, and what they made of a step.
+//! Stored terms of the whole cluster, and the route that they gave a step.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,6 @@ use sluice_scheduler::Request;
 /// The terms of the cluster, and since when.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cluster {
-    /// The terms.
     pub terms: ClusterSpec,
     /// The number of the record that set them last; 0 where none did.
     pub version: u64,

@@ -1,4 +1,4 @@
-//! What a host shows to be let in, and what its certificate is to say.
+//! A host's request to join, and the certificate that it gets.
 
 use sluice_common::credential::{Fingerprint, NodeClaim, SecretHash};
 use sluice_common::id::{NodeName, PoolName};
@@ -19,8 +19,6 @@ pub struct JoinApplication {
 /// A host that is let in: its certificate is to say this.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
-    /// Its name.
     pub node: NodeName,
-    /// What else.
     pub claim: NodeClaim,
 }

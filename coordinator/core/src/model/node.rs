@@ -1,5 +1,4 @@
-//! What is remembered of a node: what its records said last. Connections and the time of the last sign
-//! of life are not remembered: they are the core's, and end with it.
+//! Stored node. Connections and the time of the last heartbeat are not stored.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -14,14 +13,12 @@ use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::state::NodeState;
 use sluice_common::time::Time;
 
-/// A node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Its name.
     pub name: NodeName,
     /// The pool that it is in: the one that it joined first, or the one that an admin moved it to since.
     pub pool: PoolName,
-    /// The pool that its config names, or else its certificate, where that is another. It changes nothing.
+    /// The pool that its config names, or else its certificate, if that is another. It changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_of_config: Option<PoolName>,
     /// From its config. Those that count are told by [`Node::labels_in_force`].
@@ -31,20 +28,19 @@ pub struct Node {
     pub address: String,
     /// Version of its agent.
     pub version: String,
-    /// Its boot.
     pub boot_id: BootId,
     /// What it has. Each GPU is listed once.
     pub inventory: Inventory,
     /// How it stands. It gets work only while it is [`NodeState::Ready`].
     pub state: NodeState,
-    /// Since when it stands so.
+    /// Time since which it stands so.
     pub state_since: Time,
     /// Why its supervisor does not answer, in its agent's words, while it is [`NodeState::Unsupervised`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsupervised: Option<String>,
     /// When it joined first.
     pub joined_at: Time,
-    /// How an admin closed it to new work, where one did.
+    /// How an admin closed it to new work, if one did.
     #[serde(default)]
     pub cordon: Option<Cordon>,
     /// Labels that an admin set, which win over those of its config; `None` takes one of those away.
@@ -64,18 +60,18 @@ pub struct Node {
 /// How a GPU was closed to new work by an admin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuCordon {
-    /// In the admin's words; empty where none were given.
+    /// Text of the admin; empty where none were given.
     pub reason: String,
-    /// Since when it is closed.
+    /// Time since which it is closed.
     pub since: Time,
 }
 
 /// How a node was closed to new work by an admin. What runs there goes on, unless it is drained too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cordon {
-    /// In the admin's words; empty where none were given.
+    /// Text of the admin; empty where none were given.
     pub reason: String,
-    /// Since when it is closed.
+    /// Time since which it is closed.
     pub since: Time,
     /// Whether it is also to become empty.
     pub drain: Option<Drain>,
@@ -93,24 +89,24 @@ pub struct PoolMove {
     pub opens: bool,
 }
 
-/// How a node is to become empty: what can be made to give way is stopped at once, the rest may end by itself.
+/// How a node is to become empty: what is preemptible is stopped at once, the rest may end by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drain {
     /// When the rest is stopped too; without it that may take as long as it takes.
     pub deadline: Option<Time>,
-    /// Since when it is empty.
+    /// Time since which it is empty.
     #[serde(default)]
     pub empty_since: Option<Time>,
 }
 
 impl Node {
-    /// Whether it is heard and nobody has closed it. Whether it gets new work hangs on its pool as well: see
+    /// Whether it is heard and nobody has closed it. Whether it gets new work depends on its pool as well: see
     /// [`State::takes_work`](crate::State::takes_work).
     pub fn is_open(&self) -> bool {
         self.state == NodeState::Ready && self.cordon.is_none() && !self.leaving
     }
 
-    /// How it is to become empty, where it is.
+    /// How it is to become empty, if it is.
     pub fn drain(&self) -> Option<Drain> {
         self.cordon.as_ref()?.drain
     }
@@ -126,7 +122,7 @@ impl Node {
         self.pool_of_config.as_ref().unwrap_or(&self.pool)
     }
 
-    /// Its labels: those of its config, and over them those that an admin set.
+    /// The labels: those of its config, and over them those that an admin set.
     pub fn labels_in_force(&self) -> BTreeMap<String, String> {
         let mut labels = self.labels.clone();
         for (key, value) in &self.labels_set {
@@ -147,7 +143,7 @@ impl Node {
         others.map(|(k, v)| (k.clone(), v.clone())).collect()
     }
 
-    /// What selectors look at; `labels` are those in force.
+    /// What selectors check; `labels` are those in force.
     pub fn as_host<'a>(&'a self, labels: &'a Labels) -> HostLabels<'a> {
         HostLabels {
             name: &self.name,
@@ -157,7 +153,7 @@ impl Node {
         }
     }
 
-    /// What steps may ask of it, in units of the resource keys.
+    /// What steps may ask of it, in resources of the resource keys.
     pub fn capacity(&self) -> Amounts {
         self.inventory.capacity()
     }

@@ -1,4 +1,4 @@
-//! Where units were granted, as records and everything that is made of them have it.
+//! The hosts and GPUs that were granted to an attempt.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -14,7 +14,6 @@ use sluice_common::id::NodeName;
     schemars(rename = "Grant")
 )]
 pub struct Placement {
-    /// The host.
     pub node: NodeName,
     /// UUIDs of the GPUs, in the order in which the step sees them.
     pub gpus: Vec<String>,

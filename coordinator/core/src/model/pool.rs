@@ -1,4 +1,4 @@
-//! What is remembered of a pool: its terms, its policies and its platforms, as their records said last.
+//! Stored pool: its terms, policies and platforms.
 
 use alloc::collections::BTreeMap;
 
@@ -15,10 +15,8 @@ use sluice_scheduler::PoolTerms;
 use crate::model::node::Node;
 use crate::record::stored_spec::StoredPoolSpec;
 
-/// A pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
-    /// Its name.
     pub name: PoolName,
     /// What an admin decided. Its platforms are apart, each with its version.
     #[serde(flatten, with = "StoredPoolSpec")]
@@ -41,7 +39,6 @@ pub struct Pool {
 /// A platform that a pool declares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeclaredPlatform {
-    /// The terms.
     pub terms: PlatformSpec,
     /// The number of the record that set them last.
     pub version: u64,
@@ -50,7 +47,6 @@ pub struct DeclaredPlatform {
 /// A subject's policy in a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoundPolicy {
-    /// The terms.
     pub policy: PolicySpec,
     /// The number of the record that set them last.
     pub version: u64,

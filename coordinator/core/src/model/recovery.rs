@@ -1,4 +1,4 @@
-//! What is remembered while the store is of an earlier time than the hosts, and by what an attempt is known again.
+//! Stored recovery state, and the warrants by which attempts are recognised.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -50,9 +50,7 @@ pub struct LogPoint {
 /// A recovery under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovery {
-    /// Why.
     pub why: RecoveryCause,
-    /// Since when.
     pub since: Time,
     /// Up to where the store knows what was granted.
     pub known: LogPoint,
@@ -66,7 +64,6 @@ pub struct Warrant {
     pub told_at: LogPoint,
     /// When the step was accepted.
     pub submitted_at: Time,
-    /// What to run.
     pub spec: StepSpec,
     /// Pools whose rules did not let it in.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -80,9 +77,8 @@ pub struct Warrant {
     /// How many of its retries were used up.
     #[serde(default)]
     pub retries_spent: u32,
-    /// The pool that granted its units.
+    /// The pool that granted its resources.
     pub pool: PoolName,
-    /// Where, by rank.
     pub placements: Vec<Placement>,
     /// The port at which the parts of a gang meet.
     #[serde(default)]
@@ -102,7 +98,6 @@ impl Warrant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FrozenOnHost {
-    /// Its process.
     pub process: StartedProcess,
     /// What was moved from its GPUs to the host's memory.
     pub moved_mb: u64,

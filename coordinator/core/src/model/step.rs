@@ -1,5 +1,4 @@
-//! What is remembered of a step: its spec, every attempt at it, where it stands and why. Plain data that
-//! `state/apply.rs` alone changes; everybody else reads it.
+//! Stored step: its spec, its attempts, its state and the reason. Changed only by `state/apply.rs`.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -17,17 +16,15 @@ use crate::model::cluster::Route;
 use crate::model::placement::Placement;
 use crate::model::template::Provenance;
 
-/// Attempts that are remembered of one step; beyond them the oldest whose units are free are dropped, so that a step
-/// with many retries does not grow for ever.
+/// Attempts that are remembered of one step; beyond them the oldest whose resources are free are dropped, so that a
+/// step with many retries does not grow forever.
 pub const MAX_ATTEMPTS_KEPT: usize = 100;
 
 /// The pool of a step that names none.
 pub(crate) const DEFAULT_POOL: &str = "default";
 
-/// A step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// Its id.
     pub id: StepId,
     /// What to run. The values of its variables are not written with it, and are given back by
     /// [`State::give_environments`].
@@ -35,7 +32,7 @@ pub struct Step {
     /// [`State::give_environments`]: crate::State::give_environments
     #[serde(serialize_with = "serialize_without_env_values")]
     pub spec: StepSpec,
-    /// Its place in every queue: the number of the record that accepted it. A requeued step keeps it.
+    /// The place in every queue: the number of the record that accepted it. A requeued step keeps it.
     pub place: u64,
     /// When it was accepted or rejected.
     pub submitted_at: Time,
@@ -43,13 +40,13 @@ pub struct Step {
     pub state: StepState,
     /// Why it came there. What a queued step waits for *now* is told by [`crate::Core::reason`].
     pub reason: Cause,
-    /// Its attempts, oldest first; the last [`MAX_ATTEMPTS_KEPT`] of them.
+    /// The attempts, oldest first; the last [`MAX_ATTEMPTS_KEPT`] of them.
     pub attempts: Vec<Attempt>,
     /// How many of its retries are used up.
     pub retries_spent: u32,
-    /// Its end, once it is in a terminal state.
+    /// The end, once it is in a terminal state.
     pub finished: Option<Finished>,
-    /// Whether somebody suspended it: then it is not considered until somebody resumes it.
+    /// Whether a caller suspended it: then it is not considered until a caller resumes it.
     #[serde(default)]
     pub held: bool,
     /// When it was queued again last, or let go while it was queued, if it ever was.
@@ -87,7 +84,7 @@ pub struct Finished {
 pub struct Attempt {
     /// Counted from 1.
     pub number: u32,
-    /// The pool that granted its units.
+    /// The pool that granted its resources.
     pub pool: PoolName,
     /// When they were granted.
     pub allocated_at: Time,
@@ -102,16 +99,16 @@ pub struct Attempt {
     /// When it was told to stop, by the coordinator's clock.
     #[serde(default)]
     pub stopping_at: Option<Time>,
-    /// After how long from then what is left of it is killed, where that is sooner than its step has it.
+    /// After how long from then what is left of it is killed, if that is sooner than its step has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_grace: Option<Span>,
-    /// The step that it gives way to, or gave.
+    /// The step that it is preempted for, or gave.
     #[serde(default)]
     pub preempted_by: Option<StepId>,
-    /// The waiters around which it was granted: these may take its units back.
+    /// The waiters around which it was granted: these may take its resources back.
     #[serde(default)]
     pub backfill: BTreeSet<StepId>,
-    /// The port at which its parts meet, on the host of rank 0; `None` where it has one part.
+    /// The port at which its parts meet, on the host of rank 0; `None` if it has one part.
     #[serde(default)]
     pub port: Option<u16>,
     /// The part that ended badly first while nothing was being stopped: what became of it is what became of all.
@@ -120,40 +117,39 @@ pub struct Attempt {
     /// How it stands with being frozen, where it was told to be and has not been brought back.
     #[serde(default)]
     pub suspension: Option<Suspension>,
-    /// Why it could not be frozen or brought back, where it could not.
+    /// Why it could not be frozen or brought back, if it could not.
     #[serde(default)]
     pub not_suspended: Option<SuspendFailure>,
-    /// Its parts, one for each host, by rank.
+    /// The parts, one for each host, by rank.
     pub parts: Vec<Part>,
 }
 
 /// How an attempt stands with being frozen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspension {
-    /// How far it has come.
+    /// Progress.
     pub phase: SuspensionPhase,
-    /// Since when; of one that was let go again after somebody held it, since then.
+    /// Since when; of one that was let go again after a caller held it, since then.
     pub since: Time,
     /// Host memory that it holds beyond what it asked for: for what is moved from its GPUs.
     pub moved_mb: u64,
 }
 
-/// How far it has come.
+/// Progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SuspensionPhase {
-    /// Its host was told to freeze it.
+    /// The host was told to freeze it.
     Suspending,
-    /// It is frozen and holds its memory alone.
+    /// The attempt is frozen and holds its memory alone.
     Suspended,
-    /// It holds all that it asked for again, and its host was told to bring it back.
+    /// The attempt holds all that it asked for again, and its host was told to bring it back.
     Resuming,
 }
 
 /// The part of an attempt that brought the others down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedPart {
-    /// Its host.
     pub node: NodeName,
     /// Whether that host was lost with it.
     pub lost: bool,
@@ -162,33 +158,32 @@ pub struct FailedPart {
 /// What an attempt has on one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// The host.
     pub node: NodeName,
     /// UUIDs of the GPUs, in the order in which the step sees them.
     pub gpus: Vec<String>,
-    /// How far it has come.
+    /// Progress.
     pub phase: PartPhase,
-    /// Its process, once one was seen; `at` is by the host's clock.
+    /// The process, once one was seen; `at` is by the host's clock.
     pub started: Option<StartedProcess>,
     /// How it ended, once it has; `at` is by the host's clock, or the coordinator's where no host told.
     pub end: Option<AttemptEnd>,
-    /// When its units were free again, by the coordinator's clock.
+    /// When its resources were free again, by the coordinator's clock.
     pub released_at: Option<Time>,
 }
 
-/// How far a part has come. Phases only go forward.
+/// Progress. Phases only go forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartPhase {
-    /// It holds units; its host has not said that it works on it.
+    /// The attempt holds resources; its host has not said that it works on it.
     Allocated,
-    /// Its host makes its process.
+    /// The host makes its process.
     Starting,
-    /// Its process runs.
+    /// The process runs.
     Running,
-    /// Its process has ended; its units are not free yet.
+    /// The process has ended; its resources are not free yet.
     Ended,
-    /// Its units are free.
+    /// The resources are free.
     Released,
 }
 
@@ -208,7 +203,7 @@ impl Step {
         self.latest().filter(|attempt| !attempt.has_ended())
     }
 
-    /// Whether an attempt still holds units on a host. A step may be queued again, or over, while it does.
+    /// Whether an attempt still holds resources on a host. A step may be queued again, or over, while it does.
     pub fn holds_units(&self) -> bool {
         self.attempts.iter().any(|a| !a.is_released())
     }
@@ -223,7 +218,7 @@ impl Step {
 }
 
 impl Attempt {
-    /// How long it has to end once it was told to.
+    /// Time for which it has to end once it was told to.
     pub fn grace(&self, step: &Step) -> Span {
         self.grace_within(step.spec.grace)
     }
@@ -237,8 +232,8 @@ impl Attempt {
         Some(self.stopping_at? + self.grace(step))
     }
 
-    /// It was told to stop at `at`, perhaps not for the first time: what ends sooner holds, as it does on its hosts. `own`
-    /// is the grace that its step has.
+    /// The attempt was told to stop at `at`, perhaps not for the first time: what ends sooner holds, as it does on
+    /// its hosts. `own` is the grace that its step has.
     pub(crate) fn on_told_to_stop(&mut self, at: Time, grace: Option<Span>, own: Span) {
         let before = self.stopping_at.map(|told| told + self.grace_within(own));
         let ends = at + grace.map_or(own, |grace| grace.min(own));
@@ -253,12 +248,12 @@ impl Attempt {
         self.parts.iter().all(|p| p.phase >= PartPhase::Ended)
     }
 
-    /// Whether every part's units are free.
+    /// Whether every part's resources are free.
     pub fn is_released(&self) -> bool {
         self.parts.iter().all(|p| p.phase == PartPhase::Released)
     }
 
-    /// How far it has come with being frozen.
+    /// Progress with being frozen.
     pub fn suspension(&self) -> Option<SuspensionPhase> {
         self.suspension.as_ref().map(|it| it.phase)
     }
@@ -268,7 +263,7 @@ impl Attempt {
         self.suspension() == Some(SuspensionPhase::Suspended)
     }
 
-    /// Its parts that have not ended.
+    /// The parts that have not ended.
     pub fn unended(&self) -> impl Iterator<Item = &Part> {
         self.parts.iter().filter(|p| p.phase < PartPhase::Ended)
     }
@@ -284,14 +279,14 @@ impl Attempt {
             .or_else(|| self.parts.first())
     }
 
-    /// Its part on a host.
+    /// The part on a host.
     pub fn on(&self, node: &NodeName) -> Option<&Part> {
         self.parts.iter().find(|p| p.node == *node)
     }
 }
 
 impl Part {
-    /// A part whose units were just granted.
+    /// A part whose resources were just granted.
     pub(crate) fn new(placement: &Placement) -> Self {
         Self {
             node: placement.node.clone(),

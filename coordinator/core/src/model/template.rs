@@ -1,4 +1,4 @@
-//! What is remembered of a template, and of what lies under a step.
+//! Stored templates, and the provenance of a step's values.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

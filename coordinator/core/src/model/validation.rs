@@ -1,4 +1,4 @@
-//! What is remembered of a document of assertions.
+//! Stored validation documents.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,6 @@ use sluice_common::validation::ValidationSpec;
 /// A document of assertions, and since when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validation {
-    /// What is asserted.
     pub terms: ValidationSpec,
     /// The number of the record that set it last.
     pub version: u64,

@@ -1,4 +1,4 @@
-//! What a dry run of a submit tells.
+//! The result of a submit preview.
 
 use alloc::vec::Vec;
 
@@ -37,33 +37,29 @@ impl Stage {
 /// How something came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckStatus {
-    /// It goes on.
+    /// The step goes on.
     Passed,
-    /// It ends here.
+    /// The step ends here.
     Failed,
-    /// It never came so far.
+    /// The step never came so far.
     NotReached,
 }
 
-/// One thing that was looked at.
+/// One thing that was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckLine {
     /// The pool that was asked.
     pub pool: Option<PoolName>,
-    /// How it came out.
     pub passage: CheckStatus,
-    /// What was looked at.
     pub check: Check,
 }
 
-/// A stage, and what was looked at.
+/// A stage, and what was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageReport {
-    /// Which.
     pub stage: Stage,
-    /// How it came out.
     pub passage: CheckStatus,
-    /// What was looked at, pool by pool.
+    /// What was checked, pool by pool.
     pub lines: Vec<CheckLine>,
 }
 
@@ -79,12 +75,11 @@ pub struct Preview {
 /// A step as it would stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Previewed {
-    /// The step.
     pub step: Step,
     /// Why it would be there.
     pub reason: StepReason,
     /// Where it would run, wait or prefer to.
     pub pool: Option<PoolName>,
-    /// Steps that would give way to it at once.
+    /// Steps that would be preempted to it at once.
     pub preempts: Vec<StepId>,
 }

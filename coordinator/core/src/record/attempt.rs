@@ -1,4 +1,4 @@
-//! What becomes of attempts, as records say it.
+//! Records of attempts.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -14,15 +14,13 @@ use sluice_common::wire::{AttemptEnd, StopReason, SuspendFailure};
 use crate::model::placement::Placement;
 use crate::model::recovery::{FrozenOnHost, Warrant};
 
-/// Units were granted to a new attempt.
+/// Resources were granted to a new attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct Allocated {
-    /// The attempt.
     pub attempt: AttemptId,
     /// Which pool granted them.
     pub pool: PoolName,
-    /// Where, by rank.
     pub placements: Vec<Placement>,
     /// The waiters around which they were granted: these may take them back.
     #[serde(default)]
@@ -36,11 +34,8 @@ pub struct Allocated {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct Started {
-    /// The attempt.
     pub attempt: AttemptId,
-    /// The host.
     pub node: NodeName,
-    /// The process.
     pub process: wire::StartedProcess,
 }
 
@@ -48,11 +43,9 @@ pub struct Started {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct Stopping {
-    /// The attempt.
     pub attempt: AttemptId,
-    /// Why.
     pub why: StopReason,
-    /// The step that it gives way to, where it does.
+    /// The step that it is preempted for, if it does.
     #[serde(default)]
     pub by: Option<StepId>,
     /// After how long what is left of it is killed, where whoever stops it said so.
@@ -60,15 +53,12 @@ pub struct Stopping {
     pub grace: Option<Span>,
 }
 
-/// An attempt's process has ended; its units are not free yet.
+/// An attempt's process has ended; its resources are not free yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct Ended {
-    /// The attempt.
     pub attempt: AttemptId,
-    /// The host.
     pub node: NodeName,
-    /// How.
     pub end: AttemptEnd,
 }
 
@@ -76,9 +66,8 @@ pub struct Ended {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct Suspending {
-    /// The attempt.
     pub attempt: AttemptId,
-    /// The step that it gives way to; `None` where somebody asked for it.
+    /// The step that it is preempted for; `None` if a caller asked for it.
     pub by: Option<StepId>,
     /// Host memory that is kept for what will be moved from its GPUs.
     pub room_mb: u64,
@@ -88,9 +77,7 @@ pub struct Suspending {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct Suspended {
-    /// The attempt.
     pub attempt: AttemptId,
-    /// The host.
     pub node: NodeName,
     /// What was moved from its GPUs to the host's memory, which it holds too.
     pub moved_mb: u64,
@@ -100,11 +87,8 @@ pub struct Suspended {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct NotSuspended {
-    /// The attempt.
     pub attempt: AttemptId,
-    /// The host.
     pub node: NodeName,
-    /// Why not.
     pub why: SuspendFailure,
 }
 
@@ -112,11 +96,9 @@ pub struct NotSuspended {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct Adopted {
-    /// The attempt.
     pub attempt: AttemptId,
     /// The host that showed its warrant.
     pub node: NodeName,
-    /// What it is.
     #[serde(serialize_with = "Warrant::without_values")]
     pub warrant: Box<Warrant>,
     /// Where it is frozen, its process and what was moved.

@@ -1,4 +1,4 @@
-//! A clock that was ahead when a coordinator started.
+//! Record of a clock that was ahead when a coordinator started.
 
 use serde::{Deserialize, Serialize};
 use sluice_common::time::Span;

@@ -1,4 +1,4 @@
-//! Tokens by which hosts join, as records say it.
+//! Records of join tokens.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -14,7 +14,6 @@ use sluice_common::time::Time;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct JoinTokenMade {
-    /// Its id.
     pub token: JoinTokenId,
     /// What its secret hashes to.
     pub hash: SecretHash,
@@ -25,9 +24,8 @@ pub struct JoinTokenMade {
     pub node: Option<NodeName>,
     /// What the nodes are labelled with.
     pub labels: BTreeMap<LabelKey, LabelValue>,
-    /// How many hosts it lets in.
+    /// Number of hosts it lets in.
     pub uses: u32,
-    /// Until when.
     pub expires_at: Time,
 }
 
@@ -35,7 +33,6 @@ pub struct JoinTokenMade {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct JoinTokenUsed {
-    /// The token.
     pub token: JoinTokenId,
     /// The name that the host was given.
     pub node: NodeName,
@@ -49,10 +46,8 @@ pub struct JoinTokenUsed {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct JoinRefused {
-    /// The token.
     pub token: JoinTokenId,
     /// The name that the host wanted to have.
     pub node: NodeName,
-    /// Why not.
     pub why: String,
 }

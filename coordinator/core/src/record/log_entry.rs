@@ -1,4 +1,4 @@
-//! A record as it stands in the log.
+//! A record with its number and time, as it is in the log.
 
 use serde::{Deserialize, Serialize};
 use sluice_common::time::Time;
@@ -13,11 +13,10 @@ use super::Record;
     schemars(rename = "Event")
 )]
 pub struct LogEntry {
-    /// Its place in the log.
+    /// The place in the log.
     pub seq: u64,
     /// When it was decided.
     pub at: Time,
-    /// The fact.
     #[serde(flatten)]
     pub record: Record,
 }

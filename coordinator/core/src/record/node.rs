@@ -1,4 +1,4 @@
-//! What is told of nodes, and what admins make of them, as records say it.
+//! Records of nodes.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -15,7 +15,6 @@ use sluice_common::time::Time;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct NodeReported {
-    /// Its name.
     pub node: NodeName,
     /// The pool that it is in.
     pub pool: PoolName,
@@ -30,9 +29,7 @@ pub struct NodeReported {
     pub address: String,
     /// Version of its agent.
     pub version: String,
-    /// Its boot.
     pub boot_id: BootId,
-    /// What it has.
     pub inventory: Inventory,
 }
 
@@ -40,11 +37,10 @@ pub struct NodeReported {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct NodeDraining {
-    /// Its name.
     pub node: NodeName,
-    /// In the admin's words; empty where none were given.
+    /// Text of the admin; empty where none were given.
     pub reason: String,
-    /// When what cannot be made to give way is stopped too.
+    /// When what is not preemptible is stopped too.
     pub deadline: Option<Time>,
 }
 
@@ -52,7 +48,6 @@ pub struct NodeDraining {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct NodeLabelled {
-    /// Its name.
     pub node: NodeName,
     /// Those that were set.
     pub set: BTreeMap<LabelKey, LabelValue>,
@@ -64,10 +59,8 @@ pub struct NodeLabelled {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct GpusCordoned {
-    /// The node.
     pub node: NodeName,
-    /// Their UUIDs.
     pub gpus: Vec<String>,
-    /// In the admin's words; empty where none were given.
+    /// Text of the admin; empty where none were given.
     pub reason: String,
 }

@@ -1,4 +1,4 @@
-//! What is written of pools, as records say it.
+//! Records of pools.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,6 @@ use super::stored_spec::StoredPoolSpec;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct PoolPut {
-    /// Its name.
     pub pool: PoolName,
     /// What it is, but its platforms, which have records of their own.
     #[serde(flatten, with = "StoredPoolSpec")]
@@ -23,9 +22,7 @@ pub struct PoolPut {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct PolicyPut {
-    /// The pool.
     pub pool: PoolName,
-    /// Who.
     pub subject: Subject,
     /// On which terms.
     pub policy: PolicySpec,
@@ -35,10 +32,7 @@ pub struct PolicyPut {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct PlatformPut {
-    /// The pool.
     pub pool: PoolName,
-    /// Its name.
     pub platform: PlatformName,
-    /// What it is.
     pub terms: PlatformSpec,
 }

@@ -1,4 +1,4 @@
-//! The words that facts are made of, from the rooms that own them: [`super::Record`] is long enough without this list.
+//! Imports that all record types share.
 
 pub(super) use alloc::collections::BTreeSet;
 pub(super) use alloc::string::String;

@@ -1,4 +1,4 @@
-//! What becomes of steps, as records say it.
+//! Records of steps.
 
 use alloc::collections::BTreeSet;
 
@@ -16,7 +16,6 @@ use crate::model::template::Provenance;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct StepQueued {
-    /// Its id.
     pub step: StepId,
     /// What to run. The values of its variables are never written with it: they are kept apart.
     #[serde(serialize_with = "serialize_without_env_values")]
@@ -36,7 +35,6 @@ pub struct StepQueued {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct StepRejected {
-    /// Its id.
     pub step: StepId,
     /// What it asked for, written like that of [`StepQueued`].
     #[serde(serialize_with = "serialize_without_env_values")]
@@ -50,11 +48,8 @@ pub struct StepRejected {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct StepEnded {
-    /// Its id.
     pub step: StepId,
-    /// Which.
     pub state: StepState,
-    /// Why.
     #[cfg_attr(feature = "schema", schemars(with = "sluice_common::reason::Reason"))]
     pub reason: Cause,
 }

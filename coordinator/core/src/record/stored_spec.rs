@@ -1,5 +1,5 @@
-//! A pool's spec as logs have it: spans in milliseconds, and what its steps are held to below `rules`. Documents have spans
-//! as texts and no levels; the spec is read and written so everywhere else.
+//! A pool's spec as the log stores it: spans in milliseconds, and the rules for steps below `rules`. Documents have
+//! spans as texts and no such level.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -21,9 +21,8 @@ use sluice_common::time::Span;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(remote = "PoolSpec")]
 pub(crate) struct StoredPoolSpec {
-    /// For people.
     description: String,
-    /// Capacity by key, where it is declared; what is not is what its nodes report.
+    /// Capacity by key, if it is declared; what is not is what its nodes report.
     #[serde(default)]
     capacity: ResourceTable,
     /// For how long after its start a run is spared by others' priority and reclaim.
@@ -32,7 +31,7 @@ pub(crate) struct StoredPoolSpec {
     /// What its nodes must be able to do to the processes of a step; one that cannot gets no new work.
     #[serde(default)]
     require: BTreeSet<Capability>,
-    /// Its rules over what is submitted to it.
+    /// The rules over what is submitted to it.
     #[serde(
         default,
         getter = "PoolRules::of",
@@ -58,7 +57,7 @@ struct PoolRules {
     /// What a step may say at most.
     #[serde(with = "StoredMaxima", skip_serializing_if = "StepMaxima::is_empty")]
     max: StepMaxima,
-    /// What may happen to steps that must give way; anything where it is empty.
+    /// What may happen to steps that must be preempted; anything where it is empty.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     on_preempt_allowed: BTreeSet<OnPreempt>,
     /// The platform of steps that name none; any where it is absent.
@@ -84,19 +83,19 @@ struct PoolRules {
 )]
 #[serde(default, remote = "StepDefaults")]
 struct StoredDefaults {
-    /// How long it may run.
+    /// Time for which it may run.
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout: Option<Span>,
-    /// How long it may wait for its units.
+    /// Time for which it may wait for its resources.
     #[serde(skip_serializing_if = "Option::is_none")]
     queue_timeout: Option<Span>,
     /// Between the stop signal and the kill.
     #[serde(skip_serializing_if = "Option::is_none")]
     grace_period: Option<Span>,
-    /// How often it is tried again.
+    /// Number of times it is tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     retries: Option<u32>,
-    /// What happens when it must give way.
+    /// What happens when it must be preempted.
     #[serde(skip_serializing_if = "Option::is_none")]
     on_preempt: Option<OnPreempt>,
     /// How it has its processors, where as many as it asks for can be had so.
@@ -113,16 +112,16 @@ struct StoredDefaults {
 )]
 #[serde(default, remote = "StepMaxima")]
 struct StoredMaxima {
-    /// How long it may run.
+    /// Time for which it may run.
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout: Option<Span>,
-    /// How long it may wait for its units.
+    /// Time for which it may wait for its resources.
     #[serde(skip_serializing_if = "Option::is_none")]
     queue_timeout: Option<Span>,
     /// Between the stop signal and the kill.
     #[serde(skip_serializing_if = "Option::is_none")]
     grace_period: Option<Span>,
-    /// How often it is tried again.
+    /// Number of times it is tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     retries: Option<u32>,
 }

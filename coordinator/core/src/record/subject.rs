@@ -1,5 +1,5 @@
-//! What a record is about: the step, the nodes that it names, the pool; and in which pools it could let a step start. Who
-//! reads the log asks it by these, and who may hear of it hangs on them.
+//! The subject of a record (a step, nodes, a pool), and the pools in which it could let a step start. Log readers
+//! filter by it, and access to events depends on it.
 
 use sluice_common::environment::Environment;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
@@ -19,7 +19,6 @@ pub enum RecordSubject<'a> {
     Step(&'a StepId),
     /// One attempt of a step; the host of it, where one host is meant.
     Attempt(&'a AttemptId, Option<&'a NodeName>),
-    /// A host.
     Node(&'a NodeName),
     /// A pool, or a platform of it.
     Pool(&'a PoolName),
@@ -27,15 +26,12 @@ pub enum RecordSubject<'a> {
     Policy(&'a PoolName, &'a Subject),
     /// The cluster as a whole.
     Cluster,
-    /// Templates.
     Templates,
-    /// Validations.
     Validations,
-    /// Tokens by which hosts join, into whichever pool; the host, where one is named.
+    /// Tokens by which hosts join, into whichever pool; the host, if one is named.
     Joining(Option<&'a NodeName>),
     /// Who may do what.
     Access,
-    /// Who did what.
     Audit,
 }
 
@@ -49,11 +45,10 @@ pub(crate) enum Effect<'a> {
     Node(&'a NodeName),
     /// In the pools that a step waits for.
     Waiting(&'a StepId),
-    /// In the pool whose units an attempt holds.
+    /// In the pool whose resources an attempt holds.
     Run(&'a AttemptId),
-    /// In the pool whose units an attempt held on a node, and in the pool that the node is in now.
+    /// In the pool whose resources an attempt held on a node, and in the pool that the node is in now.
     Freed(&'a AttemptId, &'a NodeName),
-    /// In all.
     AllPools,
 }
 
@@ -88,7 +83,7 @@ impl Record {
             R::Allocated(Allocated { attempt, .. }) | R::Resuming { attempt, .. } => {
                 (A::Attempt(attempt, None), E::Waiting(&attempt.step))
             }
-            // What comes free by itself may be the rest of what somebody lacks.
+            // What comes free by itself may be the rest of what a caller lacks.
             R::Stopping(Stopping { attempt, .. }) | R::Suspending(Suspending { attempt, .. }) => {
                 (A::Attempt(attempt, None), E::Run(attempt))
             }
@@ -133,7 +128,7 @@ impl Record {
             R::PolicyPut(PolicyPut { pool, subject, .. }) | R::PolicyDeleted { pool, subject } => {
                 (A::Policy(pool, subject), E::Pool(pool))
             }
-            // Nothing was looked at meanwhile.
+            // Nothing was checked meanwhile.
             R::RecoveryEnded { .. } => (A::Cluster, E::AllPools),
             R::CoordinatorStarted { .. }
             | R::ClockJumped(_)
@@ -193,7 +188,7 @@ impl Record {
         }
     }
 
-    /// The step that gives way by it, stopped or frozen, and the one to which it does.
+    /// The step that is preempted by it, stopped or frozen, and the one to which it does.
     pub fn gives_way(&self) -> Option<(&StepId, &StepId)> {
         let (Record::Stopping(Stopping { attempt, by, .. })
         | Record::Suspending(Suspending { attempt, by, .. })) = self
@@ -203,7 +198,7 @@ impl Record {
         Some((&attempt.step, by.as_ref()?))
     }
 
-    /// Whether it names a node: as the one that it is about, or on which units are granted, promised or returned.
+    /// Whether it names a node: as the one that it is about, or on which resources are granted, promised or returned.
     pub fn names(&self, wanted: &NodeName) -> bool {
         if let Record::Allocated(Allocated { placements, .. }) = self {
             return placements.iter().any(|p| p.node == *wanted);

@@ -1,5 +1,5 @@
-//! What hosts run and the store does not know: they are asked for its warrants, and by these it is one of ours again, or
-//! it is stopped.
+//! Adopts attempts that hosts run and the store does not know: a host is asked for the warrant, and without one the
+//! attempt is stopped.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -210,7 +210,7 @@ fn take_up(ctx: &mut Context, host: &NodeName, id: &AttemptId) {
     settle_again(ctx, host);
 }
 
-/// What has returned its units holds none: its GPUs may be another's by now.
+/// What has returned its resources holds none: its GPUs may be another's by now.
 fn unheld(mut warrant: Warrant, node: &NodeName, phase: &AttemptPhase) -> Warrant {
     if matches!(phase, AttemptPhase::Released(_)) {
         let mut placements = warrant.placements.iter_mut();

@@ -1,4 +1,4 @@
-//! How a recovery ends: when every host has told what it runs, or an admin does not wait for that.
+//! Ends a recovery: when every host has reported, or an admin does not wait.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -16,7 +16,7 @@ use crate::model::recovery::RecoveryEnd;
 use crate::record::Record;
 use crate::recovery::{recovery_lasts_until, unreported};
 
-/// How long a host that was asked for warrants holds up the end of a recovery. They are files that it reads.
+/// Time for which a host that was asked for warrants holds up the end of a recovery. They are files that it reads.
 pub(crate) const ANSWER_LIMIT: Span = Span::from_secs(30);
 
 /// Ends the recovery when it has come to its end; asked after every input.
@@ -31,7 +31,7 @@ pub(crate) fn check_recovery(ctx: &mut Context) {
     }
 }
 
-/// Until when answers of hosts are waited for.
+/// Time until which answers of hosts are waited for.
 pub(crate) fn answers_due_at(ctx: &Context) -> Option<Time> {
     let asked = ctx
         .contacts()

@@ -1,4 +1,4 @@
-//! Which attempts may be adopted, and how their warrants are asked for.
+//! Decides which attempts may be adopted, and asks for their warrants.
 
 use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;

@@ -1,4 +1,4 @@
-//! The rules of a pool as they are written in a document, checked. What they mean for steps is in `submit/rules.rs`.
+//! Checks the rules of a pool in a document. `submit/rules.rs` applies them to steps.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -19,7 +19,7 @@ use super::invalid;
 /// Longest message of a maintenance, in characters.
 const MAX_MESSAGE_CHARS: usize = 1000;
 
-/// Whether the rules that somebody wrote can hold.
+/// Whether the rules that a caller wrote can hold.
 ///
 /// # Errors
 /// The first field that may not hold what it holds, or that contradicts another.
@@ -46,7 +46,7 @@ pub(super) fn named_once(names: &[ValidationName]) -> Result<(), FieldError> {
     match names.iter().find(|name| !seen.insert(*name)) {
         None => Ok(()),
         Some(twice) => {
-            let why = format!("`{twice}` is there twice: leave one of them out");
+            let why = format!("`{twice}` is listed twice: remove one");
             Err(invalid("validations", ErrorCode::NamedTwice, &why))
         }
     }

@@ -1,4 +1,4 @@
-//! What callers are judged by, taken from the state after a commit.
+//! The access rules that callers are checked against, copied from the state after a commit.
 
 use alloc::vec::Vec;
 

@@ -1,12 +1,12 @@
-//! How a state changes: one function for each record. A record that does not fit the state it meets is refused by
-//! number and name, so that a log which is damaged, or of another version, stops a start instead of bending the truth.
-//! What changes nodes is in `apply/node.rs`, what changes pools in `apply/pool.rs`.
+//! Applies records to the state: one function for each record. A record that does not fit the state is refused by
+//! number and name, so that a damaged log, or one of another version, stops a start instead of corrupting the state.
+//! Nodes are in `apply/node.rs`, pools in `apply/pool.rs`.
 
 mod admission;
 mod attempt;
 mod mismatch;
 mod node;
-mod nomination;
+mod nominate;
 mod pool;
 mod recovery;
 mod start;

@@ -1,5 +1,4 @@
-//! Of which platforms the hardware is that a part of an attempt was granted, those first by which its step came to it.
-//! What lies under the step there, `model/template.rs` knows; which GPUs and hosts are of what, the state's index.
+//! Finds the platforms of the hardware that a part of an attempt was granted, first those that the step came by.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;

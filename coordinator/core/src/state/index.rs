@@ -1,5 +1,5 @@
-//! What is derived from the kept facts, so that a submit, a finish or a heartbeat walks neither all steps nor all
-//! nodes. `state/apply.rs` keeps it in step with each record; [`Index::of`] builds it from scratch, and an invariant
+//! Indexes over the stored state, so that a submit, a finish or a heartbeat goes through neither all steps nor all
+//! nodes. `state/apply.rs` updates them with each record; [`Index::of`] builds them from scratch, and an invariant
 //! compares the two.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -121,7 +121,7 @@ impl Index {
     }
 
     /// Terms of a pool, its policies apart. Where it requires something else than before, its nodes are to be placed
-    /// anew.
+    /// again.
     pub(super) fn put_terms(&mut self, pool: &Pool) {
         self.scheduler.put_pool(&pool.name, pool.terms());
         self.platforms.remove(&pool.name);
@@ -173,7 +173,7 @@ impl Index {
         self.scheduler.nominate(step, nomination);
     }
 
-    /// Counts an attempt's units as granted, on its hosts and in its pool.
+    /// Counts an attempt's resources as granted, on its hosts and in its pool.
     pub(super) fn hold(&mut self, id: &AttemptId, step: &Step, attempt: &Attempt) {
         for part in &attempt.parts {
             if part.phase != PartPhase::Released {
@@ -203,7 +203,7 @@ impl Index {
         self.scheduler.detach_run(id);
     }
 
-    /// Counts an attempt's units as granted, with what its parts still hold.
+    /// Counts an attempt's resources as granted, with what its parts still hold.
     fn grant(&mut self, id: &AttemptId, step: &Step, attempt: &Attempt) {
         let held = attempt
             .parts
@@ -239,7 +239,7 @@ impl Index {
         self.scheduler.hold(id, run);
     }
 
-    /// Counts a part's units as granted on its host.
+    /// Counts a part's resources as granted on its host.
     fn hold_part(&mut self, id: &AttemptId, step: &Step, attempt: &Attempt, part: &Part) {
         let held = self.held.entry(part.node.clone()).or_default();
         if held.attempts.insert(id.clone()) {
@@ -251,7 +251,7 @@ impl Index {
         }
     }
 
-    /// Gives a part's units back to its host.
+    /// Gives a part's resources back to its host.
     pub(super) fn release(&mut self, id: &AttemptId, step: &Step, attempt: &Attempt, part: &Part) {
         self.scheduler.release(id, &part.node);
         self.drop_part(id, step, attempt, part);
@@ -322,7 +322,7 @@ impl Index {
         &self.loads
     }
 
-    /// Tells the market of a node anew, after a change of it or of what is granted on it.
+    /// Tells the scheduler of a node again, after a change of it or of what is granted on it.
     ///
     /// GPUs are counted one by one: one that vanished while it was granted, or is not fit to be granted again, takes
     /// nothing from those that are there and fit, and its release gives nothing back.

@@ -1,5 +1,5 @@
-//! How much each subject has in the state: steps that are not over, and those that are, with what they were submitted
-//! with. Derived, so that a submit is held to its subject's bounds without a walk over steps.
+//! Number and bytes of each subject's steps, live and ended, so that a submit is checked against its subject's bounds
+//! without going through all steps.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! How the state tells of a recovery, and of an attempt what its host must know for it to be adopted again.
+//! Answers about recovery, and the warrant of an attempt.
 
 use sluice_common::id::AttemptId;
 

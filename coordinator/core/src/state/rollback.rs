@@ -1,9 +1,9 @@
-//! What records have changed, so that they can be taken back: what was there of each pool, step and promise before the
-//! first record that touched it. Nothing else is kept or looked at, so a trial costs what it changes and not what there
-//! is. What is derived is not kept: it is taken out for what is there and built again for what was there.
+//! Saves what records change, so that it can be rolled back: each pool, step and nomination as it was before the
+//! first record that touched it. A dry run therefore costs what it changes, not what there is. Indexes are rebuilt
+//! for what is rolled back.
 //!
-//! Only what a trial makes can be taken back: changes of pools and policies, a step that is submitted, and the decisions
-//! that follow at once. Nothing that a host says is among them.
+//! Only what a dry run makes can be rolled back: changes of pools and policies, a submitted step, and the decisions
+//! that follow at once.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

@@ -1,5 +1,6 @@
-//! What one subject may have in the store. A submit that would go beyond is refused, and nothing of it is stored, so that
-//! no subject can fill the store of all. Ended steps are bounded in all: those of whoever has most go first.
+//! Bounds on what one subject may have in the store, so that no subject can fill it. A submit beyond the bounds is
+//! refused and nothing of it is stored. Ended steps are bounded in total: those of the subject with most of them are
+//! forgotten first.
 
 use alloc::collections::BTreeMap;
 

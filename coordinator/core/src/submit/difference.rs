@@ -1,4 +1,4 @@
-//! Whether two submits under one id are the same.
+//! Compares two submits under one id.
 
 use sluice_common::pool_rules::Setting;
 use sluice_common::request::ResourceSettings;

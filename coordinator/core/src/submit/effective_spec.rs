@@ -1,5 +1,5 @@
-//! A step with all that lies under it, and where each value came from: for whoever shows a step, and for whoever judges
-//! one before it is submitted. Nothing is decided here.
+//! The effective spec of a step: its own fields and all that templates and pools fill in, with the origin of each
+//! value. For display and for checks before a submit; decides nothing.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -26,7 +26,7 @@ use crate::submit::origins::of_settings;
 pub struct EffectiveStep {
     /// The pool for which this is told.
     pub pool: Option<PoolName>,
-    /// The hardware that it was granted there, where it is known.
+    /// The hardware that it was granted there, if it is known.
     pub platform: Option<PlatformName>,
     /// What is started and what it takes. Variables stand as they are written.
     pub template: Template,

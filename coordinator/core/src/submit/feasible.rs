@@ -1,4 +1,4 @@
-//! What could never be granted.
+//! Rejections of steps that could never be granted.
 
 use alloc::vec::Vec;
 
@@ -12,8 +12,8 @@ use crate::guard::denied_hosts;
 use crate::model::step::Step;
 use crate::state::request;
 
-/// Why a step that waits could never start, by what is declared, reserved and limited alone: hosts come and go. The rules
-/// of pools were looked at when it was submitted.
+/// Why a step that waits could never start, by what is declared, reserved and limited alone: hosts come and go. The
+/// rules of pools were checked when it was submitted.
 pub(crate) fn never_by_terms(ctx: &Context, step: &Step) -> Option<Cause> {
     if let Some(unknown) = unknown_pool(ctx, step.spec.pool.as_ref()) {
         return Some(Cause::rejected(unknown));
@@ -123,7 +123,7 @@ pub(crate) fn no_policy(request: &Request) -> Rejection {
     }
 }
 
-/// No host of a pool is of what a request asks for; `None` where one is, or where it takes any.
+/// No host of a pool is of what a request asks for; `None` if one is, or where it takes any.
 fn of_no_platform(ctx: &Context, pool: &PoolName, request: &Request) -> Option<HostMismatch> {
     let scheduler = ctx.state().scheduler().pool(pool)?;
     let asked = scheduler.wanted(request);

@@ -1,4 +1,4 @@
-//! What a pool's rules fill in where a step says nothing.
+//! Fills in what a pool's rules say for fields that a step leaves out.
 
 use sluice_common::amount::MCPU;
 use sluice_common::pool::PoolSpec;
@@ -43,7 +43,7 @@ pub(crate) fn cpu_mode(rules: &PoolSpec, spec: &StepSpec) -> Option<CpuMode> {
     rules.defaults.cpu_mode.filter(|mode| mode.suits(mcpu))
 }
 
-/// The shorter of two bounds, where there are two.
+/// The shorter of two bounds, if there are two.
 pub(crate) fn cut(its: Option<Span>, most: Option<Span>) -> Option<Span> {
     its.into_iter().chain(most).min()
 }
@@ -57,7 +57,7 @@ pub(crate) fn mode(rules: &PoolSpec, usual: OnPreempt) -> OnPreempt {
         .unwrap_or(usual)
 }
 
-/// Work that goes on for as long as somebody wants it.
+/// Work that goes on for as long as a caller wants it.
 pub(crate) fn is_open_ended(work: Option<WorkKind>) -> bool {
     match work {
         Some(WorkKind::Inference | WorkKind::Notebook) => true,

@@ -1,4 +1,4 @@
-//! Which layers of templates lie under a step, and what comes of them.
+//! Collects the template layers of a step and merges them.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -178,7 +178,7 @@ impl Layers {
     }
 }
 
-/// What is known of a step before there is a host: what may be mounted hangs on nothing else.
+/// What is known of a step before there is a host: what may be mounted depends on nothing else.
 pub(crate) fn known_of(pool: &PoolName, spec: &StepSpec) -> impl Fn(Variable) -> Option<String> {
     move |variable| {
         let subject = (variable == Variable::Subject).then(|| spec.subject.to_string());

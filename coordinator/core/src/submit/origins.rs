@@ -1,5 +1,5 @@
-//! Where a step's settings came from that its pool has a say in: noted when they are filled in, for what says so may
-//! change later. What it says itself is told by its own fields, and what is noted nowhere is built in.
+//! Origins of the settings that a pool fills in, noted when they are filled in because the pool may change later.
+//! Fields of the step itself, and built-in values, are not noted.
 
 use alloc::string::String;
 

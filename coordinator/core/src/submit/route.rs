@@ -1,7 +1,6 @@
-//! Where steps go that name no pool: the cluster's defaults, a subject's own before those of all, each for steps with GPUs
-//! and for those without. There a step goes through its subject's policy, or else through that of the subject `default`,
-//! as if that one had submitted it; so it does if it names that pool. Who may not come into the default pool of all goes
-//! by its own policies.
+//! Routes steps that name no pool: by the cluster's defaults, a subject's own before those of all, each for steps
+//! with and without GPUs. There a step uses its subject's policy, or else that of the subject `default`. A subject
+//! that may not use the default pool keeps its own policies.
 
 use sluice_common::amount::GPU;
 use sluice_common::id::{PoolName, Subject};

@@ -1,6 +1,6 @@
-//! What the rules of pools make of a step that is submitted: which pools do not let it in, and what holds where it says
-//! nothing. A rule only removes its pool from the candidates; what is left is judged by the market. Steps that wait or
-//! run already are not touched when rules change: what they were submitted under holds for them.
+//! Applies the rules of pools to a submitted step: which pools exclude it, and which defaults it gets. A rule only
+//! removes its pool from the candidates; the scheduler judges the rest. Rules do not affect steps that are queued or
+//! running.
 //!
 //! ```text
 //! as written --(pools that bar it)--> candidates --(most preferred that could grant it)--> its defaults filled in,
@@ -39,7 +39,6 @@ use crate::submit::validation::invalid_in;
 /// What becomes of a step that is submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SubmitDecision {
-    /// It waits.
     Queued {
         /// With everything filled in.
         spec: StepSpec,
@@ -54,7 +53,6 @@ pub(crate) enum SubmitDecision {
     Rejected {
         /// As it was written.
         spec: StepSpec,
-        /// Why.
         reason: Cause,
     },
 }
@@ -67,7 +65,7 @@ enum PoolObstacle {
     Maintenance(String),
 }
 
-/// Judges a step by the rules of pools, and by the market in those that they leave. `request` is the step as
+/// Judges a step by the rules of pools, and by the scheduler in those that they leave. `request` is the step as
 /// written.
 pub(crate) fn admit_by_rules(
     ctx: &Context,
@@ -275,7 +273,7 @@ fn breach(pool: &Pool, spec: &StepSpec) -> Option<RuleBreach> {
     let rules = &pool.spec;
     let says = |setting| !spec.unset.contains(&setting);
     let max = &rules.max;
-    // Without a bound it would run, or wait, for ever.
+    // Without a bound it would run, or wait, forever.
     let spans = [
         (Setting::Timeout, spec.timeout, max.timeout),
         (Setting::QueueTimeout, spec.queue_timeout, max.queue_timeout),

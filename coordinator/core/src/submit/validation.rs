@@ -1,8 +1,7 @@
-//! How the documents of assertions of a pool judge a step, as it will be with everything filled in.
+//! Checks a step, with everything filled in, against the validation documents of a pool.
 //!
-//! An assertion about a step alone must hold. Of the hosts of the pool that are of a platform which the step asks for,
-//! one must keep all assertions about hosts together; a pool that has no such host yet asks nothing of it, for whether
-//! the step may wait for hosts is not said here.
+//! An assertion about a step alone must hold. Of the pool's hosts of a platform that the step asks for, one must
+//! satisfy all assertions about hosts together; a pool without such hosts checks nothing here.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -33,7 +32,7 @@ pub(crate) const MAX_NEAREST_HOSTS: usize = 10;
 pub(crate) struct DocumentAssertion {
     document: ValidationName,
     asserted: ParsedAssertion,
-    /// The platform that names it; `None` where its pool does.
+    /// The platform that names it; `None` if its pool does.
     platform: Option<PlatformName>,
 }
 
@@ -53,8 +52,7 @@ pub(crate) struct HostFailures<'a> {
     broken: Vec<(&'a DocumentAssertion, RuleFailure)>,
 }
 
-/// Why the documents of a pool do not let a step in; `None` where they do. `spec` is the step with everything
-/// filled in.
+/// Why the documents of a pool do not let a step in; `None` if they do. `spec` is the step with everything filled in.
 pub(crate) fn invalid_in(
     ctx: &Context,
     pool: &PoolName,
@@ -278,7 +276,7 @@ pub(crate) fn outcome(
     hosts: &[NodeFacts],
 ) -> AssertionOutcome {
     if rule.asserted.is_inactive(&step) {
-        return AssertionOutcome::Unschedulable;
+        return AssertionOutcome::NotApplicable;
     }
     if !rule.asserted.is_about_hosts() {
         let failure = failure(rule.asserted.evaluate(&step));
@@ -306,7 +304,7 @@ pub(crate) fn outcome(
     }
 }
 
-/// What rules may ask of a host; `None` where it is of no platform that is wanted.
+/// What rules may ask of a host; `None` if it is of no platform that is wanted.
 pub(crate) fn facts(node: &Node, pool: &Pool, wanted: &[PlatformName]) -> Option<NodeFacts> {
     let labels = node.labels_in_force();
     let host = node.as_host(&labels);

@@ -1,5 +1,5 @@
-//! Changes of who may do what. The core keeps roles, bindings and tokens in order and judges nothing by them: whoever calls
-//! is judged by the edge, before it asks the core.
+//! Changes of access. The core stores roles, bindings and tokens; the coordinator checks callers before it asks the
+//! core.
 
 use alloc::string::ToString;
 
@@ -110,7 +110,7 @@ fn check_token(ctx: &Context, token: &TokenName, terms: &ApiToken) -> Result<(),
     missing_role(ctx.state(), roles).map_or(Ok(()), Err)
 }
 
-/// Whether every role is there that a binding gives, once all changes are made, and none is gone that somebody has.
+/// Whether every role is there that a binding gives, once all changes are made, and none is gone that a caller has.
 pub(crate) fn check_access(ctx: &Context, changes: &[TermsChange]) -> Result<(), Refused> {
     for (at, change) in changes.iter().enumerate() {
         let Desired::Access { change } = &change.desired else {

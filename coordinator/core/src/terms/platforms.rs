@@ -1,5 +1,5 @@
-//! Platforms that pools declare: how they are put and taken away with the other terms, what a pool could not keep, and what
-//! is said to who asks for one that no host is of. Which GPUs are of which, `state/index.rs` finds out.
+//! Platforms that pools declare: how they are put and deleted, and what is answered to a step whose platform has no
+//! host. `state/index.rs` finds the GPUs of each platform.
 
 use crate::input::DesiredPool;
 use crate::record;
@@ -197,8 +197,8 @@ fn has_platform(ctx: &Context, pool: &PoolName, platform: &PlatformName) -> bool
     declared || hosts.is_some_and(|pool| pool.has(platform))
 }
 
-/// What waits for platforms of which changes left no host is judged anew: by the setting of its pool it waits on, or is
-/// rejected, unless it may pend.
+/// What waits for platforms of which changes left no host is judged again: by the setting of its pool it waits on, or
+/// is rejected, unless it may pend.
 pub(crate) fn loses_platform(
     ctx: &Context,
     id: &StepId,
@@ -260,7 +260,7 @@ fn concerns(changed: &[&Desired], name: &PoolName, platform: &PlatformName) -> b
 }
 
 impl Pool {
-    /// Its platforms' terms with its own, or its own alone, as the one who writes it says.
+    /// The platforms' terms with its own, or its own alone, as the one who writes it says.
     pub(crate) fn spec_as_requested(&self, terms: Option<&DesiredPool>) -> DesiredPool {
         let alone = terms.is_some_and(|terms| terms.platforms.is_none());
         DesiredPool {

@@ -1,4 +1,4 @@
-//! What a change of terms is about, and in which order changes of one call are made.
+//! The object that a change is about, and the order in which changes of one call are made.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -19,7 +19,7 @@ pub(crate) fn rank(wanted: &Desired) -> u8 {
     }
 }
 
-/// The pool that a change is about, where it is about one.
+/// The pool that a change is about, if it is about one.
 pub(crate) fn pool_of(wanted: &Desired) -> Option<&PoolName> {
     match wanted {
         Desired::Pool { pool, .. }
@@ -37,7 +37,7 @@ pub(crate) fn pool_of(wanted: &Desired) -> Option<&PoolName> {
     }
 }
 
-/// The subject whose policy a change is about, where it is about one.
+/// The subject whose policy a change is about, if it is about one.
 pub(crate) fn subject_of(wanted: &Desired) -> Option<&Subject> {
     match wanted {
         Desired::Policy { subject, .. } | Desired::NoPolicy { subject, .. } => Some(subject),

@@ -1,8 +1,7 @@
-//! Templates: kept by name, named by pools, and laid under steps when these are submitted. What was merged for each pool
-//! that could grant a step is kept with it, each distinct merge once, so a change concerns what is submitted after it.
+//! Templates: stored by name, named by pools, and merged into steps at submission. Each distinct merge is stored with
+//! the step, so a change affects only later submits.
 //!
-//! How layers become one is the common crate's; which layers there are, in which order, and what comes of them for a
-//! step, is in `submit/layers.rs`.
+//! `submit/layers.rs` says which layers apply and in which order; the common crate merges them.
 
 use alloc::boxed::Box;
 use alloc::format;

@@ -1,4 +1,4 @@
-//! Who uses what a change of terms takes away: asked before the change is made, by whoever makes it.
+//! Finds who uses what a change takes away, before the change is made.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -117,7 +117,7 @@ fn shrinks(
     }
 }
 
-/// The steps that hold units of a pool: of a subject, or all; of a key, or any.
+/// The steps that hold resources of a pool: of a subject, or all; of a key, or any.
 fn steps_in(
     before: &State,
     pool: &PoolName,

@@ -1,7 +1,6 @@
-//! Documents of assertions: kept by name, named by pools, and judged for each step that is submitted, as it will be with
-//! everything filled in. What an assertion may say, and when it holds, is [`sluice_common::validation`]'s. Steps that
-//! wait or run already are not judged again when a document changes.
-//! How they judge a step is in `submit/validation.rs`.
+//! Validation documents: stored by name, named by pools, and checked for each submitted step with everything filled
+//! in. [`sluice_common::validation`] defines assertions; `submit/validation.rs` checks steps. A changed document does
+//! not affect steps that are queued or running.
 
 use alloc::string::String;
 

@@ -160,7 +160,7 @@ fn each_refusal_names_its_cause_and_is_recorded() {
     elsewhere.pool = Some(PoolName::new("other").unwrap());
     for (asked, said) in [
         (ask(1, "a", 1), "is for node `only` alone"),
-        (ask(2, "n", 1), "node `n` is there already"),
+        (ask(2, "n", 1), "node `n` exists already"),
         (ask(3, "a", 1), "join token `t3` was revoked"),
         (
             elsewhere,

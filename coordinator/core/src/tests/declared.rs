@@ -179,8 +179,8 @@ fn a_change_of_a_selector_sorts_hosts_anew_and_touches_nothing_that_runs() {
     assert_eq!(reason.code, ReasonCode::NoHostFits);
     assert_eq!(
         reason.message,
-        "no host of pool `default` is of platform `a100-80`, whose selector means none of them: ask for `a100`, `l4` or \
-         `any`, or say `allow_pending: true` to wait for one"
+        "no host of pool `default` is of platform `a100-80`, whose selector matches none of them: ask for `a100`, `l4` or \
+         `any`, or set `allow_pending: true` to wait for one"
     );
     assert_eq!(harness.state("runs"), StepState::Running);
 }
@@ -233,7 +233,7 @@ fn a_platform_that_nobody_matches_is_waited_for_or_refused_as_its_pool_says() {
     assert_eq!(harness.state("yes"), StepState::Queued);
     let why = harness.reason("yes").message;
     assert!(
-        why.contains("of platform `h200`, whose selector means none"),
+        why.contains("of platform `h200`, whose selector matches none"),
         "{why}"
     );
     // Nobody declares this one.

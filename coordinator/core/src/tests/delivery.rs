@@ -75,7 +75,7 @@ fn a_lost_host_loses_its_link_so_that_nothing_more_arrives_by_it() {
     let fed = harness.pass(390);
     assert_eq!(harness.node_state("n"), NodeState::Lost);
     assert_eq!(fed.cut.len(), 1, "{fed:?}");
-    assert!(fed.cut[0].contains("given up for lost"), "{fed:?}");
+    assert!(fed.cut[0].contains("declared lost"), "{fed:?}");
     // What still comes by it is not heard.
     harness.status("n", "a.1", running());
     assert_eq!(harness.node_state("n"), NodeState::Lost);

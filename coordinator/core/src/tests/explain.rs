@@ -73,13 +73,13 @@ fn would(pool: &PoolWait<'_>) -> Vec<String> {
 
 /// Whom a step would stop, or why nobody is stopped for it, as it is said.
 fn stops(pool: &PoolWait<'_>) -> String {
-    explanation::stops(pool.request, &pool.inspection)
+    explanation::preemption_status(pool.request, &pool.inspection)
 }
 
 /// Why the first of those that hold what a step is short of is spared, as it is said.
 fn spared(pool: &PoolWait<'_>) -> String {
     let why = pool.inspection.holders[0].protection.expect("it is spared");
-    explanation::spared(pool.request, why)
+    explanation::protection(pool.request, why)
 }
 
 /// By whom a step could be made to give way, as it is said.
@@ -173,20 +173,17 @@ fn a_step_that_borrows_may_not_stop_its_equals_and_is_told_what_would_help() {
     let waits = pool(&harness, "waits");
     assert_eq!(waits.reason.code(), ReasonCode::WaitingForUnits);
     assert!(
-        stops(&waits).starts_with("there is nobody that it may stop"),
+        stops(&waits).starts_with("no preemption: there is no run that it may preempt"),
         "{}",
         stops(&waits)
     );
     let why = spared(&waits);
-    assert!(
-        why.contains("priority 1, which is not below its own"),
-        "{why}"
-    );
+    assert!(why.contains("priority 1, not below its own"), "{why}");
     assert_eq!(
         would(&waits),
         [
             "1 more gpu were free on `n`",
-            "reserved.gpu of `b` in pool `default` were 2, as soon as one step has given way",
+            "reserved.gpu of `b` in pool `default` were 2, as soon as one step has been preempted",
             "it asked for 1 gpu",
         ]
     );
@@ -277,7 +274,7 @@ fn a_victim_and_its_waiter_each_tell_of_the_other() {
     let (by, waits) = victim.gives_way.unwrap();
     assert_eq!(
         explanation::gives_way(by, waits),
-        "it gives way to `waiter`, which waits for what it holds"
+        "it is preempted for `waiter`, which waits for its resources"
     );
     assert_eq!(victim.grace_ends, Some(harness.now + GRACE));
     gone_by_preemption(&mut harness, "victim.1");
@@ -299,7 +296,10 @@ fn what_runs_around_a_head_knows_that_it_may_be_taken_back() {
     let around = explained(&harness, "around").holding.unwrap();
     assert!(around.is_exposed());
     let said = exposure("around", &harness);
-    assert!(said[0].contains("started around `head`"), "{said:?}");
+    assert!(
+        said[0].contains("started as backfill past `head`"),
+        "{said:?}"
+    );
     let head = pool(&harness, "head");
     let promised = head.promised.as_ref().unwrap();
     assert!(!promised.firm);
@@ -333,7 +333,7 @@ fn a_closed_host_is_named_and_opening_it_helps() {
     harness.submit("waits", of("a", 1)).unwrap();
     let waits = pool(&harness, "waits");
     assert_eq!(waits.reason.code(), ReasonCode::NoLiveHost);
-    assert_eq!(would(&waits), ["`n` took work"]);
+    assert_eq!(would(&waits), ["`n` took new work"]);
     harness.change("n", NodeChange::Uncordon);
     assert_eq!(harness.state("waits"), StepState::Allocated);
 }
@@ -475,7 +475,7 @@ fn nobody_is_stopped_where_it_would_be_taken_back_at_once() {
     harness.submit("y", of("b", 4)).unwrap();
     let waits = pool(&harness, "y");
     assert!(
-        stops(&waits).contains("taken back at once"),
+        stops(&waits).contains("reclaim the resources at once"),
         "{}",
         stops(&waits)
     );
@@ -490,6 +490,10 @@ fn nobody_is_stopped_in_vain() {
     }
     harness.submit("waits", of("b", 3)).unwrap();
     let waits = pool(&harness, "waits");
-    assert!(stops(&waits).contains("in vain"), "{}", stops(&waits));
+    assert!(
+        stops(&waits).contains("would not free enough"),
+        "{}",
+        stops(&waits)
+    );
     assert_eq!(would(&waits)[0], "2 more gpu were free on `n`");
 }

@@ -71,7 +71,7 @@ fn a_step_that_names_one_platform_does_not_what_another_of_the_host_forbids() {
     assert_eq!(harness.step("next").state, StepState::Queued);
     let reason = harness.reason("next");
     assert_eq!(reason.code, ReasonCode::WaitingForUnits);
-    let words = "`mixed` is large enough and closed to it, for its platform `a100` does not allow `privileged`";
+    let words = "`mixed` is large enough but does not admit it, because its platform `a100` does not allow `privileged`";
     assert!(reason.message.contains(words), "{}", reason.message);
     harness.submit("plain", asks(&named(1, "l40s"))).unwrap();
     assert_eq!(harness.placed("plain").0, "mixed");
@@ -111,7 +111,7 @@ fn where_only_such_hosts_are_it_is_rejected_or_waits_until_one_lets_it() {
     assert_eq!(harness.step("never").state, StepState::Rejected);
     let reason = harness.reason("never");
     assert_eq!(reason.code, ReasonCode::NoHostFits);
-    let words = "`mixed` is large enough and closed to it, for its platform `a100` does not allow `privileged`";
+    let words = "`mixed` is large enough but does not admit it, because its platform `a100` does not allow `privileged`";
     assert!(reason.message.contains(words), "{}", reason.message);
     let pends = format!(r#"{},"allow_pending":true"#, privileged(1, "l40s"));
     harness.submit("pends", asks(&pends)).unwrap();
@@ -204,7 +204,7 @@ fn what_the_pool_forbids_holds_for_hardware_of_which_no_platform_allows_it() {
     harness.submit("two", asks(&privileged(1, "l40s"))).unwrap();
     assert_eq!(harness.placed("one").0, "own");
     let reason = harness.reason("two");
-    let words = "`mixed` is large enough and closed to it, for pool `default` does not allow `privileged` on its platform `a100`";
+    let words = "`mixed` is large enough but does not admit it, because pool `default` does not allow `privileged` on its platform `a100`";
     assert!(reason.message.contains(words), "{}", reason.message);
 }
 

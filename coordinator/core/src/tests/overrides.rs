@@ -374,8 +374,7 @@ fn a_step_keeps_the_assertions_of_each_platform_that_it_may_be_granted() {
     assert_eq!(told("list", &named(1, "a100,h100")).0, failed);
     assert_eq!(
         told("any", &named(1, "any")).1,
-        "take two H100 at least (validation `many` of platform `h100` of pool `default`, which it may be granted as it \
-         takes any: gpu_count >= 2; gpu_count is 1)"
+        "take two H100 at least (validation `many` of platform `h100` of pool `default`, which it may get because it accepts any: gpu_count >= 2; gpu_count is 1)"
     );
     assert_eq!(told("other", &named(1, "a100")).0, ReasonCode::Allocated);
     assert_eq!(told("two", &named(2, "h100")).0, ReasonCode::Allocated);
@@ -413,7 +412,7 @@ fn one_host_of_the_platform_keeps_what_it_and_its_pool_assert_of_hosts() {
     let message = harness.reason("no").message;
     assert!(
         message
-            .contains("no host of platform `h100` of pool `default` keeps all of its validations"),
+            .contains("no host of platform `h100` of pool `default` passes all of its validations"),
         "{message}"
     );
 }

@@ -109,7 +109,7 @@ fn a_step_that_starts_is_told_where_and_what_it_would_be() {
         told(&preview),
         [
             "Access Passed",
-            "  +default policy: `s` may, with priority 0",
+            "  +default policy: `s` may submit, with priority 0",
             "Merge Passed",
             "  +default timeout: 1m, from `defaults` of pool `default`",
             "  +default queue_timeout: none, from the step",
@@ -199,7 +199,7 @@ fn who_may_not_is_told_first() {
     assert_eq!(
         obstacles(&preview_of),
         [
-            "  - policy: `x` has no policy in any pool: whoever leads one gives it one by `echo '{kind: policy, pool: POOL, subject: x}' | sluice apply -f -`"
+            "  - policy: `x` has no policy in any pool: an admin of a pool can create one with `echo '{kind: policy, pool: POOL, subject: x}' | sluice apply -f -`"
         ]
     );
     let nowhere = preview(&mut harness, in_pool(spec(0, 0), "defalt"));

@@ -36,7 +36,7 @@ fn one_that_waits_longer_than_it_said_fails_with_the_numbers() {
     );
     assert_eq!(
         harness.reason("b").message,
-        "it waited for its units for longer than its `queue_timeout` of 20s"
+        "it was queued for longer than its `queue_timeout` of 20s"
     );
     assert_eq!(harness.state("a"), StepState::Running);
 }

@@ -651,7 +651,7 @@ proptest! {
                 let waits = (step.state == StepState::Queued || frozen) && bound && !step.held;
                 prop_assert_eq!(waits, !explained.pools.is_empty(), "{:?}", step);
                 for pool in explained.pools {
-                    let stops = explanation::stops(pool.request, &pool.inspection);
+                    let stops = explanation::preemption_status(pool.request, &pool.inspection);
                     prop_assert!(!pool.reason.to_reason().message.is_empty() && !stops.is_empty());
                     let (ahead, waiting) = pool.inspection.position;
                     prop_assert!(ahead < waiting && pool.inspection.behind.is_some() == (ahead > 0));

@@ -168,7 +168,7 @@ fn what_the_store_has_running_and_its_host_does_not_know_waits_again_for_free() 
             harness
                 .reason("a")
                 .message
-                .contains("does not know the attempt any more")
+                .contains("no longer knows the attempt")
         );
         assert_eq!(harness.step("a").retries_spent, 0);
         let fed = harness.feed(Input::EndRecovery { reply: ReplyId(1) });

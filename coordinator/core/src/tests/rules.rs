@@ -126,7 +126,7 @@ fn a_step_that_waits_is_told_which_pools_keep_it_out_and_why() {
     assert_eq!(
         kept_out(&harness),
         best(
-            "a rule of pool `best` kept it out when it was submitted: submit it again to have it considered"
+            "a rule of pool `best` rejected it when it was submitted: submit it again to use this pool"
         )
     );
     let longer = saying(Setting::Retries, |spec| spec.retries = 9);

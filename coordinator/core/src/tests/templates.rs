@@ -359,7 +359,8 @@ fn a_step_runs_in_no_pool_that_was_made_after_it_was_submitted() {
             .into_iter()
             .find(|(pool, _)| pool == "later")
     };
-    let why = "pool `later` was made after it was submitted: submit it again to have it considered";
+    let why =
+        "pool `later` was created after the step was submitted: submit it again to use this pool";
     assert_eq!(later(&harness).unwrap().1, why);
     // What a snapshot keeps of it, and what follows from the log alone.
     harness.restart(3);

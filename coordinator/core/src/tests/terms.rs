@@ -206,7 +206,7 @@ fn what_a_pool_could_not_keep_is_refused_with_the_change_that_is_to_blame() {
         (wanted_policy("q", "c", policy(0, None)), 0, "no pool `q`"),
         (no_policy("p", "nobody"), 0, "`nobody` has no policy"),
         (no_pool("q"), 0, "no pool `q`"),
-        (no_pool("default"), 0, "always there"),
+        (no_pool("default"), 0, "cannot be deleted"),
     ] {
         let (found, message) = refused(&mut harness, vec![wanted]);
         assert_eq!(found, Some(at), "{message}");
@@ -220,7 +220,7 @@ fn what_a_pool_could_not_keep_is_refused_with_the_change_that_is_to_blame() {
     assert_eq!(at, Some(1));
     assert_eq!(
         message,
-        "policy of `a` in pool `p` is there twice: leave one of them out"
+        "policy of `a` in pool `p` is listed twice: remove one"
     );
 }
 
@@ -246,14 +246,16 @@ fn a_change_of_what_was_changed_meanwhile_is_refused() {
         .unwrap_err();
     let message = stale.refusal.to_string();
     assert!(
-        message.contains(&format!("expects is at version {seen}")),
+        message.contains(&format!("expects that it is at version {seen}")),
         "{message}"
     );
     let new = apply_changes(&mut harness, COMMIT, vec![change(0, 3)])
         .0
         .unwrap_err();
     assert!(
-        new.refusal.to_string().contains("expects does not exist"),
+        new.refusal
+            .to_string()
+            .contains("expects that it does not exist"),
         "{new:?}"
     );
 }
@@ -276,7 +278,7 @@ fn what_is_in_use_is_not_taken_away_but_by_force_and_then_nothing_is_stopped() {
         ),
         (
             wanted_policy("default", "a", policy(1, Some(4))),
-            "reserved.gpu would be 1, and steps of `a` that cannot be",
+            "reserved.gpu would be 1, and steps of `a` that are not",
         ),
         (
             no_policy("default", "a"),

@@ -110,7 +110,7 @@ fn one_host_must_keep_all_assertions_about_hosts_together() {
     // Two hosts break one each; of them that comes first whose numbers are closer.
     assert_eq!(
         reason.message,
-        "take half of a host at most (no host of pool `default` keeps all of its validations: \
+        "take half of a host at most (no host of pool `default` passes all of its validations: \
          `gpus`: memory <= 0.5 * node.memory (memory is 16GiB, 0.5 * node.memory is 8GiB); \
          `memory`: gpu_count == node.gpu_count (gpu_count is 4, node.gpu_count is 1); \
          `poor`: memory <= 0.5 * node.memory (memory is 16GiB, 0.5 * node.memory is 4GiB); \
@@ -166,7 +166,7 @@ fn hosts_of_another_platform_do_not_count_and_what_is_lacking_is_said() {
     assert_eq!(
         harness.state("early"),
         StepState::Queued,
-        "there is no host to ask"
+        "there is no host to check"
     );
     harness.cancel("early");
     for (name, model, memory) in [("big", "a100", 80), ("small", "l40s", 48)] {
@@ -304,7 +304,7 @@ fn a_document_is_there_as_long_as_a_pool_names_it() {
         (at, why.as_str()),
         (
             Some(0),
-            "validation `v` is not there, and pool `default` names it in `validations`: apply it too, or take it out there"
+            "validation `v` is not there, and pool `default` names it in `validations`: apply it too, or remove it there"
         )
     );
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What a dry run of a submit finds, in words.
+//! What a dry run of a submit finds, as text.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -9,7 +9,7 @@ use sluice_common::id::{NodeName, PlatformName, Subject};
 use super::shortened;
 use crate::check::{AssertionOutcome, Check};
 
-/// How many hosts a sentence names.
+/// Number of hosts a sentence names.
 const NAMED_HOSTS: usize = 10;
 
 impl Check {
@@ -48,7 +48,7 @@ impl Check {
             } => policy(subject, *priority, by.as_ref(), *by_default),
             Check::NoPool(why) | Check::Never(why) => why.to_reason().message,
             Check::Maintenance { message, admin } => match admin {
-                true => format!("it takes new steps of its admins alone: {message}"),
+                true => format!("it takes new steps from its admins only: {message}"),
                 false => format!("it takes no new steps: {message}"),
             },
             Check::Filled { value, from, .. } => format!("{value}, from {from}"),
@@ -74,9 +74,9 @@ impl AssertionOutcome {
     fn message(&self) -> String {
         match self {
             AssertionOutcome::Holds => "it holds".to_string(),
-            AssertionOutcome::Unschedulable => "its `when` does not hold".to_string(),
+            AssertionOutcome::NotApplicable => "its `when` does not hold".to_string(),
             AssertionOutcome::HoldsOn { keep: 0, of: 0 } => {
-                "there is no host to ask yet".to_string()
+                "there is no host to check yet".to_string()
             }
             AssertionOutcome::HoldsOn { keep, of } => format!("it holds on {keep} of {of} hosts"),
             AssertionOutcome::Fails(found) => found.clone(),
@@ -91,7 +91,7 @@ fn policy(subject: &Subject, priority: u64, by: Option<&Subject>, by_default: bo
         false => "",
     };
     format!(
-        "`{subject}` may, with priority {priority}{}{sent}",
+        "`{subject}` may submit, with priority {priority}{}{sent}",
         by.unwrap_or_default()
     )
 }
@@ -110,7 +110,7 @@ fn listed(platforms: &[PlatformName]) -> String {
 fn could_hold(hosts: &[NodeName]) -> String {
     let names: Vec<String> = hosts.iter().map(|node| format!("`{node}`")).collect();
     match names.len() {
-        0 => "no host that it has could hold it: it waits for one to come".to_string(),
+        0 => "no host of the pool could hold it: it waits for one".to_string(),
         1 => format!("one host could hold it: {}", names[0]),
         n => format!("{n} hosts could hold it: {}", shortened(names, NAMED_HOSTS)),
     }

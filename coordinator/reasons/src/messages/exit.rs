@@ -1,4 +1,4 @@
-//! How an attempt ended by itself, in words.
+//! How an attempt ended by itself, as text.
 
 use alloc::format;
 use alloc::string::String;
@@ -20,21 +20,21 @@ pub(super) fn exited(code: ReasonCode, node: &NodeName, exit: &Exit) -> Reason {
             }
         }
         Exit::Signal(signal) => of(format!(
-            "its process died of signal {signal}, which Sluice did not send"
+            "its process was killed by signal {signal}, which Sluice did not send"
         ))
         .with("signal", signed(*signal)),
         Exit::StartFailed(why) => of(format!("its process could not be started: {why}")),
         Exit::HostFailed(why) => on(format!("`{node}` could not start it: {why}")),
         Exit::PrologFailed(why) => on(format!("the prolog of `{node}` failed: {why}")),
-        Exit::NotBegun(why) => on(format!("it did not begin on `{node}`: {why}")),
+        Exit::NotBegun(why) => on(format!("it did not start on `{node}`: {why}")),
         Exit::LeaseExpired => on(format!(
-            "`{node}` stopped it because the coordinator was not heard for as long as its lease"
+            "`{node}` stopped it because the coordinator could not be reached for as long as its lease"
         )),
         Exit::HostRebooted => on(format!("its host `{node}` was rebooted")),
         Exit::OutOfMemory(found) => out_of_memory(code, node, *found),
         Exit::StorageExceeded(found) => storage_exceeded(code, node, *found),
         Exit::Unknown => on(format!(
-            "its process ended on `{node}` while nobody was there to see how"
+            "its process ended on `{node}` while no supervisor was running, so its exit is unknown"
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! The sentences of explanations: what would let a step start, who gives way to whom and who does not.
+//! The sentences of explanations: what would let a step start, who is preempted for whom and who does not.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -28,9 +28,9 @@ pub fn remedy(request: &Request, pool: &PoolName, remedy: &Remedy) -> String {
     let mut sentence = changes.join(" and ");
     match remedy.start {
         Start::AtOnce => {}
-        Start::AfterStops(1) => sentence.push_str(", as soon as one step has given way"),
+        Start::AfterStops(1) => sentence.push_str(", as soon as one step has been preempted"),
         Start::AfterStops(n) => {
-            sentence.push_str(&format!(", as soon as {n} steps have given way"))
+            sentence.push_str(&format!(", as soon as {n} steps have been preempted"))
         }
     }
     if remedy.after_others {
@@ -49,7 +49,7 @@ fn change(request: &Request, pool: &PoolName, change: &Change) -> String {
             let more = quantity::additional(key.as_str(), *more);
             format!("{more} were free in pool `{pool}`")
         }
-        Change::MakeSchedulable { node } => format!("`{node}` took work"),
+        Change::MakeSchedulable { node } => format!("`{node}` took new work"),
         Change::RaiseLimit { key, to } => {
             format!("limit.{key} of `{subject}` in pool `{pool}` were {to}")
         }
@@ -68,56 +68,53 @@ fn change(request: &Request, pool: &PoolName, change: &Change) -> String {
 }
 
 /// Whom a step would stop, or why nobody is stopped for it.
-pub fn stops(request: &Request, look: &Inspection<'_>) -> String {
-    match &look.preemption {
-        PreemptionStatus::InProgress => String::from("what is in its way was told to go"),
+pub fn preemption_status(request: &Request, inspection: &Inspection<'_>) -> String {
+    match &inspection.preemption {
+        PreemptionStatus::InProgress => String::from("its victims are stopping"),
         PreemptionStatus::Possible(victims) => {
             let names = victims.iter().map(ToString::to_string).collect();
-            format!("{} would be stopped for it", listed(names))
+            format!("{} would be preempted for it", listed(names))
         }
         PreemptionStatus::AwaitingRelease => {
-            String::from("what it needs is coming free by itself: nobody is stopped for it")
+            String::from("what it needs is being released: nothing is preempted for it")
         }
-        PreemptionStatus::Impossible(why) => hindrance(request, *why, &look.holders),
+        PreemptionStatus::Impossible(why) => no_preemption(request, *why, &inspection.holders),
     }
 }
 
-fn hindrance(request: &Request, why: NoPreemption, holders: &[Holder<'_>]) -> String {
+fn no_preemption(request: &Request, why: NoPreemption, holders: &[Holder<'_>]) -> String {
     let message = match why {
         NoPreemption::NotAllowed => {
-            "nobody is stopped for it: it is not preemptible, and not inside its reserved share"
+            "no preemption: it is not preemptible, and not inside its reserved share"
         }
-        NoPreemption::NoCandidates => "there is nobody that it may stop",
-        NoPreemption::NotEnough => {
-            "all that it may stop would not make room for it: nobody is stopped in vain"
-        }
+        NoPreemption::NoCandidates => "no preemption: there is no run that it may preempt",
+        NoPreemption::NotEnough => "no preemption: it would not free enough",
         NoPreemption::WouldBeReclaimed => {
-            "nobody is stopped for it: what it took would be taken back at once, for it would be inside the reserved \
-             share of whoever lost it"
+            "no preemption: the victims would reclaim the resources at once, because they would be inside their reserved share"
         }
     };
     let mut sentence = String::from(message);
-    let spared = match why {
+    let protected = match why {
         NoPreemption::NoCandidates | NoPreemption::NotEnough => counted(request, holders),
         NoPreemption::NotAllowed | NoPreemption::WouldBeReclaimed => Vec::new(),
     };
-    if !spared.is_empty() {
+    if !protected.is_empty() {
         let held = match holders.len() {
             1 => String::from("what it is short of is held by 1 run"),
             n => format!("what it is short of is held by {n} runs"),
         };
-        sentence.push_str(&format!(" ({held}: {})", spared.join("; ")));
+        sentence.push_str(&format!(" ({held}: {})", protected.join("; ")));
     }
     sentence
 }
 
-/// How many runs are spared for which reason.
+/// Number of runs are spared for which reason.
 fn counted(request: &Request, holders: &[Holder<'_>]) -> Vec<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for holder in holders {
         let why = holder.protection.map_or_else(
-            || String::from("may be stopped"),
-            |why| spared(request, why),
+            || String::from("may be preempted"),
+            |why| protection(request, why),
         );
         *counts.entry(why).or_default() += 1;
     }
@@ -126,34 +123,36 @@ fn counted(request: &Request, holders: &[Holder<'_>]) -> Vec<String> {
 }
 
 /// After the name of a run: why it is spared.
-pub fn spared(request: &Request, why: Protected) -> String {
+pub fn protection(request: &Request, why: Protected) -> String {
     match why {
         Protected::NotPreemptible => String::from("not preemptible"),
-        Protected::Releasing => String::from("being stopped already"),
-        Protected::Resuming => String::from("frozen, and others go for it"),
+        Protected::Releasing => String::from("stopping already"),
+        Protected::Resuming => String::from("suspended, and others are preempted for it"),
         Protected::Own => format!("of `{}` itself", request.subject),
         Protected::InShare => String::from("inside its subject's reserved share"),
         Protected::Priority(theirs) => {
-            format!("of priority {theirs}, which is not below its own, while it would borrow")
+            format!("of priority {theirs}, not below its own, while it would borrow")
         }
-        Protected::MinRuntime(until) => format!("spared by min_runtime until {}", timestamp(until)),
+        Protected::MinRuntime(until) => {
+            format!("protected by min_runtime until {}", timestamp(until))
+        }
     }
 }
 
 /// What a run that is being stopped makes room for.
 pub fn gives_way(by: &StepId, waits: bool) -> String {
     if waits {
-        format!("it gives way to `{by}`, which waits for what it holds")
+        format!("it is preempted for `{by}`, which waits for its resources")
     } else {
-        format!("it gives way to `{by}`, which waits no longer")
+        format!("it is preempted for `{by}`, which no longer waits")
     }
 }
 
-/// By whom a run could be made to give way.
+/// By whom a run could be preempted.
 pub fn exposure(subject: &Subject, pool: &PoolName, exposure: &PreemptionRisk<'_>) -> Vec<String> {
     if !exposure.preemptible {
         return Vec::from([String::from(
-            "nobody may stop it for a step of theirs: it is not preemptible",
+            "no step may preempt it: it is not preemptible",
         )]);
     }
     let mut said = Vec::new();
@@ -161,12 +160,12 @@ pub fn exposure(subject: &Subject, pool: &PoolName, exposure: &PreemptionRisk<'_
         let waiters = exposure.backfill.iter().map(|id| format!("`{id}`"));
         let waiters = listed(waiters.collect());
         said.push(format!(
-            "it was started around {waiters}, which may take its place at any time"
+            "it was started as backfill past {waiters}, which may preempt it at any time"
         ));
     }
     if exposure.above_reserved.is_empty() {
         said.push(format!(
-            "`{subject}` is inside its reserved share of all that it holds: no step of another subject may stop it"
+            "`{subject}` is inside its reserved share of all that it holds: no step of another subject may preempt it"
         ));
     } else {
         said.push(beyond(subject, pool, exposure));
@@ -178,7 +177,7 @@ pub fn exposure(subject: &Subject, pool: &PoolName, exposure: &PreemptionRisk<'_
         said.push(format!("not before {}: min_runtime", timestamp(until)));
     }
     said.push(format!(
-        "a step of `{subject}` that is not preemptible and inside its reserved share may stop it"
+        "a step of `{subject}` that is not preemptible and inside its reserved share may preempt it"
     ));
     said
 }
@@ -203,8 +202,7 @@ fn beyond(subject: &Subject, pool: &PoolName, exposure: &PreemptionRisk<'_>) -> 
         }
     };
     format!(
-        "`{subject}` holds more than its reserved share of pool `{pool}` in {}: a step that is short of that may stop it \
-         where it is inside its own reserved share{by_priority}",
+        "`{subject}` holds more than its reserved share of pool `{pool}` in {}: a step that is short of that may preempt it if it is inside its own reserved share{by_priority}",
         listed(keys.collect())
     )
 }

@@ -1,4 +1,4 @@
-//! Why a host that has a certificate is not let in, in words.
+//! Why a host that has a certificate is not let in, as text.
 
 use alloc::string::String;
 
@@ -12,10 +12,9 @@ use super::SimilarPools;
 /// Why a host that has a certificate is not let in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HelloRefusal {
-    /// Its certificate opens nothing any more.
+    /// The certificate opens nothing any more.
     #[error(
-        "the access of node `{node}` was ended, or given to a host that joined later: where this host is to be let in, \
-         `sluice token create --node {node}` makes a line for `sluice-agent join`, and `sluice-coordinator issue-node {node} \
+        "the access of node `{node}` was ended, or given to a host that joined later: to let this host in, `sluice token create --node {node}` makes a line for `sluice-agent join`, and `sluice-coordinator issue-node {node} \
          --generation {wanted}` a certificate"
     )]
     AccessEnded {
@@ -23,7 +22,7 @@ pub enum HelloRefusal {
         /// The generation that its certificate must have.
         wanted: Generation,
     },
-    /// Its agent is of another release.
+    /// The agent is of another release.
     #[error(
         "protocol {protocol} of agent {version} is not protocol {PROTOCOL_VERSION} of this coordinator: install the same \
          release on both"
@@ -34,7 +33,7 @@ pub enum HelloRefusal {
         /// Of the agent.
         version: String,
     },
-    /// Its pool is not there.
+    /// The pool is not there.
     #[error("there is no pool `{pool}`{near}: {}", way_out(*by_certificate))]
     NoPool {
         pool: PoolName,
@@ -79,7 +78,7 @@ pub enum HelloRefusal {
     )]
     LinkedFromOtherBoot {
         node: NodeName,
-        /// How long a link is silent before another is let in.
+        /// Time for which a link is silent before another is let in.
         after: Span,
     },
     /// Another agent of this machine is linked.
@@ -96,7 +95,7 @@ pub enum HelloRefusal {
     )]
     OtherMachine {
         node: NodeName,
-        /// How long a node is silent before it counts as lost.
+        /// Time for which a node is silent before it counts as lost.
         lost_after: Span,
     },
 }

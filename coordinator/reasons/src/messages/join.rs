@@ -1,4 +1,4 @@
-//! Why a host that shows the secret of a join token is not let in, in words.
+//! Why a host that shows the secret of a join token is not let in, as text.
 
 use sluice_common::id::{JoinTokenId, NodeName, PoolName};
 use sluice_common::time::Span;
@@ -13,7 +13,7 @@ pub enum JoinRefusal {
         "no join token has this secret: make one with `sluice token create`, and paste its line whole"
     )]
     Unknown,
-    /// Its time is over.
+    /// The time is over.
     #[error("join token `{token}` expired {ago} ago: make another with `sluice token create`")]
     Expired {
         token: JoinTokenId,
@@ -54,8 +54,7 @@ pub enum JoinRefusal {
     },
     /// A host has this name.
     #[error(
-        "node `{node}` is there already: give this host another name (`node` in agent.toml); where it is the same host, \
-         `sluice token create --node {node}` makes a token that lets it in anew"
+        "node `{node}` exists already: give this host another name (`node` in agent.toml); if it is the same host, `sluice token create --node {node}` makes a token that admits it again"
     )]
     NodeTaken { node: NodeName },
     /// The access that this use had given was ended.
@@ -63,7 +62,7 @@ pub enum JoinRefusal {
         "the access of node `{node}` was ended since it joined with this token: make another with `sluice token create`"
     )]
     Ended { node: NodeName },
-    /// Its pool was deleted.
+    /// The pool was deleted.
     #[error(
         "join token `{token}` is for pool `{pool}`, which is not there any more: make a token for another pool by \
          `sluice token create --pool POOL`"

@@ -11,5 +11,5 @@ pub const ORDER_RAN_OUT: &str = "the order to start it did not arrive in time";
 
 /// Why a host is closed that could not start a step.
 pub fn closed_for(step: &StepId, sentence: &str) -> String {
-    format!("closed by itself, because step `{step}` could not be started: {sentence}")
+    format!("cordoned by the coordinator, because step `{step}` could not be started: {sentence}")
 }

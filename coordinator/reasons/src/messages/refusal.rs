@@ -1,4 +1,4 @@
-//! Why a call was not carried out, in words for whoever called.
+//! Why a call was not carried out, as text for whoever called.
 
 mod in_use;
 mod parts;
@@ -45,7 +45,6 @@ impl QueueBound {
 pub struct QueueFull {
     pub subject: Subject,
     pub bound: QueueBound,
-    /// What it has.
     pub has: u64,
     /// What would be added.
     pub asked: u64,
@@ -74,7 +73,7 @@ pub enum Refusal {
     },
     /// It was changed since whoever asks has looked.
     #[error(
-        "{what} {}, and the change expects {}: look at it again, and change what is there",
+        "{what} {}, and the change expects that it {}: read it again, and change the current version",
         standing(*version),
         standing(*expected)
     )]
@@ -86,13 +85,13 @@ pub enum Refusal {
         version: u64,
     },
     /// Two changes of one call are of one thing.
-    #[error("{what} is there twice: leave one of them out")]
+    #[error("{what} is listed twice: remove one")]
     Twice {
         what: String,
         /// The place of the first.
         first: usize,
     },
-    /// Somebody uses what a change takes away.
+    /// A caller uses what a change takes away.
     #[error("{}", in_use(uses))]
     InUse {
         /// Who, and what of.
@@ -120,7 +119,9 @@ pub enum Refusal {
         nodes: Vec<NodeName>,
     },
     /// The pool of nodes and steps that name none.
-    #[error("pool `{pool}` is the one of nodes and steps that name no pool, and always there")]
+    #[error(
+        "pool `{pool}` is the default of nodes and steps that name no pool, and cannot be deleted"
+    )]
     PoolIsDefault { pool: PoolName },
     /// The cluster's terms name a pool that would not be there.
     #[error(
@@ -141,7 +142,7 @@ pub enum Refusal {
     PoolNamesValidation {
         validation: ValidationName,
         pool: PoolName,
-        /// The platform of it, where that names it.
+        /// The platform of it, if that names it.
         platform: Option<PlatformName>,
         /// What may have been meant.
         nearest: Option<String>,
@@ -158,14 +159,14 @@ pub enum Refusal {
         named: bool,
     },
     /// A platform may not be called so.
-    #[error("`{platform}` is what steps write that take any platform: give this one another name")]
+    #[error("`{platform}` is reserved for steps that accept any platform: choose another name")]
     ReservedPlatform {
         /// As it was called.
         platform: PlatformName,
     },
     /// The pool declares more platforms than it may.
     #[error(
-        "pool `{pool}` would declare {count} platforms, and {MAX_PLATFORMS} are the most: let some of them go"
+        "pool `{pool}` would declare {count} platforms, and {MAX_PLATFORMS} are the maximum: remove some"
     )]
     TooManyPlatforms { pool: PoolName, count: usize },
     /// No template has this name.
@@ -189,7 +190,7 @@ pub enum Refusal {
         differs: String,
     },
     /// The step is in a terminal state.
-    #[error("step `{step}` is {state}: it is over, submit it again to run it anew")]
+    #[error("step `{step}` is {state}: it is over, submit it again to run it again")]
     StepOver {
         step: StepId,
         /// Where it is.
@@ -202,14 +203,14 @@ pub enum Refusal {
     )]
     PoolInMaintenance {
         pool: PoolName,
-        /// In the admin's words.
+        /// Text of the admin.
         message: String,
         /// Whether the step names the pool.
         named: bool,
     },
     /// The step runs on several hosts.
     #[error(
-        "step `{step}` runs on {hosts} hosts at once and cannot be frozen, for its parts would lose each other: \
+        "step `{step}` runs on {hosts} hosts at once and cannot be suspended, because its parts would lose each other: \
          `sluice requeue {step}` or `sluice cancel {step}`"
     )]
     CannotSuspend {
@@ -228,8 +229,7 @@ pub enum Refusal {
     NodeLinked { node: NodeName },
     /// A node that is away may still run something.
     #[error(
-        "node `{node}` is away and may still run {}: wait until it is called lost and they go on elsewhere, or have it \
-         forgotten as soon as that is so with `--force`",
+        "node `{node}` is away and may still run {}: wait until it is declared lost and they restart elsewhere, or delete it as soon as it is lost with `--force`",
         named(steps)
     )]
     NodeHoldsSteps {
@@ -237,9 +237,9 @@ pub enum Refusal {
         /// What it holds.
         steps: Vec<StepId>,
     },
-    /// A GPU that failed is to be looked at, and its node is away.
+    /// A GPU that failed is to be checked, and its node is away.
     #[error(
-        "node `{node}` is away, so nobody can look whether GPU `{gpu}`, which it calls unfit, still fails: try again when \
+        "node `{node}` is away, so nothing can check whether GPU `{gpu}`, which it calls unfit, still fails: retry when \
          `sluice get nodes` shows it linked"
     )]
     CannotLookAtGpu {
@@ -272,12 +272,10 @@ pub enum Refusal {
     #[error("there is no role `{role}`: `sluice get roles` lists those that there are")]
     UnknownRole { role: RoleName },
     /// The role is always there, as it is.
-    #[error(
-        "role `{role}` is built in, as are all that begin with `pool-`: write one of another name"
-    )]
+    #[error("role `{role}` is built in, as are all that begin with `pool-`: choose another name")]
     ReservedRole { role: RoleName },
-    /// Somebody has the role.
-    #[error("role `{role}` is given by {by}: take it out there first")]
+    /// A caller has the role.
+    #[error("role `{role}` is granted by {by}: remove it there first")]
     RoleInUse {
         role: RoleName,
         /// Who gives it.
@@ -295,12 +293,12 @@ pub enum Refusal {
     )]
     ApiTokenExists { token: TokenName },
     /// There are as many API tokens as there may be.
-    #[error("there are {limit} API tokens, which are the most: delete those that nobody uses")]
+    #[error("there are {limit} API tokens, the maximum: delete unused ones")]
     TooManyApiTokens { limit: usize },
     /// A subject would have more that is not over than it may.
     #[error("{}", queue_full(_0))]
     QueueFull(QueueFull),
     /// There is no recovery to be ended.
-    #[error("the coordinator is not recovering: what waits may start")]
+    #[error("the coordinator is not recovering: queued steps may start")]
     NotRecovering,
 }

@@ -1,4 +1,4 @@
-//! Why a step can never be granted, in words, with the numbers.
+//! Why a step can never be granted, as text, with the numbers.
 
 mod breach;
 pub(super) mod hosts;
@@ -67,14 +67,14 @@ impl Exclusion {
     pub fn message(&self, pool: &PoolName) -> String {
         match self {
             Exclusion::MadeAfter => format!(
-                "pool `{pool}` was made after it was submitted: submit it again to have it considered"
+                "pool `{pool}` was created after the step was submitted: submit it again to use this pool"
             ),
             Exclusion::Never(never) => never.to_reason().message,
             Exclusion::Maintenance(message) => {
                 format!("pool `{pool}` takes no new steps: {message}")
             }
             Exclusion::BeforeChange => format!(
-                "a rule of pool `{pool}` kept it out when it was submitted: submit it again to have it considered"
+                "a rule of pool `{pool}` rejected it when it was submitted: submit it again to use this pool"
             ),
         }
     }
@@ -111,11 +111,11 @@ impl Cause {
 
 fn no_policy(subject: &Subject, named: Option<&PoolName>) -> String {
     let (place, pool, whose) = match named {
-        Some(pool) => (format!("pool `{pool}`"), pool.as_str(), "it"),
-        None => (String::from("any pool"), "POOL", "one"),
+        Some(pool) => (format!("pool `{pool}`"), pool.as_str(), "the pool"),
+        None => (String::from("any pool"), "POOL", "a pool"),
     };
     format!(
-        "`{subject}` has no policy in {place}: whoever leads {whose} gives it one by `echo '{{kind: policy, pool: {pool}, \
+        "`{subject}` has no policy in {place}: an admin of {whose} can create one with `echo '{{kind: policy, pool: {pool}, \
          subject: {subject}}}' | sluice apply -f -`"
     )
 }
@@ -125,11 +125,13 @@ fn unknown_resource(pool: &PoolName, key: &ResourceKey, asked: u64) -> String {
     let hint = match nearest(key.as_str(), HOST_KEYS) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!(
-            "there are `{}`, and what a pool declares",
+            "known are `{}`, and what a pool declares",
             HOST_KEYS.join("`, `")
         ),
     };
-    format!("pool `{pool}` does not count `{key}`, of which it asks for {asked}: {hint}")
+    format!(
+        "pool `{pool}` does not know the resource `{key}`, of which it asks for {asked}: {hint}"
+    )
 }
 
 /// The name of the bound, and the sentence.
@@ -153,8 +155,7 @@ fn too_much(
         AmountBound::Reserved(subject) => (
             "reserved",
             format!(
-                "it is not preemptible and asks for {asked}, and `{subject}` has {most} reserved in pool `{pool}`: ask for \
-                 less, or let it be preemptible"
+                "it is not preemptible and asks for {asked}, and `{subject}` has {most} reserved in pool `{pool}`: ask for less, or make it preemptible"
             ),
         ),
     }

@@ -1,4 +1,4 @@
-//! Why a step is where it is now, in words.
+//! Why a step is in its state now, as text.
 
 use alloc::format;
 
@@ -39,11 +39,10 @@ fn again(mut after: Reason, waiting: Reason) -> Reason {
 fn waits_for(reason: Reason, HostBlock { node, cause }: &HostBlock) -> Reason {
     let why = match cause {
         HostBlockCause::Unsupervised(why) => format!(
-            "`{node}` has no supervisor, which alone can tell whether a process of it runs, so this waits until the \
-             supervisor answers: {why}"
+            "`{node}` has no supervisor, so the state of its processes is unknown; this waits until the supervisor answers: {why}"
         ),
         HostBlockCause::Silent(left) => format!(
-            "`{node}` is silent, so this waits until it is heard again, or is given up for lost in {left}"
+            "`{node}` is silent; this waits until it is heard again or is declared lost in {left}"
         ),
     };
     let message = format!("{}; {why}", reason.message);

@@ -1,4 +1,4 @@
-//! What stood in the way of freezing a step, or of bringing it back, in words.
+//! What stood in the way of freezing a step, or of bringing it back, as text.
 
 use alloc::format;
 use alloc::string::String;
@@ -10,7 +10,7 @@ pub(super) fn not_suspended(code: ReasonCode, failure: &SuspendFailure) -> Reaso
     let what = obstacle(failure);
     let message = match failure {
         SuspendFailure::NotResumed(_) => {
-            format!("it was frozen and could not be brought back: {what}")
+            format!("it was suspended and could not be resumed: {what}")
         }
         SuspendFailure::NoFreezer
         | SuspendFailure::NoCheckpoint
@@ -19,7 +19,7 @@ pub(super) fn not_suspended(code: ReasonCode, failure: &SuspendFailure) -> Reaso
         | SuspendFailure::Refused(_)
         | SuspendFailure::TimedOut
         | SuspendFailure::GpusBusy => {
-            format!("it was to be frozen, and was stopped instead: {what}")
+            format!("it could not be suspended and was stopped instead: {what}")
         }
     };
     let reason = Reason::new(code, message);

@@ -1,4 +1,4 @@
-//! That hosts do not keep a step to an amount, in words.
+//! That hosts do not keep a step to an amount, as text.
 
 use core::fmt;
 

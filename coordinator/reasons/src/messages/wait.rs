@@ -1,4 +1,4 @@
-//! What keeps a step from starting, in words.
+//! What keeps a step from starting, as text.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -34,7 +34,9 @@ impl Wait {
             Wait::PoolEmpty { pool } => in_pool(pool, pool_empty(pool)),
             Wait::Infeasible { why } => {
                 let mut reason = why.to_reason();
-                reason.message.push_str("; it waits and holds nobody up");
+                reason
+                    .message
+                    .push_str("; it stays queued and blocks no other step");
                 reason
             }
             Wait::Release { pool, runs } => in_pool(pool, release(pool, *runs)).with("runs", *runs),
@@ -95,18 +97,17 @@ fn recovering(unreported: &[NodeName], left: Span) -> String {
     let awaited = match nodes.is_empty() {
         true => String::from("hosts that it does not remember may still run steps"),
         false => format!(
-            "{} have not told what they run",
+            "{} have not reported what they run",
             shortened(nodes, NAMED_NODES)
         ),
     };
     format!(
-        "the coordinator was brought back from an earlier time, and nothing starts yet: {awaited}; all of that is over \
-         in {left} at the latest, and `sluice recovery end` does not wait for it"
+        "the coordinator was restored from an older store, and nothing starts yet: {awaited}; the recovery ends in {left} at the latest, or at once with `sluice recovery end`"
     )
 }
 
 fn lost_policy(subject: &Subject) -> String {
-    format!("`{subject}` has no policy any more in any pool that it may run in: it waits for one")
+    format!("`{subject}` no longer has a policy in any pool that it may run in: it waits for one")
 }
 
 fn pool_empty(pool: &PoolName) -> String {
@@ -118,8 +119,8 @@ fn pool_empty(pool: &PoolName) -> String {
 
 fn release(pool: &PoolName, runs: u64) -> String {
     format!(
-        "its place in pool `{pool}` is being made free: {runs} running {} told to give way",
-        if runs == 1 { "step was" } else { "steps were" }
+        "it is nominated in pool `{pool}` and waits for {runs} preempted {} to stop",
+        if runs == 1 { "step" } else { "steps" }
     )
 }
 
@@ -165,13 +166,13 @@ fn no_open_host(
         hosts => (format!("fewer than {hosts} hosts"), "take"),
     };
     format!(
-        "{fewer} of pool `{pool}`{} that could hold it {verb} work now: `{nearest}` {why}",
+        "{fewer} of pool `{pool}`{} that could hold it {verb} new work now: `{nearest}` {why}",
         of_platforms(wanted)
     )
 }
 
 fn turn(pool: &PoolName, behind: &StepId) -> String {
-    format!("`{behind}` goes before it in pool `{pool}` and waits for the same units")
+    format!("`{behind}` is ahead of it in pool `{pool}` and waits for the same resources")
 }
 
 fn hosts(
@@ -251,7 +252,7 @@ impl fmt::Display for Unschedulable {
             Unschedulable::Cordoned(reason) => write!(f, "is cordoned ({reason})"),
             Unschedulable::Drained(reason) if reason.is_empty() => f.write_str("is drained"),
             Unschedulable::Drained(reason) => write!(f, "is drained ({reason})"),
-            Unschedulable::ShortOfGpus(unfit) => write!(f, "is short of GPUs, for {unfit}"),
+            Unschedulable::ShortOfGpus(unfit) => write!(f, "is short of GPUs, because {unfit}"),
             Unschedulable::State(state, None) => write!(f, "is {state}"),
             Unschedulable::State(state, Some(why)) => write!(f, "is {state} ({why})"),
         }
@@ -271,10 +272,10 @@ impl fmt::Display for UnfitGpus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let UnfitGpus { count, gpu, why } = self;
         match count {
-            1 => write!(f, "1 of its GPUs is granted to nobody (`{gpu}` is {why})"),
+            1 => write!(f, "1 of its GPUs is unusable (`{gpu}` is {why})"),
             _ => write!(
                 f,
-                "{count} of its GPUs are granted to nobody (the first is `{gpu}`, {why})"
+                "{count} of its GPUs are unusable (the first is `{gpu}`, {why})"
             ),
         }
     }

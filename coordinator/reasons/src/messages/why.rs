@@ -1,4 +1,4 @@
-//! Why a step came to where it is, in words.
+//! Why a step came to where it is, as text.
 
 use alloc::format;
 use alloc::string::String;
@@ -23,16 +23,18 @@ impl Cause {
             Reason::new(code, message).with("node", node.as_str())
         };
         match self {
-            Cause::Submitted => of("accepted, and not looked at yet"),
+            Cause::Submitted => of("accepted, not scheduled yet"),
             Cause::Allocated { nodes } => of_all(of(&allocated(nodes)), nodes),
             Cause::Adopted { node } => on(node, adopted(node)),
-            Cause::Starting { node } => on(node, format!("`{node}` is making its process")),
+            Cause::Starting { node } => on(node, format!("`{node}` is starting its process")),
             Cause::Running { nodes } => of_all(of(&running(nodes)), nodes),
             Cause::Stopping { cause } => of(stopping(*cause)),
-            Cause::Suspending => of("it gives way to another step and is being frozen"),
-            Cause::Suspended => of("it gave way to another step, frozen, and keeps its memory"),
-            Cause::Held => of("somebody suspended it: `sluice resume` lets it go on"),
-            Cause::Resuming => of("it was granted its place again and is being brought back"),
+            Cause::Suspending => of("it is preempted by another step and is being suspended"),
+            Cause::Suspended => {
+                of("it was preempted by another step: it is suspended and keeps its memory")
+            }
+            Cause::Held => of("it was suspended by request: `sluice resume` lets it continue"),
+            Cause::Resuming => of("its resources were allocated again and it is being resumed"),
             Cause::NotSuspended { failure } => not_suspended(code, failure),
             Cause::Cancelled => of("it was cancelled"),
             Cause::TimedOut => of("it ran longer than its `timeout` and was stopped"),
@@ -41,11 +43,11 @@ impl Cause {
                 of(&waited_too_long(*queue_timeout)).with("queue_timeout", most.as_str())
             }
             Cause::Drained { node } => on(node, format!("its host `{node}` was drained")),
-            Cause::Preempted => of("it gave way to another step"),
+            Cause::Preempted => of("it was preempted by another step"),
             Cause::GpuLost { node } => on(node, gpu_lost(node)),
-            Cause::Requeued => of("somebody had it start anew"),
+            Cause::Requeued => of("it was requeued by request"),
             Cause::SuspendedTooLong => {
-                of("it was frozen for longer than its `suspend_timeout` and was stopped")
+                of("it was suspended for longer than its `suspend_timeout` and was stopped")
             }
             Cause::Superseded { node } => on(node, superseded(node)),
             Cause::HostLost { node } => on(node, host_lost(node)),
@@ -73,11 +75,13 @@ fn of_all(reason: Reason, nodes: &[NodeName]) -> Reason {
 
 fn allocated(nodes: &[NodeName]) -> String {
     let hosts = quoted(nodes);
-    format!("units were granted on {hosts}, which is being told")
+    format!("allocated on {hosts}; its start order is being sent")
 }
 
 fn adopted(node: &NodeName) -> String {
-    format!("`{node}` has it, and the coordinator was brought back from a time before it knew that")
+    format!(
+        "`{node}` runs it, and the coordinator was restored from a store that did not know that yet"
+    )
 }
 
 fn running(nodes: &[NodeName]) -> String {
@@ -93,41 +97,39 @@ fn stopping(cause: StopReason) -> &'static str {
         StopReason::Cancelled => "it was cancelled and is stopping",
         StopReason::TimedOut => "it ran longer than its `timeout` and is stopping",
         StopReason::Drained => "its host is being drained, so it is stopping",
-        StopReason::Preempted => "it gives way to another step and is stopping",
+        StopReason::Preempted => "it is preempted by another step and is stopping",
         StopReason::PeerEnded => {
             "a part of it on another host has failed or was lost, so all of it is stopping"
         }
-        StopReason::GpuLost => "a GPU that it was given has fallen off the bus, so it is stopping",
-        StopReason::Requeued => "somebody wants it to start anew, so it is stopping",
-        StopReason::NotSuspended => {
-            "it was to be frozen or brought back, which could not be done, so it is stopping"
-        }
+        StopReason::GpuLost => "a GPU allocated to it has fallen off the bus, so it is stopping",
+        StopReason::Requeued => "it was requeued by request and is stopping",
+        StopReason::NotSuspended => "it could not be suspended or resumed, so it is stopping",
         StopReason::SuspendedTooLong => {
-            "it was frozen for longer than its `suspend_timeout`, so it is stopping"
+            "it was suspended for longer than its `suspend_timeout`, so it is stopping"
         }
-        StopReason::Superseded => "its host was given up for lost, so it is stopping",
+        StopReason::Superseded => "its host was declared lost, so it is stopping",
     }
 }
 
 fn waited_too_long(queue_timeout: Span) -> String {
-    format!("it waited for its units for longer than its `queue_timeout` of {queue_timeout}")
+    format!("it was queued for longer than its `queue_timeout` of {queue_timeout}")
 }
 
 fn gpu_lost(node: &NodeName) -> String {
-    format!("a GPU that it was given on `{node}` has fallen off the bus")
+    format!("a GPU allocated to it on `{node}` has fallen off the bus")
 }
 
 fn superseded(node: &NodeName) -> String {
-    format!("it was stopped on `{node}`, which had been given up for lost")
+    format!("it was stopped on `{node}`, which had been declared lost")
 }
 
 fn host_lost(node: &NodeName) -> String {
-    format!("its host `{node}` was silent for so long that it was given up for lost")
+    format!("its host `{node}` was silent for too long and was declared lost")
 }
 
 fn lost_track(node: &NodeName) -> String {
     format!(
-        "the coordinator was brought back from an earlier time, and `{node}` does not know the attempt any more"
+        "the coordinator was restored from an older store, and `{node}` no longer knows the attempt"
     )
 }
 

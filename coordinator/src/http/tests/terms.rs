@@ -110,7 +110,7 @@ fn the_change_that_is_to_blame_is_named_and_none_is_made() {
             r#"{"put":[{"kind":"pool","name":"p"}],"delete":[{"kind":"pool","name":"default"}]}"#,
             409,
             "pool_is_default",
-            "always there",
+            "cannot be deleted",
         ),
     ] {
         let answer = harness.post("/v1/apply", body);
@@ -152,7 +152,7 @@ fn a_version_guards_against_changes_that_were_not_seen() {
     assert_eq!(next.status(), 200);
     let stale = answer(put(("If-Match", &tag), "{}"));
     let message = stale.1["error"]["message"].as_str().unwrap();
-    assert!(message.contains("look at it again"), "{message}");
+    assert!(message.contains("read it again"), "{message}");
     assert_eq!(code(stale.clone(), 412), "version_conflict");
     assert_eq!(put(("If-Match", "*"), "{}").status(), 200);
     assert_eq!(

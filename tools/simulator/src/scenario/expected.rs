@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Case, List};
 
-/// What must have become of it. What is absent is not looked at.
+/// What must have become of it. What is absent is not checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expected {
@@ -14,7 +14,7 @@ pub struct Expected {
     pub allocated: Option<BTreeSet<String>>,
     /// Requests that wait.
     pub queued: Option<BTreeSet<String>>,
-    /// Requests that gave way at least once.
+    /// Requests that was preempted at least once.
     pub preempted: Option<BTreeSet<String>>,
     /// Requests that could never be granted.
     pub rejected: Option<BTreeSet<String>>,
@@ -35,7 +35,7 @@ pub struct End {
     pub allocated: BTreeSet<String>,
     /// Requests that wait.
     pub queued: BTreeSet<String>,
-    /// Requests that gave way at least once, whatever became of them.
+    /// Requests that was preempted at least once, whatever became of them.
     pub preempted: BTreeSet<String>,
     /// Requests that could never be granted.
     pub rejected: BTreeSet<String>,
@@ -64,7 +64,7 @@ pub struct Difference {
 }
 
 impl Case {
-    /// In what an end differs from the one that was expected: from the nearest of them, where there are several. Empty
+    /// In what an end differs from the one that was expected: from the nearest of them, if there are several. Empty
     /// where nothing was expected.
     pub fn differences(&self, end: &End) -> Vec<Difference> {
         let options = self.expected.iter().chain(&self.expected_any_of);

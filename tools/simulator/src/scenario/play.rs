@@ -1,4 +1,4 @@
-//! Plays a scenario on a simulated cluster and notes what becomes of it.
+//! Plays a scenario on a simulated cluster and notes what happens to it.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Jobs that give way, frozen or stopped, and the GPUs that they wait for.
+//! Jobs that be preempted, frozen or stopped, and the GPUs that they wait for.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ impl Simulation {
         since.map(|since| *since + DEFAULT_SUSPEND_TIMEOUT)
     }
 
-    /// Stops what has been frozen for too long; it waits to start anew.
+    /// Stops what has been frozen for too long; it waits to start again.
     pub(super) fn stop_overdue(&mut self) {
         let now = self.now;
         let overdue = self.frozen_since.iter();

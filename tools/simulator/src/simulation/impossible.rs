@@ -36,7 +36,7 @@ pub enum Impossible {
     },
 }
 
-/// GPUs of one host. They are looked at one by one.
+/// GPUs of one host. They are checked one by one.
 const MAX_HOST_GPUS: u64 = 65_536;
 
 /// Every amount of a table is one that can be counted.

@@ -2,14 +2,14 @@
 
 use sluice_common::step::OnPreempt;
 
-/// How often a job has been tried, and may be.
+/// Number of times a job has been tried, and may be.
 #[derive(Clone, Debug)]
 pub(super) struct JobLife {
     pub(super) attempts: u32,
     pub(super) retries_left: u32,
     pub(super) free_preemptions: bool,
     pub(super) on_preempt: OnPreempt,
-    /// Whether it holds units.
+    /// Whether it holds resources.
     pub(super) runs: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is filled in where a step says nothing, and where each value came from.
+//! Previews the defaults that are filled in, and the origin of each value.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -99,7 +99,7 @@ fn same<T: PartialEq>(value: Option<T>, source: Option<T>) -> bool {
     source.is_some() && value == source
 }
 
-/// The kind of work, where it has a say in the setting.
+/// The kind of work, if it has a say in the setting.
 fn by_work(setting: Setting, work: Option<WorkKind>) -> Option<WorkKind> {
     work.filter(|work| match setting {
         Setting::Retries => true,

@@ -1,4 +1,4 @@
-//! How tokens for joining and the access of nodes change.
+//! Applies records of join tokens and node access.
 
 use alloc::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Attempts and their parts as records find them: which is meant, whether it is where it must be, and what follows for
-//! its step.
+//! Applies records of attempts and their parts: finds them, checks their phase, and updates the step.
 
 use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::state::StepState;
@@ -22,7 +21,7 @@ pub(super) fn attempt_of<'a>(step: &'a Step, id: &AttemptId) -> Result<&'a Attem
     attempt.ok_or_else(|| RecordRef::Attempt(id.clone()).into())
 }
 
-/// The part of an attempt on a node, where it is in one of these phases.
+/// The part of an attempt on a node, if it is in one of these phases.
 pub(super) fn part_in<'a>(
     step: &'a mut Step,
     id: &AttemptId,
@@ -71,7 +70,7 @@ pub(super) fn running(attempt: &Attempt) -> Cause {
     }
 }
 
-/// Keeps the list of attempts within its bound. One whose units are not free stays, whatever its age.
+/// Keeps the list of attempts within its bound. One whose resources are not free stays, whatever its age.
 pub(super) fn drop_oldest_attempt(step: &mut Step) {
     if step.attempts.len() > MAX_ATTEMPTS_KEPT {
         let oldest = step.attempts.iter().position(Attempt::is_released);

@@ -1,4 +1,4 @@
-//! In which way a record does not fit the state that it meets.
+//! Ways in which a record may not fit the state.
 
 use alloc::string::String;
 use core::fmt;
@@ -14,7 +14,6 @@ use crate::model::step::{PartPhase, SuspensionPhase};
 
 /// In which way a record does not fit the state that it meets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "each sentence stands beside its variant")]
 pub enum Mismatch {
     #[error("{next} should come next")]
     Number { next: u64 },

@@ -1,4 +1,4 @@
-//! How nodes change: what their agents report, how they are heard, and what admins make of them.
+//! Applies records of nodes: reports, connections, and actions of admins.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -111,7 +111,7 @@ impl State {
         Ok(())
     }
 
-    /// Ranks nodes anew whose granted units have changed.
+    /// Ranks nodes again whose granted resources have changed.
     pub(super) fn place_nodes<'a>(&mut self, names: impl Iterator<Item = &'a NodeName>) -> Fit {
         for name in names {
             let node = self.stored.nodes.get(name);

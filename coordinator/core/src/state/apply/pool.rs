@@ -1,4 +1,4 @@
-//! How a state changes by what is written of pools and policies.
+//! Applies records of pools and policies.
 
 use alloc::vec::Vec;
 
@@ -44,7 +44,7 @@ impl State {
         Ok(())
     }
 
-    /// Finds out anew of which platforms the nodes of a pool are, and ranks them.
+    /// Finds out again of which platforms the nodes of a pool are, and ranks them.
     pub(in crate::state) fn sort_nodes_of(&mut self, name: &PoolName) {
         let hosts = self.index.scheduler().pool(name);
         let hosts = hosts.map(|pool| pool.nodes());
@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    /// Ranks the nodes of a pool anew that requires something else of them than before.
+    /// Ranks the nodes of a pool again that requires something else of them than before.
     pub(in crate::state) fn place_nodes_of(&mut self, name: &PoolName) {
         let hosts = self.index.scheduler().pool(name).map(|pool| pool.nodes());
         let hosts: Vec<NodeName> = hosts.into_iter().flatten().cloned().collect();

@@ -1,4 +1,4 @@
-//! How a state changes by a recovery: it begins and ends, and attempts are adopted.
+//! Applies records of a recovery: it begins and ends, and attempts are adopted.
 
 use alloc::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Starts of coordinators: the epoch that each begins, and what a clock that was set ahead meanwhile did not let pass.
+//! Applies records of coordinator starts: the epoch, and clock jumps.
 
 use sluice_common::epoch::MAX_EPOCH;
 use sluice_common::id::Epoch;

@@ -1,4 +1,4 @@
-//! How a state changes by freezing and bringing back attempts, and by holding steps.
+//! Applies records of suspension.
 
 use alloc::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ impl State {
             None => Cause::Held,
         };
         let preempted_by = by.clone();
-        // One that is being brought back may have to give way again before it has come.
+        // One that is being brought back may have to be preempted again before it has come.
         let from = [None, Some(SuspensionPhase::Resuming)];
         self.change_suspension(id, &from, |attempt| {
             attempt.preempted_by = preempted_by;
@@ -145,7 +145,7 @@ impl State {
         Ok(())
     }
 
-    /// Changes how an attempt that runs stands with being frozen, and counts what it holds anew.
+    /// Changes how an attempt that runs stands with being frozen, and counts what it holds again.
     fn change_suspension(
         &mut self,
         id: &AttemptId,

@@ -1,4 +1,4 @@
-//! Who uses what a change takes away, in words.
+//! Who uses what a change takes away, as text.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -7,7 +7,7 @@ use sluice_common::amount::ResourceKey;
 use sluice_common::id::{PoolName, StepId, Subject, TemplateName};
 use sluice_common::quantity::figure;
 
-/// Somebody uses what a change takes away.
+/// A caller uses what a change takes away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Use {
     /// What, and of which there would be too little.
@@ -50,7 +50,7 @@ pub enum Shrunk {
     Limit {
         used: u64,
     },
-    /// By steps that cannot be made to give way.
+    /// By steps that is not preemptible.
     Reserved {
         used: u64,
     },
@@ -123,7 +123,7 @@ fn shrinks(
         }
         Shrunk::Reserved { used } => write!(
             f,
-            "reserved.{key} would be {to}, and steps of `{subject}` that cannot be made to give way use {}",
+            "reserved.{key} would be {to}, and steps of `{subject}` that are not preemptible use {}",
             of(used)
         ),
     }

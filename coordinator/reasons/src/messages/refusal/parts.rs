@@ -9,7 +9,7 @@ use sluice_common::amount::format_memory;
 use super::*;
 use crate::messages::shortened;
 
-/// How many steps a message names.
+/// Number of steps a message names.
 const NAMED_STEPS: usize = 5;
 
 pub(super) fn named(steps: &[StepId]) -> String {
@@ -49,7 +49,7 @@ pub(super) fn queue_full(full: &QueueFull) -> String {
     )
 }
 
-/// Before the name of a pool, where it is a platform of it that is spoken of.
+/// Before the name of a pool, if it is a platform of it that is spoken of.
 pub(super) fn of_platform(platform: Option<&PlatformName>) -> String {
     platform.map_or_else(String::new, |it| format!("platform `{it}` of "))
 }
@@ -57,7 +57,7 @@ pub(super) fn of_platform(platform: Option<&PlatformName>) -> String {
 pub(super) fn instead(nearest: &Option<String>) -> String {
     match nearest {
         Some(near) => format!("did you mean `{near}`?"),
-        None => String::from("apply it too, or take it out there"),
+        None => String::from("apply it too, or remove it there"),
     }
 }
 
@@ -98,7 +98,7 @@ pub(super) fn in_use(uses: &[Use]) -> String {
         })
         .collect();
     format!(
-        "{}: free it first, or change it all the same with `--force` (`force=true`), which stops nothing that runs",
+        "{}: free it first, or force the change with `--force` (`force=true`), which stops nothing that runs",
         uses.join("; ")
     )
 }

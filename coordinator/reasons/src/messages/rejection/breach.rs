@@ -1,4 +1,4 @@
-//! Which rule of a pool a step breaks by what it says, in words.
+//! Which rule of a pool a step breaks by what it says, as text.
 
 use alloc::format;
 use alloc::string::ToString;

@@ -1,4 +1,4 @@
-//! Why too few hosts of a pool could hold a step, in words.
+//! Why too few hosts of a pool could hold a step, as text.
 
 use alloc::format;
 use alloc::string::String;
@@ -45,7 +45,7 @@ impl HostMismatch {
                 of(message).with("platform", names.join(",").as_str())
             }
             HostMismatch::Closed(closed) => {
-                of(format!("no host of pool `{pool}` lets it in: {closed}"))
+                of(format!("no host of pool `{pool}` admits it: {closed}"))
             }
             HostMismatch::TooSmall(None) => of(format!("no host of pool `{pool}` is large enough")),
             HostMismatch::TooSmall(Some(closest)) => of(too_small(pool, closest))
@@ -96,17 +96,17 @@ fn matching_none(declared: &[PlatformName], by_default: bool) -> String {
     match (declared, by_default) {
         ([], false) => String::new(),
         ([], true) => String::from(", the pool's default"),
-        (_, true) => String::from(", the pool's default, whose selector means none of them"),
-        ([_], false) => String::from(", whose selector means none of them"),
-        (several, false) => format!(" (the selectors of {} mean none)", quoted(several)),
+        (_, true) => String::from(", the pool's default, whose selector matches none of them"),
+        ([_], false) => String::from(", whose selector matches none of them"),
+        (several, false) => format!(" (the selectors of {} match none)", quoted(several)),
     }
 }
 
 fn way_out(there: &[PlatformName]) -> String {
     match there {
-        [] => String::from(": say `allow_pending: true` to wait for one"),
+        [] => String::from(": set `allow_pending: true` to wait for one"),
         there => format!(
-            ": ask for {} or `any`, or say `allow_pending: true` to wait for one",
+            ": ask for {} or `any`, or set `allow_pending: true` to wait for one",
             quoted(there)
         ),
     }
@@ -115,7 +115,10 @@ fn way_out(there: &[PlatformName]) -> String {
 impl fmt::Display for ForbiddingHosts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (node, field) = (&self.node, &self.field);
-        write!(f, "`{node}` is large enough and closed to it, for ")?;
+        write!(
+            f,
+            "`{node}` is large enough but does not admit it, because "
+        )?;
         match (&self.by_pool, &self.platform) {
             (Some(pool), None) => write!(f, "pool `{pool}` does not allow `{field}`")?,
             (Some(pool), Some(platform)) => write!(
@@ -129,8 +132,8 @@ impl fmt::Display for ForbiddingHosts {
         }
         match self.others {
             0 => Ok(()),
-            1 => f.write_str(", and so is one more host"),
-            others => write!(f, ", and so are {others} more hosts"),
+            1 => f.write_str("; one more host does not admit it either"),
+            others => write!(f, "; {others} more hosts do not admit it either"),
         }
     }
 }

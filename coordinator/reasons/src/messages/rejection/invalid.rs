@@ -1,4 +1,4 @@
-//! Which assertions a step does not keep, or no host for it, in words.
+//! Which assertions a step does not keep, or no host for it, as text.
 
 use alloc::format;
 use alloc::string::String;
@@ -16,7 +16,7 @@ impl AssertionSource {
             AssertionSource::Pool => format!("pool `{pool}`"),
             AssertionSource::Platform(name) => format!("platform `{name}` of pool `{pool}`"),
             AssertionSource::AnyPlatform(name) => format!(
-                "platform `{name}` of pool `{pool}`, which it may be granted as it takes any"
+                "platform `{name}` of pool `{pool}`, which it may get because it accepts any"
             ),
         }
     }
@@ -53,7 +53,7 @@ impl FailedAssertion {
                     more => format!("; and {more} more"),
                 };
                 let reason = of(format!(
-                    "{advice} (no host of {judge} keeps all of its validations: {}{more})",
+                    "{advice} (no host of {judge} passes all of its validations: {}{more})",
                     hosts.join("; ")
                 ));
                 // Names of details are in the order of their bytes, so numbers of two digits keep the order of the hosts.

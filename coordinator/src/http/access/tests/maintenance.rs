@@ -78,7 +78,7 @@ fn whoever_could_end_it_submits_as_if_there_were_none() {
     assert_ne!(told["outcome"], "refused", "{told}");
     let checks = told["stages"][0]["checks"].as_array().unwrap();
     let about: Vec<&Value> = checks.iter().map(|it| &it["message"]).collect();
-    let expected = json!("it takes new steps of its admins alone: racks until noon");
+    let expected = json!("it takes new steps from its admins only: racks until noon");
     assert!(about.contains(&&expected), "{about:?}");
     // An admin of one pool has no rights in another.
     guarded.done("PUT", "/v1/pools/serve", &json!({ "maintenance": "too" }));

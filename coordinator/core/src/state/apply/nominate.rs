@@ -1,4 +1,4 @@
-//! How a state changes by promises of places.
+//! Applies records of nominations.
 
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;

@@ -1,0 +1,165 @@
+//! What keeps a step from starting.
+
+use sluice_common::inventory::Capability;
+use sluice_common::state::NodeState;
+use sluice_common::time::Span;
+use sluice_reasons::rejection::{ForbiddingHosts, Shortage};
+use sluice_reasons::standing::{AmountUse, HostDemand, UnfitGpus, Unschedulable};
+use sluice_reasons::{Cause, Rejection, Wait};
+
+use crate::{Page, chain, name};
+
+pub(crate) fn write(page: &mut Page) {
+    page.heading("What a queued step waits for (Wait)");
+    for wait in chain(after) {
+        page.reason(&wait.to_reason());
+    }
+}
+
+fn unfit(count: u64) -> UnfitGpus {
+    UnfitGpus {
+        count,
+        gpu: "GPU-1a2b".to_owned(),
+        why: "used by process 4711".to_owned(),
+    }
+}
+
+fn demand(hosts: u32, platforms: &[&str]) -> HostDemand {
+    HostDemand {
+        hosts,
+        platforms: platforms.iter().map(|it| name(it)).collect(),
+    }
+}
+
+pub(crate) fn forbidding(others: u64) -> ForbiddingHosts {
+    ForbiddingHosts {
+        node: name("gpu-1"),
+        field: "privileged".to_owned(),
+        platform: Some(name("h100")),
+        by_pool: Some(name("training")),
+        others,
+    }
+}
+
+pub(crate) fn shortage(key: &str) -> Shortage {
+    Shortage {
+        node: name("gpu-1"),
+        key: key.to_owned(),
+        asked: 4,
+        has: 2,
+    }
+}
+
+fn after(last: Option<&Wait>) -> Vec<Wait> {
+    let pool = || name("training");
+    let subject = || name("research");
+    let amount = || AmountUse {
+        key: "gpu".to_owned(),
+        asked: 2,
+        used: 3,
+        most: 4,
+    };
+    match last {
+        None => {
+            let left = Span::from_secs(300);
+            let wait = |nodes: &[&str]| Wait::Recovery {
+                unreported: nodes.iter().map(|it| name(it)).collect(),
+                left,
+            };
+            vec![wait(&["gpu-1", "gpu-2"]), wait(&[])]
+        }
+        Some(Wait::Recovery { .. }) => vec![Wait::Unlisted {
+            why: Cause::Preempted,
+        }],
+        Some(Wait::Unlisted { .. }) => vec![Wait::NoPolicy { subject: subject() }],
+        Some(Wait::NoPolicy { .. }) => vec![Wait::Next { pool: pool() }],
+        Some(Wait::Next { .. }) => vec![Wait::PoolEmpty { pool: pool() }],
+        Some(Wait::PoolEmpty { .. }) => vec![Wait::Infeasible {
+            why: Rejection::UnknownResource {
+                pool: pool(),
+                key: crate::key("licences"),
+                asked: 1,
+            },
+        }],
+        Some(Wait::Infeasible { .. }) => [1, 2]
+            .map(|runs| Wait::Release { pool: pool(), runs })
+            .into(),
+        Some(Wait::Release { .. }) => vec![Wait::Limit {
+            pool: pool(),
+            subject: subject(),
+            amount: amount(),
+        }],
+        Some(Wait::Limit { .. }) => vec![Wait::Reserved {
+            pool: pool(),
+            subject: subject(),
+            amount: amount(),
+        }],
+        Some(Wait::Reserved { .. }) => {
+            let all = chain(after_unschedulable).into_iter();
+            let waits = all.map(|why| Wait::NoOpenHost {
+                pool: pool(),
+                wanted: demand(1, &[]),
+                nearest: name("gpu-1"),
+                why,
+                closed: None,
+            });
+            waits.collect()
+        }
+        Some(Wait::NoOpenHost { .. }) => vec![Wait::Turn {
+            pool: pool(),
+            behind: name("train-7"),
+        }],
+        Some(Wait::Turn { .. }) => vec![Wait::Pool {
+            pool: pool(),
+            key: "licences".to_owned(),
+            asked: 2,
+            free: 1,
+        }],
+        Some(Wait::Pool { .. }) => {
+            let wait = |wanted, closest, unfit, closed| Wait::Hosts {
+                pool: pool(),
+                wanted,
+                closest,
+                unfit,
+                closed,
+            };
+            vec![
+                wait(demand(4, &["h100"]), None, None, None),
+                wait(demand(1, &[]), Some(shortage("step_run")), None, None),
+                wait(demand(1, &[]), Some(shortage("gpu")), Some(unfit(1)), None),
+                wait(
+                    demand(2, &["h100", "a100"]),
+                    Some(shortage("gpu")),
+                    Some(unfit(2)),
+                    Some(forbidding(2)),
+                ),
+            ]
+        }
+        Some(Wait::Hosts { .. }) => Vec::new(),
+    }
+}
+
+fn after_unschedulable(last: Option<&Unschedulable>) -> Vec<Unschedulable> {
+    match last {
+        None => vec![Unschedulable::Gone],
+        Some(Unschedulable::Gone) => vec![
+            Unschedulable::Lacks([Capability::Freeze].into()),
+            Unschedulable::Lacks([Capability::Freeze, Capability::Memory].into()),
+        ],
+        Some(Unschedulable::Lacks(_)) => ["", "new memory"]
+            .map(|it| Unschedulable::Cordoned(it.to_owned()))
+            .into(),
+        Some(Unschedulable::Cordoned(_)) => ["", "new memory"]
+            .map(|it| Unschedulable::Drained(it.to_owned()))
+            .into(),
+        Some(Unschedulable::Drained(_)) => vec![Unschedulable::ShortOfGpus(unfit(1))],
+        Some(Unschedulable::ShortOfGpus(_)) => vec![
+            Unschedulable::State(NodeState::Unreachable, None),
+            Unschedulable::State(
+                NodeState::Unsupervised,
+                Some("no answer for 30 s".to_owned()),
+            ),
+        ],
+        Some(Unschedulable::State(..)) => Vec::new(),
+    }
+}
