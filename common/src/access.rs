@@ -26,7 +26,7 @@ pub use evaluate::{AccessQuery, Decision, Scope, decide};
 
 /// Error for a word that is not in a closed list, with a suggestion.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is no {kind}: {hint}", word.escape_debug())]
+#[error("`{}` is not a {kind}: {hint}", word.escape_debug())]
 pub struct UnknownKeyword {
     kind: &'static str,
     word: String,
@@ -516,7 +516,7 @@ mod tests {
     #[test]
     fn a_word_that_is_none_is_answered_with_the_nearest() {
         let error = "gett".parse::<Verb>().unwrap_err().to_string();
-        assert_eq!(error, "`gett` is no verb: did you mean `get`?");
+        assert_eq!(error, "`gett` is not a verb: did you mean `get`?");
         let error = serde_json::from_str::<AccessRule>(
             r#"{"effect":"allow","verbs":["*"],"resources":["step"]}"#,
         );

@@ -14,7 +14,7 @@ pub const MAX_NAME_BYTES: usize = 63;
 
 /// Error for a text that is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is not a valid {kind}: {rule}", shown(text))]
+#[error("`{}` is not a valid {kind}: {rule}", escaped(text))]
 pub struct NameError {
     /// Kind of name, such as `pool name`.
     pub kind: &'static str,
@@ -25,7 +25,7 @@ pub struct NameError {
 }
 
 /// Shortens and escapes a text for a message.
-fn shown(text: &str) -> String {
+fn escaped(text: &str) -> String {
     let mut out: String = text
         .chars()
         .take(MAX_NAME_BYTES)

@@ -200,7 +200,7 @@ impl Capability {
 
 /// Error for a word that is not a capability.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is no capability: {}", word.escape_debug(), capability_hint(word))]
+#[error("`{}` is not a capability: {}", word.escape_debug(), capability_hint(word))]
 pub struct UnknownCapability {
     word: String,
 }
@@ -383,11 +383,11 @@ mod tests {
         let said = |word: &str| word.parse::<Capability>().unwrap_err().to_string();
         assert_eq!(
             said("devises"),
-            "`devises` is no capability: did you mean `devices`?"
+            "`devises` is not a capability: did you mean `devices`?"
         );
         assert_eq!(
             said("sudo"),
-            "`sudo` is no capability: write kill, freeze, devices, cpu, memory, pids, cpuset"
+            "`sudo` is not a capability: write kill, freeze, devices, cpu, memory, pids, cpuset"
         );
     }
 }

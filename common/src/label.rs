@@ -77,13 +77,13 @@ fn check_part(text: &str) -> Result<(), LabelPartError> {
     if let Some(strange) = text.chars().find(|c| !allowed(c)) {
         return Err(LabelPartError::Character(strange));
     }
-    if !begins_and_ends_well(text) {
+    if !has_alphanumeric_ends(text) {
         return Err(LabelPartError::Edge);
     }
     Ok(())
 }
 
-fn begins_and_ends_well(text: &str) -> bool {
+fn has_alphanumeric_ends(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.ends_with(|c: char| c.is_ascii_alphanumeric())
 }
@@ -91,13 +91,13 @@ fn begins_and_ends_well(text: &str) -> bool {
 fn is_dns_name(text: &str) -> bool {
     let is_part = |part: &str| {
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        begins_and_ends_well(part) && part.chars().all(allowed)
+        has_alphanumeric_ends(part) && part.chars().all(allowed)
     };
     text.len() <= MAX_PREFIX_BYTES && text.split('.').all(is_part)
 }
 
 /// Shortens and escapes a text for a message.
-fn shown(text: &str) -> String {
+fn escaped(text: &str) -> String {
     let shown = text.chars().take(SHOWN_CHARS);
     shown.flat_map(char::escape_default).collect()
 }
@@ -121,10 +121,12 @@ impl LabelKey {
             Some((prefix, name)) => (Some(prefix), name),
         };
         if prefix.is_some_and(|prefix| !is_dns_name(prefix)) {
-            return Err(LabelError::Prefix { key: shown(&text) });
+            return Err(LabelError::Prefix {
+                key: escaped(&text),
+            });
         }
         check_part(name).map_err(|wrong| LabelError::Name {
-            key: shown(&text),
+            key: escaped(&text),
             wrong,
         })?;
         Ok(Self(text))
@@ -152,7 +154,7 @@ impl LabelValue {
         let text = text.into();
         if !text.is_empty() {
             check_part(&text).map_err(|wrong| LabelError::Value {
-                value: shown(&text),
+                value: escaped(&text),
                 wrong,
             })?;
         }
@@ -227,7 +229,7 @@ impl FromStr for LabelChange {
         }
         match text.strip_suffix('-') {
             Some(key) => Ok(Self::Remove(key.parse()?)),
-            None => Err(LabelChangeError::Form(shown(text))),
+            None => Err(LabelChangeError::Form(escaped(text))),
         }
     }
 }

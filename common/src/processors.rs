@@ -68,7 +68,7 @@ pub struct CpuSet(BTreeSet<u32>);
 
 /// Error for a text that is not a set of processors.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is no list of processors, such as `0-3,8`, with numbers up to {MAX_PROCESSOR}", text.escape_debug())]
+#[error("`{}` is not a list of processors, such as `0-3,8`, with numbers up to {MAX_PROCESSOR}", text.escape_debug())]
 pub struct CpuSetError {
     text: String,
 }

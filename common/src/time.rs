@@ -121,7 +121,7 @@ const UNITS: [(&str, u64); 5] = [
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{}` is not a duration: write a number and a unit (ms, s, m, h, d), such as `30s` or `1h30m`",
-    shown(text)
+    escaped(text)
 )]
 pub struct SpanError {
     /// The rejected text.
@@ -132,7 +132,7 @@ pub struct SpanError {
 const SHOWN_CHARS: usize = 80;
 
 /// Shortens and escapes a text for a message.
-fn shown(text: &str) -> String {
+fn escaped(text: &str) -> String {
     let start = text.chars().take(SHOWN_CHARS);
     start.flat_map(char::escape_debug).collect()
 }

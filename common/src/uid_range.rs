@@ -47,9 +47,7 @@ pub enum UidRangeError {
         last: u32,
     },
     /// The range has too many ids.
-    #[error(
-        "[{first}, {last}] has more than {MAX_LEN} ids, which is the most: write a shorter one"
-    )]
+    #[error("[{first}, {last}] has more than the maximum of {MAX_LEN} ids: write a shorter range")]
     TooLong {
         /// Lowest id as written.
         first: u32,
@@ -150,7 +148,11 @@ mod tests {
             (2_147_352_575, 2_147_352_576, "foreign users"),
             (3_000_000_000, 3_000_000_001, "negative"),
             (u32::MAX - 1, u32::MAX, "negative"),
-            (1_900_000_000, 1_901_048_576, "more than 1048576"),
+            (
+                1_900_000_000,
+                1_901_048_576,
+                "more than the maximum of 1048576",
+            ),
         ] {
             let told = UidRange::new(first, last).unwrap_err().to_string();
             assert!(told.contains(why), "{first} {last}: {told}");

@@ -10,7 +10,7 @@ const MAX_REASON_CHARS: usize = 300;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     /// The outgoing message exceeds the peer's limit.
-    #[error("a message `{what}` takes more than {max} bytes, which is the most")]
+    #[error("a message `{what}` exceeds the maximum of {max} bytes")]
     TooLarge {
         /// Type of the message.
         what: &'static str,
@@ -42,7 +42,7 @@ pub enum CodecError {
         max: usize,
     },
     /// The received bytes do not encode the expected message.
-    #[error("the received bytes are no message `{what}`: {reason}")]
+    #[error("the received bytes are not a message `{what}`: {reason}")]
     Malformed {
         /// Type of the expected message.
         what: &'static str,

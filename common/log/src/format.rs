@@ -29,7 +29,7 @@ pub enum Format {
 
 /// Error for an unknown format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is no form of a log: write `text`, `json` or `auto`", text.escape_debug())]
+#[error("`{}` is not a log format: write `text`, `json` or `auto`", text.escape_debug())]
 pub struct FormatError {
     text: String,
 }

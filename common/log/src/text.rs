@@ -25,31 +25,31 @@ pub(crate) fn plain(entry: &LogEvent, colors: bool) -> String {
         entry.time, entry.level
     )
     .expect("a string takes all that is written");
-    say(&mut line, entry, faint, reset);
+    push_event(&mut line, entry, faint, reset);
     line
 }
 
 /// Formats a line with `<PRIORITY>` in front, as described in sd-daemon(3).
 pub(crate) fn journal(entry: &LogEvent) -> String {
     let mut line = format!("<{}>", priority(entry.level));
-    say(&mut line, entry, "", "");
+    push_event(&mut line, entry, "", "");
     line
 }
 
-fn say(line: &mut String, entry: &LogEvent, faint: &str, reset: &str) {
-    harmless(line, entry.fields.message());
+fn push_event(line: &mut String, entry: &LogEvent, faint: &str, reset: &str) {
+    push_escaped(line, entry.fields.message());
     for (name, value) in entry.fields.named() {
         line.push(' ');
         line.push_str(faint);
         line.push_str(name);
         line.push('=');
         line.push_str(reset);
-        show(line, value);
+        push_value(line, value);
     }
 }
 
 /// Appends a value; texts that are not a plain word are quoted.
-fn show(line: &mut String, value: &Value) {
+fn push_value(line: &mut String, value: &Value) {
     match value {
         Value::String(text) if is_word(text) => line.push_str(text),
         Value::String(text) => {
@@ -69,7 +69,7 @@ fn is_word(text: &str) -> bool {
 }
 
 /// Appends a text with control characters escaped, so that it stays on one line and cannot steer a terminal.
-fn harmless(line: &mut String, text: &str) {
+fn push_escaped(line: &mut String, text: &str) {
     for c in text.chars() {
         if matches!(c, '"' | '\'' | '\\') {
             line.push(c);
@@ -146,7 +146,7 @@ mod tests {
             ("\"", "\"\\\"\""),
         ] {
             let mut line = String::new();
-            show(&mut line, &Value::from(value));
+            push_value(&mut line, &Value::from(value));
             assert_eq!(line, text);
         }
     }

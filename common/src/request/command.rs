@@ -20,7 +20,7 @@ impl crate::exec::ExecRequest {
 }
 
 /// Quotes a variable's name without what follows `=`, which may be a secret.
-fn told(name: &str) -> String {
+fn quoted_name(name: &str) -> String {
     let (name, more) = name
         .split_once('=')
         .map_or((name, ""), |(name, _)| (name, "=..."));
@@ -52,7 +52,7 @@ pub(crate) fn check_command(
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             let message = format!(
                 "`{}` is no variable: names are not empty and hold no `=`; nothing holds NUL",
-                told(name)
+                quoted_name(name)
             );
             return Err(FieldError::new(ErrorCode::InvalidEnv, "env", message));
         }

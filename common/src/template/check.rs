@@ -98,7 +98,7 @@ impl Template {
             let why = "the program is empty: write one, or `[]` for no wrapper";
             return Err(wrong("wrapper[0]", why));
         }
-        few("wrapper", wrapper.len())?;
+        check_length("wrapper", wrapper.len())?;
         for (at, argument) in wrapper.iter().enumerate() {
             check_text(&format!("wrapper[{at}]"), argument, TemplateField::Wrapper)?;
         }
@@ -125,13 +125,13 @@ impl Template {
     }
 }
 
-fn few(field: &str, count: usize) -> Result<(), FieldError> {
+fn check_length(field: &str, count: usize) -> Result<(), FieldError> {
     if count <= MAX_ITEMS {
         return Ok(());
     }
     Err(wrong(
         field,
-        format!("{count} items: {MAX_ITEMS} are the most"),
+        format!("{count} items: the maximum is {MAX_ITEMS}"),
     ))
 }
 
@@ -174,7 +174,7 @@ pub fn limit(name: &str, value: &LimitValue) -> Result<u64, FieldError> {
         }
         LimitValue::Text(text) => {
             let text = text.escape_debug();
-            let why = format!("`{text}` is no number: write one without quotes");
+            let why = format!("`{text}` is not a number: write one without quotes");
             Err(wrong(field, why))
         }
     }
@@ -182,7 +182,7 @@ pub fn limit(name: &str, value: &LimitValue) -> Result<u64, FieldError> {
 
 fn check_hooks(field: &str, hooks: Option<&LayeredList<Hook>>) -> Result<(), FieldError> {
     let hooks = hooks.map(LayeredList::items).unwrap_or_default();
-    few(field, hooks.len())?;
+    check_length(field, hooks.len())?;
     unique(field, hooks)?;
     for (at, hook) in hooks.iter().enumerate() {
         let field = format!("{field}[{at}]");
@@ -246,7 +246,7 @@ fn each_mount(
     place: TemplateField,
 ) -> Result<(), FieldError> {
     let mounts = mounts.map(LayeredList::items).unwrap_or_default();
-    few(field, mounts.len())?;
+    check_length(field, mounts.len())?;
     unique(field, mounts)?;
     for (at, mount) in mounts.iter().enumerate() {
         let sides = [
@@ -315,7 +315,7 @@ impl Template {
         let privileged = step.privileged.then(|| {
             let hands_on = self.mentions(Variable::Privileged);
             let code = ReasonCode::PrivilegedNotAllowed;
-            flag(
+            flag_violation(
                 code,
                 Variable::Privileged,
                 self.privileged_allowed,
@@ -325,7 +325,7 @@ impl Template {
         let network = step.host_network.then(|| {
             let hands_on = self.mentions(Variable::HostNetwork);
             let code = ReasonCode::HostNetworkNotAllowed;
-            flag(
+            flag_violation(
                 code,
                 Variable::HostNetwork,
                 self.host_network_allowed,
@@ -434,7 +434,7 @@ impl Template {
     }
 }
 
-fn flag(
+fn flag_violation(
     code: ReasonCode,
     asked: Variable,
     allowed: Option<bool>,

@@ -140,7 +140,12 @@ impl Template {
         let several = match &pieces[..] {
             [TextPart::Variable(Variable::Mounts)] => {
                 let form = self.mount_argument.as_deref().unwrap_or(MOUNT_ARGUMENT);
-                Some(mounts.iter().map(|mount| in_form(form, mount)).collect())
+                Some(
+                    mounts
+                        .iter()
+                        .map(|mount| format_mount(form, mount))
+                        .collect(),
+                )
             }
             [TextPart::Variable(Variable::Privileged)] => {
                 on(step.privileged, &self.privileged_argument)
@@ -165,7 +170,7 @@ impl Template {
     }
 }
 
-fn in_form(form: &str, mount: &Mount) -> String {
+fn format_mount(form: &str, mount: &Mount) -> String {
     variable::fill(form, |variable| match variable {
         Variable::Source => Some(mount.source.clone()),
         Variable::Target => Some(String::from(mount.target())),

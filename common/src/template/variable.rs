@@ -197,7 +197,7 @@ pub enum VariableError {
         hint: String,
     },
     /// The field may not mention the variable.
-    #[error("`{variable}` cannot be named here: {hint}")]
+    #[error("`{variable}` cannot be used here: {hint}")]
     Misplaced {
         /// The variable mentioned.
         variable: Variable,
@@ -360,15 +360,15 @@ mod tests {
             said("-v={{mounts}}"),
             "`mounts` stands for whole arguments: let `{{mounts}}` be one by itself"
         );
-        assert!(said("{{source}}").starts_with("`source` cannot be named here: cluster, step, "));
+        assert!(said("{{source}}").starts_with("`source` cannot be used here: cluster, step, "));
         let plain = check("{{step}}", TemplateField::Plain)
             .unwrap_err()
             .to_string();
-        assert_eq!(plain, "`step` cannot be named here: nothing can be");
+        assert_eq!(plain, "`step` cannot be used here: nothing can be");
         let late = check("/d/{{node}}", TemplateField::AllowedMount);
         assert_eq!(
             late.unwrap_err().to_string(),
-            "`node` cannot be named here: subject, pool can be"
+            "`node` cannot be used here: subject, pool can be"
         );
     }
 

@@ -24,13 +24,13 @@ pub struct RuleError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleProblem {
     /// The text is too long.
-    #[error("it has {0} bytes, and {MAX_RULE_BYTES} are the most: say it in two assertions")]
+    #[error("it has {0} bytes; the maximum is {MAX_RULE_BYTES}: split it into two assertions")]
     TooLong(usize),
     /// Brackets are nested too deeply.
     #[error("brackets are nested more than {MAX_DEPTH} deep")]
     TooDeep,
     /// The character is not allowed in rules.
-    #[error("`{0}` may not stand in a rule")]
+    #[error("`{0}` is not allowed in a rule")]
     Character(String),
     /// The operator does not exist; another one is suggested.
     #[error("there is no `{0}`: {1}")]
@@ -44,7 +44,7 @@ pub enum RuleProblem {
     #[error("the text that begins here has no end: close it with the same quote")]
     Unclosed,
     /// Not a number, or out of range.
-    #[error("`{text}` is no number: {hint}")]
+    #[error("`{text}` is not a number: {hint}")]
     Number {
         /// The text found.
         text: String,
@@ -63,7 +63,7 @@ pub enum RuleProblem {
     #[error("{0}")]
     Key(String),
     /// An unexpected token.
-    #[error("{found} where {wanted} should stand")]
+    #[error("expected {wanted}, found {found}")]
     Expected {
         /// The token found.
         found: String,
@@ -71,7 +71,7 @@ pub enum RuleProblem {
         wanted: &'static str,
     },
     /// Arithmetic on values of incompatible kinds.
-    #[error("`{left} {sign} {right}`: {left_kind} and {right_kind} cannot be calculated with so")]
+    #[error("`{left} {sign} {right}`: {left_kind} and {right_kind} cannot be combined like this")]
     Arithmetic {
         /// Left operand as written.
         left: String,
@@ -99,12 +99,12 @@ pub enum RuleProblem {
         hint: &'static str,
     },
     /// Order comparison of values without an order.
-    #[error("{kind} is neither more nor less: write `==` or `!=`")]
+    #[error("{kind} has no order: use `==` or `!=`")]
     Unordered {
         /// Kind of the values.
         kind: ValueKind,
     },
     /// The rule mentions no fact, so its result is constant.
-    #[error("it names no fact, so it says the same of every step")]
+    #[error("it mentions no fact, so its result is the same for every step")]
     Constant,
 }

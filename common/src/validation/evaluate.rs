@@ -110,7 +110,7 @@ impl Expr {
 
 fn sum(left: &FactValue, sign: ArithmeticOp, right: &FactValue) -> Result<FactValue, MissingFact> {
     let (Some(l), Some(r)) = (left.amount(), right.amount()) else {
-        return endless(left, sign, right);
+        return unlimited_arithmetic(left, sign, right);
     };
     let result = match sign {
         ArithmeticOp::Plus => l.plus(r),
@@ -132,7 +132,7 @@ fn sum(left: &FactValue, sign: ArithmeticOp, right: &FactValue) -> Result<FactVa
 }
 
 /// Arithmetic with an unlimited time: sums and multiples stay unlimited, everything else has no value.
-fn endless(
+fn unlimited_arithmetic(
     left: &FactValue,
     sign: ArithmeticOp,
     right: &FactValue,
@@ -148,7 +148,7 @@ fn endless(
         }
         (_, ArithmeticOp::Plus | ArithmeticOp::Times, FactValue::Forever) => Ok(FactValue::Forever),
         _ => Err(MissingFact(
-            "a time without end cannot be calculated with so".into(),
+            "an unlimited time cannot be combined like this".into(),
         )),
     }
 }

@@ -77,25 +77,25 @@ fn word(text: &str, at: usize) -> Result<(TokenKind<'_>, usize), RuleError> {
     }
     if first.is_ascii_digit() {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '.';
-        let number = run(rest, is_part);
+        let number = take_while(rest, is_part);
         return Ok((TokenKind::Number(number), number.len()));
     }
     if first.is_ascii_alphabetic() || first == '_' {
-        let name = run(rest, |c| c.is_ascii_alphanumeric() || c == '_');
+        let name = take_while(rest, |c| c.is_ascii_alphanumeric() || c == '_');
         return Ok((TokenKind::Name(name), name.len()));
     }
     match SIGNS.into_iter().find(|sign| rest.starts_with(sign)) {
         Some(sign) => Ok((TokenKind::Sign(sign), sign.len())),
-        None => Err(error(text, at, strange(rest, first))),
+        None => Err(error(text, at, unexpected_character(rest, first))),
     }
 }
 
-fn run(text: &str, is_part: impl Fn(char) -> bool) -> &str {
+fn take_while(text: &str, is_part: impl Fn(char) -> bool) -> &str {
     let end = text.find(|c: char| !is_part(c)).unwrap_or(text.len());
     &text[..end]
 }
 
-fn strange(rest: &str, first: char) -> RuleProblem {
+fn unexpected_character(rest: &str, first: char) -> RuleProblem {
     match first {
         '=' => RuleProblem::Sign("=", "write `==` to compare"),
         '&' | '|' if rest.len() > 1 => RuleProblem::Joined,

@@ -206,7 +206,7 @@ impl<'a> RuleParser<'a> {
     fn side(&mut self) -> Result<Side, RuleError> {
         let from = self.peek().at;
         let (expr, kind) = self.sum()?;
-        let text = shown(&self.text[from..self.peek().at]);
+        let text = on_one_line(&self.text[from..self.peek().at]);
         Ok(Side { expr, kind, text })
     }
 
@@ -253,9 +253,9 @@ impl<'a> RuleParser<'a> {
         let Some(kind) = kind_of(left_kind, sign, right_kind) else {
             let end = self.peek().at;
             let wrong = RuleProblem::Arithmetic {
-                left: shown(&self.text[from..at]),
+                left: on_one_line(&self.text[from..at]),
                 sign: sign.as_char(),
-                right: shown(&self.text[at + 1..end]),
+                right: on_one_line(&self.text[at + 1..end]),
                 left_kind,
                 right_kind,
             };
@@ -268,9 +268,9 @@ impl<'a> RuleParser<'a> {
         let token = self.take();
         match token.word {
             TokenKind::Number(text) => self.constant(token.at, text),
-            TokenKind::Text(text) => Ok(known(FactValue::Text(text.to_string()))),
-            TokenKind::Name("true") => Ok(known(FactValue::Bool(true))),
-            TokenKind::Name("false") => Ok(known(FactValue::Bool(false))),
+            TokenKind::Text(text) => Ok(constant_expr(FactValue::Text(text.to_string()))),
+            TokenKind::Name("true") => Ok(constant_expr(FactValue::Bool(true))),
+            TokenKind::Name("false") => Ok(constant_expr(FactValue::Bool(false))),
             TokenKind::Name(name) => self.fact(token.at, name),
             TokenKind::Sign("(") => self.bracket(token.at),
             TokenKind::Sign(_) | TokenKind::End => {
@@ -293,7 +293,7 @@ impl<'a> RuleParser<'a> {
     }
 
     fn constant(&self, at: usize, text: &str) -> Result<(Expr, ValueKind), RuleError> {
-        constant::read(text).map(known).ok_or_else(|| {
+        constant::read(text).map(constant_expr).ok_or_else(|| {
             let wrong = RuleProblem::Number {
                 text: text.to_string(),
                 hint: constant::hint(text),
@@ -333,7 +333,7 @@ impl<'a> RuleParser<'a> {
 
     /// Parses `.KEY`, or `["KEY"]` for keys with other characters.
     fn key(&mut self) -> Result<&'a str, RuleError> {
-        const WANTED: &str = "a key, such as `.team` or `[\"example.com/team\"]`,";
+        const WANTED: &str = "a key, such as `.team` or `[\"example.com/team\"]`";
         if !self.takes("[") {
             return self.part(WANTED);
         }
@@ -349,7 +349,7 @@ impl<'a> RuleParser<'a> {
 }
 
 /// Quotes a part of a rule on one line.
-fn shown(part: &str) -> String {
+fn on_one_line(part: &str) -> String {
     let is_end = |c: char| c.is_whitespace() && c != ' ';
     let words: Vec<&str> = part
         .trim()
@@ -359,7 +359,7 @@ fn shown(part: &str) -> String {
     words.join(" ")
 }
 
-fn known(value: FactValue) -> (Expr, ValueKind) {
+fn constant_expr(value: FactValue) -> (Expr, ValueKind) {
     let kind = value.kind();
     (Expr::Constant(value), kind)
 }

@@ -127,15 +127,15 @@ fn what_is_wrong_is_said_with_its_column_and_the_way_out() {
         ),
         (
             "memory <= 16Gi",
-            "column 11: `16Gi` is no number: did you mean `16GiB`?",
+            "column 11: `16Gi` is not a number: did you mean `16GiB`?",
         ),
         (
             "memory <= 16gb",
-            "column 11: `16gb` is no number: did you mean `16GB`?",
+            "column 11: `16gb` is not a number: did you mean `16GB`?",
         ),
         (
             "timeout <= 2hours",
-            "column 12: `2hours` is no number: did you mean `2h`?",
+            "column 12: `2hours` is not a number: did you mean `2h`?",
         ),
         (
             "memory <= 16",
@@ -147,15 +147,15 @@ fn what_is_wrong_is_said_with_its_column_and_the_way_out() {
         ),
         (
             "memory * node.memory > 1GiB",
-            "column 8: `memory * node.memory`: an amount such as `8GiB` and an amount such as `8GiB` cannot be calculated with so",
+            "column 8: `memory * node.memory`: an amount such as `8GiB` and an amount such as `8GiB` cannot be combined like this",
         ),
         (
             "memory + 1 > 1GiB",
-            "column 8: `memory + 1`: an amount such as `8GiB` and a number cannot be calculated with so",
+            "column 8: `memory + 1`: an amount such as `8GiB` and a number cannot be combined like this",
         ),
         (
             "subject <= 'a'",
-            "column 9: a text is neither more nor less: write `==` or `!=`",
+            "column 9: a text has no order: use `==` or `!=`",
         ),
         (
             "subject == vision",
@@ -175,18 +175,18 @@ fn what_is_wrong_is_said_with_its_column_and_the_way_out() {
         ),
         (
             "gpu_count",
-            "column 10: nothing where a comparison (==, !=, <=, <, >=, >) should stand",
+            "column 10: expected a comparison (==, !=, <=, <, >=, >), found nothing",
         ),
         (
             "gpu_count <= ",
-            "column 14: nothing where a fact, a number, an amount or a text should stand",
+            "column 14: expected a fact, a number, an amount or a text, found nothing",
         ),
-        ("(gpu_count <= 8", "column 12: `<=` where `)` should stand"),
+        ("(gpu_count <= 8", "column 12: expected `)`, found `<=`"),
         (
             "1 < 2",
-            "column 1: it names no fact, so it says the same of every step",
+            "column 1: it mentions no fact, so its result is the same for every step",
         ),
-        ("labels == 'a'", "column 8: `==` where `.` should stand"),
+        ("labels == 'a'", "column 8: expected `.`, found `==`"),
         (
             "labels['a b'] == 'a'",
             "column 1: label key `a b`: ` ` may not stand in it: use letters, digits, `-`, `_` and `.`; a key is a name such as `zone`, or `PREFIX/NAME` such as `example.com/zone`",
@@ -195,10 +195,10 @@ fn what_is_wrong_is_said_with_its_column_and_the_way_out() {
             "subject == 'a",
             "column 12: the text that begins here has no end: close it with the same quote",
         ),
-        ("ä <= 1", "column 1: `ä` may not stand in a rule"),
+        ("ä <= 1", "column 1: `ä` is not allowed in a rule"),
         (
             "",
-            "column 1: nothing where a fact, a number, an amount or a text should stand",
+            "column 1: expected a fact, a number, an amount or a text, found nothing",
         ),
     ] {
         let error = Rule::parse(rule).unwrap_err().to_string();
@@ -210,7 +210,7 @@ fn what_is_wrong_is_said_with_its_column_and_the_way_out() {
     let long = format!("gpu_count < {}", "9".repeat(500));
     let error = Rule::parse(&long).unwrap_err().to_string();
     assert!(
-        error.starts_with("column 1: it has 512 bytes, and 500 are the most"),
+        error.starts_with("column 1: it has 512 bytes; the maximum is 500"),
         "{error}"
     );
 }

@@ -54,7 +54,7 @@ pub enum TransportError {
         limit: Duration,
     },
     /// The peer answered but no link was established.
-    #[error("cannot link to {address}: {reason}")]
+    #[error("cannot connect to {address}: {reason}")]
     Dial {
         /// Address that was dialled.
         address: String,
@@ -90,10 +90,10 @@ pub enum TransportError {
     #[error("the stream ended inside a message")]
     TruncatedFrame,
     /// The sender reset the stream before its end.
-    #[error("the other side broke the stream off")]
+    #[error("the other side reset the stream")]
     StreamReset,
     /// The reader stopped reading.
-    #[error("the other side reads no more of the stream")]
+    #[error("the other side stopped reading the stream")]
     ReaderGone,
     /// The stream was already finished, or sending a message was cancelled halfway.
     #[error("nothing more can be sent on this stream")]
@@ -146,7 +146,7 @@ pub(crate) fn explain(error: ConnectionError) -> String {
             format!("nothing was heard for {}s", IDLE_LIMIT.as_secs())
         }
         ConnectionError::Reset => {
-            "the other side does not know it, perhaps it restarted".to_owned()
+            "the other side does not know this connection; it may have restarted".to_owned()
         }
         ConnectionError::LocallyClosed => "it was closed here".to_owned(),
         ConnectionError::VersionMismatch => {
@@ -176,13 +176,13 @@ const FIRST_TLS_CODE: u64 = 0x100;
 /// Explains the TLS alerts (RFC 8446, 6.2) that certificates cause.
 fn tls_words(alert: u8, whose: &str) -> String {
     match alert {
-        48 => format!("{whose} certificate is of an authority that is not trusted"),
+        48 => format!("{whose} certificate was issued by an authority that is not trusted"),
         45 => format!(
             "{whose} certificate has expired or is not valid yet: compare the clocks (`date`) of both hosts, and get a new \
              certificate where they are right"
         ),
-        42 | 43 | 44 | 46 => format!("{whose} certificate is not good for this"),
-        116 => format!("{whose} certificate was not shown"),
+        42 | 43 | 44 | 46 => format!("{whose} certificate is not valid for this use"),
+        116 => format!("{whose} certificate is missing"),
         120 => "the other side speaks another protocol".to_owned(),
         other => format!("the TLS handshake failed with alert {other}"),
     }

@@ -93,8 +93,8 @@ pub enum IdentityError {
     /// The certificate has expired or is not valid yet, by this host's clock.
     #[error(
         "{cert} {}: look at this host's clock (`date`) first; where it is right, get a new certificate (`sluice token create` \
-         makes a line for joining, `sluice-coordinator issue-node` writes files)",
-        off_time(*is_over, *by),
+         prints a join line, `sluice-coordinator issue-node` writes files)",
+        validity_problem(*is_over, *by),
         cert = cert.display()
     )]
     NotValidNow {
@@ -200,7 +200,7 @@ fn check_time(files: &TlsFiles, validity: &Validity) -> Result<(), IdentityError
     Err(IdentityError::NotValidNow { cert, is_over, by })
 }
 
-fn off_time(is_over: bool, by: Duration) -> String {
+fn validity_problem(is_over: bool, by: Duration) -> String {
     let by = Span::from_secs(by.as_secs());
     match is_over {
         true => format!("has expired {by} ago by this host's clock"),

@@ -48,16 +48,16 @@ pub struct JoinLine {
 pub enum JoinLineError {
     /// The text is something else.
     #[error(
-        "this is no line for joining: copy the whole line that `sluice token create` printed, from `{PREFIX}` to its end"
+        "this is not a join line: copy the whole line that `sluice token create` printed, from `{PREFIX}` to its end"
     )]
     NotAJoinLine,
     /// The line has another version.
     #[error(
-        "this line for joining is of a version that this agent does not know: install the coordinator's release here, or make the token with this one's"
+        "this join line has a version that this agent does not know: install the coordinator's release here, or create the token with a coordinator of this release"
     )]
     Version,
     /// The line is truncated.
-    #[error("the line for joining is cut off: it has {has} characters of {wanted}; copy it whole")]
+    #[error("the join line is cut off: it has {has} characters of {wanted}; copy it whole")]
     CutOff {
         /// Number of characters found.
         has: usize,
@@ -65,9 +65,7 @@ pub enum JoinLineError {
         wanted: usize,
     },
     /// The line was altered, or something follows it.
-    #[error(
-        "the line for joining was changed on its way: copy it once more, and nothing before or after it"
-    )]
+    #[error("the join line was altered: copy it again, with nothing before or after it")]
     Changed,
 }
 

@@ -108,7 +108,7 @@ pub(crate) fn peer_identity_of(
     certificate: &CertificateDer<'_>,
 ) -> Result<PeerIdentity, CertificateError> {
     let (_, certificate) = X509Certificate::from_der(certificate)
-        .map_err(|error| CertificateError::Unreadable(flat(error)))?;
+        .map_err(|error| CertificateError::Unreadable(flatten_error(error)))?;
     let mut names = names(&certificate)?;
     let count = names.len();
     let Some(peer) = names.pop().filter(|_| count == 1) else {
@@ -116,11 +116,11 @@ pub(crate) fn peer_identity_of(
     };
     check_usage(&certificate, &peer)?;
     let uris = uris(&certificate)?;
-    let pool = said(&uris, POOL_URI_PREFIX, |text| PoolName::new(text).ok())?;
-    let number = said(&uris, GENERATION_URI_PREFIX, |text| text.parse().ok())?;
+    let pool = parse_uri(&uris, POOL_URI_PREFIX, |text| PoolName::new(text).ok())?;
+    let number = parse_uri(&uris, GENERATION_URI_PREFIX, |text| text.parse().ok())?;
     Ok(PeerIdentity {
         peer,
-        cluster: said(&uris, CLUSTER_URI_PREFIX, |text| ClusterId::new(text).ok())?,
+        cluster: parse_uri(&uris, CLUSTER_URI_PREFIX, |text| ClusterId::new(text).ok())?,
         claim: NodeClaim {
             pool,
             generation: Generation::new(number.unwrap_or_default()),
@@ -134,7 +134,7 @@ pub fn cluster_of(certificate: &CertificateDer<'_>) -> Option<ClusterId> {
 }
 
 /// Parses the value after `prefix`, if present. Repeated or invalid values are rejected, never ignored.
-fn said<T>(
+fn parse_uri<T>(
     uris: &[&str],
     prefix: &'static str,
     read: impl Fn(&str) -> Option<T>,
@@ -159,7 +159,7 @@ fn uris<'a>(certificate: &'a X509Certificate<'_>) -> Result<Vec<&'a str>, Certif
     Ok(uris.collect())
 }
 
-fn flat(error: x509_parser::nom::Err<X509Error>) -> X509Error {
+fn flatten_error(error: x509_parser::nom::Err<X509Error>) -> X509Error {
     match error {
         x509_parser::nom::Err::Error(error) | x509_parser::nom::Err::Failure(error) => error,
         x509_parser::nom::Err::Incomplete(_) => X509Error::InvalidCertificate,

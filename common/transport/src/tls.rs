@@ -38,7 +38,7 @@ pub(crate) fn server(identity: &Identity) -> QuicServerConfig {
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
         .expect("ring offers TLS 1.3")
-        .with_client_cert_verifier(if_any(&identity.roots))
+        .with_client_cert_verifier(optional_client_verifier(&identity.roots))
         .with_cert_resolver(Arc::new(certified));
     config.alpn_protocols = vec![ALPN.to_vec(), JOIN_ALPN.to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -92,7 +92,7 @@ fn client_verifier(roots: &Arc<RootCertStore>) -> Arc<dyn ClientCertVerifier> {
 }
 
 /// Verifies a client's certificate, if it presents one.
-fn if_any(roots: &Arc<RootCertStore>) -> Arc<dyn ClientCertVerifier> {
+fn optional_client_verifier(roots: &Arc<RootCertStore>) -> Arc<dyn ClientCertVerifier> {
     WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider())
         .allow_unauthenticated()
         .build()

@@ -28,7 +28,7 @@ fn what_a_template_may_not_hold_is_refused_with_field_and_way_out() {
         (r#"{"workdir":"here"}"#, "invalid_workdir workdir: "),
         (
             r#"{"workdir":"/a/{{workdir}}"}"#,
-            "invalid_variable workdir: `workdir` cannot be named here: ",
+            "invalid_variable workdir: `workdir` cannot be used here: ",
         ),
         (
             r#"{"limits":{"nofiles":4}}"#,
@@ -36,7 +36,7 @@ fn what_a_template_may_not_hold_is_refused_with_field_and_way_out() {
         ),
         (
             r#"{"limits":{"nproc":"8GiB"}}"#,
-            "invalid_template limits.nproc: `8GiB` is no number: write one without quotes",
+            "invalid_template limits.nproc: `8GiB` is not a number: write one without quotes",
         ),
         (
             r#"{"limits":{"stack":"8 oxen"}}"#,
@@ -56,7 +56,7 @@ fn what_a_template_may_not_hold_is_refused_with_field_and_way_out() {
         ),
         (
             r#"{"hooks":{"after":[{"command":["x","{{mounts}}"]}]}}"#,
-            "invalid_variable hooks.after[0].command[1]: `mounts` cannot be named here: ",
+            "invalid_variable hooks.after[0].command[1]: `mounts` cannot be used here: ",
         ),
         (
             r#"{"resources":{"memory":"8gb"}}"#,
@@ -76,15 +76,15 @@ fn what_a_template_may_not_hold_is_refused_with_field_and_way_out() {
         ),
         (
             r#"{"allowed_mounts":[{"source":"/home/{{name}}"}]}"#,
-            "invalid_variable allowed_mounts[0].source: `name` cannot be named here: subject, pool can be",
+            "invalid_variable allowed_mounts[0].source: `name` cannot be used here: subject, pool can be",
         ),
         (
             r#"{"mount_argument":"-v={{source}}:{{node}}"}"#,
-            "invalid_variable mount_argument: `node` cannot be named here: source, target, mode can be",
+            "invalid_variable mount_argument: `node` cannot be used here: source, target, mode can be",
         ),
         (
             r#"{"privileged_argument":"--{{step}}"}"#,
-            "invalid_variable privileged_argument: `step` cannot be named here: nothing can be",
+            "invalid_variable privileged_argument: `step` cannot be used here: nothing can be",
         ),
     ] {
         let said = refusal(json);

@@ -64,7 +64,7 @@ async fn whoever_is_not_the_coordinator_under_that_authority_is_told_nothing() {
             .await
     };
     let (host, coordinator) = tokio::join!(soon(dialer.dial(&address)), handshake);
-    let said = "the other side's certificate is of an authority that is not trusted";
+    let said = "the other side's certificate was issued by an authority that is not trusted";
     let text = chain(&host.unwrap_err());
     assert!(text.contains(said), "{text}");
     assert!(coordinator.is_err(), "a stranger was met: {coordinator:?}");

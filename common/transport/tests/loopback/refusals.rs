@@ -23,10 +23,9 @@ async fn a_node_of_another_authority_is_refused() {
     let issued = other.issue_node("gpu-7").unwrap();
     let dialer = Dialer::new(&identity(&[&other, &site.authority], &issued)).unwrap();
     let (agent, coordinator) = both_say(&site, &dialer).await;
-    let said =
-        "the other side refused: this side's certificate is of an authority that is not trusted";
+    let said = "the other side refused: this side's certificate was issued by an authority that is not trusted";
     assert!(agent.contains(said), "{agent}");
-    let said = "the other side's certificate is of an authority that is not trusted";
+    let said = "the other side's certificate was issued by an authority that is not trusted";
     assert!(coordinator.contains(said), "{coordinator}");
 }
 
@@ -37,10 +36,10 @@ async fn a_coordinator_of_another_authority_is_refused() {
     let issued = other.issue_node("gpu-7").unwrap();
     let dialer = Dialer::new(&identity(&[&other], &issued)).unwrap();
     let (agent, coordinator) = both_say(&site, &dialer).await;
-    assert!(agent.contains("cannot link to 127.0.0.1:"), "{agent}");
-    let said = "the other side's certificate is of an authority that is not trusted";
+    assert!(agent.contains("cannot connect to 127.0.0.1:"), "{agent}");
+    let said = "the other side's certificate was issued by an authority that is not trusted";
     assert!(agent.contains(said), "{agent}");
-    let said = "refused: this side's certificate is of an authority that is not trusted";
+    let said = "refused: this side's certificate was issued by an authority that is not trusted";
     assert!(coordinator.contains(said), "{coordinator}");
 }
 
@@ -90,7 +89,10 @@ async fn a_node_that_poses_as_the_coordinator_is_refused() {
     let authority = Authority::create("c1").unwrap();
     let issued = authority.issue_node("evil").unwrap();
     let text = dialled_into(&authority, &issued).await;
-    assert!(text.contains("certificate is not good for this"), "{text}");
+    assert!(
+        text.contains("certificate is not valid for this use"),
+        "{text}"
+    );
     assert!(text.contains("server authentication"), "{text}");
 }
 

@@ -86,7 +86,7 @@ async fn the_largest_message_passes_and_a_larger_one_is_not_sent() {
     let largest = "x".repeat(MAX_FRAME_BYTES - 8);
     let error = writer.send(&format!("{largest}x")).await.unwrap_err();
     assert!(
-        error.to_string().contains("more than 4194304 bytes"),
+        error.to_string().contains("the maximum of 4194304 bytes"),
         "{error}"
     );
     let sent = largest.clone();
@@ -137,7 +137,10 @@ async fn what_is_no_message_is_refused_and_says_what_was_expected() {
     let (mut writer, mut reader) = one_way(&link).await;
     writer.send(&0xffffu16).await.unwrap();
     let error = soon(reader.next::<bool>()).await.unwrap_err();
-    assert!(error.to_string().contains("no message `bool`"), "{error}");
+    assert!(
+        error.to_string().contains("not a message `bool`"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -323,7 +326,7 @@ fn a_coordinator_that_died_and_came_back_ends_its_old_links_with_the_next_word()
         }
         soon(link.closed()).await
     });
-    assert!(why.contains("perhaps it restarted"), "{why}");
+    assert!(why.contains("it may have restarted"), "{why}");
 }
 
 #[tokio::test]
