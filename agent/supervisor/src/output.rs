@@ -1,4 +1,4 @@
-//! Output of attempts: how much is kept, and how long, by the config ([`OutputRules`]). `table` drives it;
+//! Output of attempts: how much is kept, and how long, by the config ([`OutputRetention`]). `table` drives it;
 //! [`writer`] writes the output, and the agent reads it.
 //!
 //! An attempt's directory may belong to another user, so its content is not trusted: a file is opened only if
