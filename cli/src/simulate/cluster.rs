@@ -299,7 +299,7 @@ mod tests {
             ),
             (
                 "kind: pool\nname: a\nrequire: [device]\n",
-                "p.yaml:3: require[0]: `device` is no capability: did you mean `devices`?",
+                "p.yaml:3: require[0]: `device` is not a capability: did you mean `devices`?",
             ),
             (
                 "kind: pool\nname: a\ndefault_platform: h100\n",

@@ -105,7 +105,7 @@ fn what_means_nothing_is_refused_by_field_with_the_way_out() {
             "/v1/pools/default",
             r#"{"platforms":[{"name":"x"},{"name":"x"}]}"#,
             (400, "named_twice"),
-            "`x` is there twice",
+            "`x` is listed twice",
         ),
     ] {
         let answer = harness.put(path, body);

@@ -62,7 +62,7 @@ fn the_change_that_is_to_blame_is_named_and_none_is_made() {
             r#"{"put":[{"kind":"pool","name":"p"},{"kind":"pool","name":"p"}]}"#,
             400,
             "named_twice",
-            "pool `p` is there twice",
+            "pool `p` is listed twice",
         ),
         (
             r#"{"put":[{"kind":"pool","name":"p"},{"kind":"pool","name":"no good"}]}"#,
