@@ -5,7 +5,7 @@ use clap::ValueEnum;
 /// Kinds that can be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GetKind {
-    /// Submitted steps.
+    /// Steps that were submitted.
     #[value(aliases = ["step", "st"])]
     Steps,
     #[value(aliases = ["node", "no"])]

@@ -11,7 +11,7 @@ use std::process::Command;
 use sluice_tests::binaries;
 
 /// A daemon and its config.
-struct Daemon {
+struct DaemonConfig {
     name: &'static str,
     /// Who needs the page.
     about: &'static str,
@@ -21,8 +21,8 @@ struct Daemon {
     types: &'static [(&'static str, &'static str, &'static str)],
 }
 
-const DAEMONS: [Daemon; 3] = [
-    Daemon {
+const DAEMONS: [DaemonConfig; 3] = [
+    DaemonConfig {
         name: "coordinator",
         about: "Every key of `/etc/sluice/coordinator.toml`, for whoever runs the coordinator. Flags go before variables (`SLUICE_*`, see `sluice-coordinator --help`), and these before the file. [Reload](../operations.md#reload) says which keys take effect when.",
         least: "",
@@ -37,7 +37,7 @@ const DAEMONS: [Daemon; 3] = [
             ("oidc", "coordinator/src/config/oidc.rs", "RawOidc"),
         ],
     },
-    Daemon {
+    DaemonConfig {
         name: "agent",
         about: "Every key of `/etc/sluice/agent.toml`, for whoever runs a host. Flags and variables go before the file. [Reload](../operations.md#reload) says which keys take effect when.",
         least: "node = \"n\"\ncoordinators = [\"c:1\"]\n[tls]\nca = \"/a\"\ncert = \"/b\"\nkey = \"/c\"\n",
@@ -47,7 +47,7 @@ const DAEMONS: [Daemon; 3] = [
             ("tls", "agent/src/config.rs", "RawTls"),
         ],
     },
-    Daemon {
+    DaemonConfig {
         name: "supervisor",
         about: "Every key of `/etc/sluice/supervisor.toml`, for whoever runs a host. All of them take effect at a reload. [A host](../host.md) explains users, storage and leases at length.",
         least: "",
@@ -128,7 +128,7 @@ fn entries(text: &str) -> Vec<Entry> {
 }
 
 /// What holds where a file does not say it, by `section.key`.
-fn defaults(daemon: &Daemon) -> BTreeMap<String, String> {
+fn defaults(daemon: &DaemonConfig) -> BTreeMap<String, String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("least.toml");
     fs::write(&file, daemon.least).unwrap();
@@ -187,7 +187,7 @@ fn fields(file: &str, name: &str) -> BTreeSet<String> {
 }
 
 /// The file must have every key, and none that is not one.
-fn check_keys(daemon: &Daemon, entries: &[Entry]) {
+fn check_keys(daemon: &DaemonConfig, entries: &[Entry]) {
     for (section, file, name) in daemon.types {
         let of_section = entries.iter().filter(|entry| entry.section == *section);
         let keys = of_section.flat_map(|entry| entry.keys.iter().map(|(key, _)| key.clone()));
@@ -206,7 +206,7 @@ fn check_keys(daemon: &Daemon, entries: &[Entry]) {
     }
 }
 
-fn page(daemon: &Daemon) -> String {
+fn page(daemon: &DaemonConfig) -> String {
     let file = format!("packaging/config/{}.toml", daemon.name);
     let entries = entries(&fs::read_to_string(root().join(&file)).unwrap());
     check_keys(daemon, &entries);

@@ -9,6 +9,7 @@ mod map;
 mod pages;
 mod privileged;
 mod tree;
+mod words;
 
 use std::collections::BTreeMap;
 use std::fs;
