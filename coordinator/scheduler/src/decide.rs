@@ -284,7 +284,7 @@ impl Scheduler {
         let reservations = in_pool.reserved_in_full();
         let less_than = existing.map(|existing| {
             let in_pool = in_pool.on_platform(existing.platform.as_ref());
-            ends::to_come_free(in_pool, &reservations, existing)
+            ends::to_come_free(in_pool, &reservations, &existing.hosts, &existing.awaits)
         });
         let mut platforms_of = in_pool.each_platform();
         let (platform, ends) = platforms_of.find_map(|in_pool| {

@@ -10,7 +10,6 @@ use core::cmp::Reverse;
 use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::time::Time;
 
-use crate::model::nomination::Nomination;
 use crate::model::request::Run;
 use crate::model::reservations::Reservations;
 use crate::model::resources::HostResources;
@@ -27,7 +26,6 @@ const LOOK: usize = 128;
 pub(crate) struct AwaitedEnds {
     pub(crate) hosts: Vec<NodeName>,
     pub(crate) awaits: BTreeSet<AttemptId>,
-    pub(crate) units: ToComeFree,
 }
 
 /// What runs hold of the resources that a request is short of: on its hosts, then in its pool.
@@ -74,7 +72,6 @@ pub(crate) fn await_ends(
     let mut ends = AwaitedEnds {
         hosts: Vec::new(),
         awaits: BTreeSet::new(),
-        units: ToComeFree::default(),
     };
     while ends.hosts.len() < in_pool.request.hosts as usize {
         let next = search.nearest_host(&what_if, &ends.hosts)?;
@@ -83,20 +80,22 @@ pub(crate) fn await_ends(
         }
         ends.awaits
             .extend(next.runs.iter().map(|(id, _)| (*id).clone()));
-        ends.units = ends.units.plus(next.units);
         ends.hosts.push(next.host);
     }
-    Some(ends).filter(|ends| less_than.is_none_or(|most| ends.units < most))
+    let is_less = |most| to_come_free(in_pool, reservations, &ends.hosts, &ends.awaits) < most;
+    less_than.is_none_or(is_less).then_some(ends)
 }
 
-/// What still has to come free before a nominated request starts.
+/// What runs still have to free before a request starts on `hosts`. Two places are compared by this number alone, so a
+/// nomination that moves always awaits less than before.
 pub(crate) fn to_come_free(
     in_pool: RequestInPool<'_>,
     reservations: &Reservations,
-    nomination: &Nomination,
+    hosts: &[NodeName],
+    awaits: &BTreeSet<AttemptId>,
 ) -> ToComeFree {
-    let shortage = WhatIf::new(in_pool, reservations).shortage(&nomination.hosts);
-    let runs = nomination.awaits.iter();
+    let shortage = WhatIf::new(in_pool, reservations).shortage(hosts);
+    let runs = awaits.iter();
     let runs = runs.filter_map(|id| Some((id, in_pool.scheduler.run(id)?)));
     units_of(in_pool, &shortage, runs)
 }

@@ -570,3 +570,20 @@ fn one_that_may_take_back_waits_behind_the_first_of_its_kind() {
     settle(&mut harness);
     assert_eq!(running(&harness), [other, around], "{}", harness.history);
 }
+
+/// One run is on two hosts of the place, and what it frees was counted on the first of them alone when the place was
+/// chosen anew, but on both when it was compared with the place that the head had: the head moved there without end.
+#[test]
+fn a_head_that_is_a_gang_does_not_move_to_the_place_that_it_has() {
+    let mut harness = harness(&[], &[3, 3, 1], false);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 0)], &[]);
+    let gang = |nodes, gpus| Submission {
+        nodes,
+        ..submission("a", &[(GPU, gpus)], true)
+    };
+    let long = submit(&mut harness, &gang(2, 2));
+    let head = submit(&mut harness, &gang(2, 2));
+    let behind = submit(&mut harness, &gang(1, 1));
+    assert_eq!(running(&harness), [long, behind], "{}", harness.history);
+    assert!(harness.scheduler.nomination(&head).is_some());
+}
