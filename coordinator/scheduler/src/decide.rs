@@ -23,6 +23,7 @@ use crate::model::queue_order;
 use crate::model::request::Request;
 use crate::model::scheduler::Scheduler;
 use crate::placement::request_in_pool::RequestInPool;
+use crate::preemption::ends::AwaitedEnds;
 use crate::preemption::{self, Plan, PreemptionOutcome, ends};
 
 /// One scheduling decision.
@@ -286,11 +287,16 @@ impl Scheduler {
             let in_pool = in_pool.on_platform(existing.platform.as_ref());
             ends::to_come_free(in_pool, &reservations, &existing.hosts, &existing.awaits)
         });
-        let mut platforms_of = in_pool.each_platform();
-        let (platform, ends) = platforms_of.find_map(|in_pool| {
-            let ends = ends::await_ends(in_pool, &reservations, less_than)?;
-            Some((in_pool.platform, ends))
-        })?;
+        let mut least: Option<(AwaitedEnds, Option<&PlatformName>)> = None;
+        for in_pool in in_pool.each_platform() {
+            let less_than = least
+                .as_ref()
+                .map_or(less_than, |(ends, _)| Some(ends.units));
+            if let Some(ends) = ends::await_ends(in_pool, &reservations, less_than) {
+                least = Some((ends, in_pool.platform));
+            }
+        }
+        let (ends, platform) = least?;
         Some(Decision::Nominate {
             step: request.step.clone(),
             nomination: Nomination {

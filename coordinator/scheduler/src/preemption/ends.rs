@@ -26,6 +26,7 @@ const LOOK: usize = 128;
 pub(crate) struct AwaitedEnds {
     pub(crate) hosts: Vec<NodeName>,
     pub(crate) awaits: BTreeSet<AttemptId>,
+    pub(crate) units: ToComeFree,
 }
 
 /// What runs hold of the resources that a request is short of: on its hosts, then in its pool.
@@ -72,6 +73,7 @@ pub(crate) fn await_ends(
     let mut ends = AwaitedEnds {
         hosts: Vec::new(),
         awaits: BTreeSet::new(),
+        units: ToComeFree::default(),
     };
     while ends.hosts.len() < in_pool.request.hosts as usize {
         let next = search.nearest_host(&what_if, &ends.hosts)?;
@@ -82,8 +84,8 @@ pub(crate) fn await_ends(
             .extend(next.runs.iter().map(|(id, _)| (*id).clone()));
         ends.hosts.push(next.host);
     }
-    let is_less = |most| to_come_free(in_pool, reservations, &ends.hosts, &ends.awaits) < most;
-    less_than.is_none_or(is_less).then_some(ends)
+    ends.units = to_come_free(in_pool, reservations, &ends.hosts, &ends.awaits);
+    Some(ends).filter(|ends| less_than.is_none_or(|most| ends.units < most))
 }
 
 /// What runs still have to free before a request starts on `hosts`. Two places are compared by this number alone, so a
