@@ -380,12 +380,19 @@ impl Judge {
         let awaited: u64 = held(&nomination.hosts[0], Some(&nomination.awaits))
             .iter()
             .sum();
+        let short_of_more = |node: &NodeName| {
+            let free = self.free_on(node, &nothing.0);
+            (0..OF_HOSTS).any(|key| key != GPU && ask.each[key] > free[key])
+        };
+        if short_of_more(&nomination.hosts[0]) {
+            return Ok(());
+        }
         for hosts in self.choices(pool, ask) {
             let node = &hosts[0];
-            let free = self.free_on(node, &nothing.0);
-            if (0..OF_HOSTS).any(|key| key != GPU && ask.each[key] > free[key]) {
+            if short_of_more(node) {
                 continue;
             }
+            let free = self.free_on(node, &nothing.0);
             let missing = ask.each[GPU].saturating_sub(free[GPU]);
             let sums = held(node, None)
                 .iter()
