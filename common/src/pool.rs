@@ -66,6 +66,9 @@ pub struct PoolSpec {
     /// Action on a request for a declared platform without hosts: `reject` or `wait`.
     #[serde(skip_serializing_if = "UnmatchedPlatform::is_reject")]
     pub unmatched_platform: UnmatchedPlatform,
+    /// Use of CPU, memory and storage beside GPUs: `entitled` or `open`.
+    #[serde(skip_serializing_if = "GpuHosts::is_entitled")]
+    pub gpu_hosts: GpuHosts,
     /// Complete list of declared platforms. If absent, only platforms that separate documents of the same call declare.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub platforms: Option<Vec<NamedPlatform>>,
@@ -81,6 +84,26 @@ impl PoolSpec {
     /// Whether a step may choose this action on preemption.
     pub fn allows(&self, mode: OnPreempt) -> bool {
         self.on_preempt_allowed.is_empty() || self.on_preempt_allowed.contains(&mode)
+    }
+}
+
+/// Who may hold CPU, memory and storage of hosts with GPUs beyond what its own GPUs carry. Each GPU carries the same part
+/// of its host's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum GpuHosts {
+    /// Only preemptible steps, and steps whose policy reserves the resource.
+    #[default]
+    Entitled,
+    /// Every step of every subject.
+    Open,
+}
+
+impl GpuHosts {
+    /// Whether GPUs entitle to what they carry: the default.
+    pub fn is_entitled(&self) -> bool {
+        *self == Self::Entitled
     }
 }
 

@@ -84,6 +84,9 @@ codes! {
     ExceedsLimit = "exceeds_limit",
     /// Rejected: the step is not preemptible and requests more than is reserved for its subject in the pool.
     ExceedsReserved = "exceeds_reserved",
+    /// Rejected: the step is not preemptible and requests more CPU, memory or storage of hosts with GPUs than its own
+    /// GPUs carry.
+    ExceedsEntitlement = "exceeds_entitlement",
     /// Rejected: the pool does not exist.
     UnknownPool = "unknown_pool",
     /// Rejected: no pool has this resource key.

@@ -79,6 +79,8 @@ pub enum AmountBound {
     Limit(Subject),
     /// What is reserved for its subject there, since it is not preemptible.
     Reserved(Subject),
+    /// What `gpus` GPUs of a host carry, since it is not preemptible; the host that comes closest.
+    Entitlement { node: NodeName, gpus: u64 },
 }
 
 /// Why too few hosts of a pool could hold a step.
@@ -224,6 +226,7 @@ impl Rejection {
                 AmountBound::Capacity => ReasonCode::ExceedsPoolCapacity,
                 AmountBound::Limit(_) => ReasonCode::ExceedsLimit,
                 AmountBound::Reserved(_) => ReasonCode::ExceedsReserved,
+                AmountBound::Entitlement { .. } => ReasonCode::ExceedsEntitlement,
             },
             Rejection::NoHostFits { .. } => ReasonCode::NoHostFits,
             Rejection::BreaksRule { breach, .. } => match breach {

@@ -2,6 +2,7 @@
 //! Decisions are made elsewhere.
 
 pub(crate) mod account;
+pub(crate) mod entitlement;
 pub(crate) mod fragmentation;
 pub(crate) mod frozen;
 pub(crate) mod guard;

@@ -15,6 +15,7 @@
 pub(crate) mod candidates;
 mod counting;
 pub(crate) mod ends;
+pub(crate) mod entitlement;
 mod gang;
 mod index;
 mod lower_bound;
@@ -22,6 +23,7 @@ mod offer;
 pub(crate) mod preemption_risk;
 mod run_effect;
 pub(crate) mod share;
+mod stability;
 mod what_if;
 
 use alloc::collections::BTreeSet;
@@ -37,6 +39,7 @@ use crate::preemption::candidates::{Candidate, candidates};
 use crate::preemption::index::CandidateIndex;
 use crate::preemption::lower_bound::LowerBound;
 use crate::preemption::offer::{Offer, PreemptionCost};
+use crate::preemption::stability::would_be_taken_back_by;
 use crate::preemption::what_if::{HeadNomination, WhatIf};
 
 /// The runs that a request would preempt, and where it would then run.
@@ -117,24 +120,27 @@ fn outcome_on_platform<'a>(
         return PreemptionOutcome::Impossible(NoPreemption::NotEnough);
     }
     let found = outcome_beside(WhatIf::new(in_pool, reserved.all()), &index);
-    let soft = reserved.soft.as_ref();
-    match (found, soft) {
-        (PreemptionOutcome::Impossible(_), Some(_))
-            if reserved.allows_backfill(in_pool.request) =>
-        {
-            outcome_beside(WhatIf::new(in_pool, &reserved.firm), &index)
+    let (PreemptionOutcome::Impossible(why), Some((head, reservations))) = (&found, &reserved.soft)
+    else {
+        return found;
+    };
+    if reserved.allows_backfill(in_pool.request) {
+        let around = outcome_beside(WhatIf::new(in_pool, &reserved.firm), &index);
+        match &around {
+            PreemptionOutcome::Preempt(plan)
+                if would_be_taken_back_by(in_pool, head, &reserved.firm, plan) => {}
+            PreemptionOutcome::Preempt(_)
+            | PreemptionOutcome::AwaitRelease(_)
+            | PreemptionOutcome::Impossible(_) => return around,
         }
-        (PreemptionOutcome::Impossible(why), Some((head, reservations))) => {
-            let head = queue_head(in_pool, head, &reserved.firm);
-            match head.filter(|head| shares_runs_with(in_pool, head, candidates)) {
-                Some(head) => outcome_beside(
-                    WhatIf::sharing_with_head(in_pool, reservations, head),
-                    &index,
-                ),
-                None => PreemptionOutcome::Impossible(why),
-            }
+    }
+    let head = queue_head(in_pool, head, &reserved.firm);
+    match head.filter(|head| shares_runs_with(in_pool, head, candidates)) {
+        Some(head) => {
+            let what_if = WhatIf::sharing_with_head(in_pool, reservations, head);
+            outcome_beside(what_if, &index)
         }
-        (found, _) => found,
+        None => PreemptionOutcome::Impossible(*why),
     }
 }
 
@@ -179,10 +185,8 @@ fn outcome_beside<'a>(
             NoPreemption::NotEnough
         });
     };
-    if !offer.taken.is_empty()
-        && !in_pool.is_in_share()
-        && offer.would_be_taken_back(&what_if, index)
-    {
+    let may_be_reclaimed = !in_pool.is_in_share() || in_pool.borrows_from_gpus_of(&offer.hosts);
+    if !offer.taken.is_empty() && may_be_reclaimed && offer.would_be_taken_back(&what_if, index) {
         match cheapest(&what_if, &index.of_lasting()) {
             Some(dearer) => offer = dearer,
             None => return PreemptionOutcome::Impossible(NoPreemption::WouldBeReclaimed),

@@ -400,6 +400,7 @@ fn never_code(never: &Infeasible) -> ReasonCode {
         Infeasible::ExceedsPoolCapacity { .. } => ReasonCode::ExceedsPoolCapacity,
         Infeasible::ExceedsLimit { .. } => ReasonCode::ExceedsLimit,
         Infeasible::ExceedsReserved { .. } => ReasonCode::ExceedsReserved,
+        Infeasible::ExceedsEntitlement { .. } => ReasonCode::ExceedsEntitlement,
         Infeasible::NoHostFits { .. } => ReasonCode::NoHostFits,
     }
 }

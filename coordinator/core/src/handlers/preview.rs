@@ -134,7 +134,9 @@ fn asked(
     let (stage, line) = match never {
         Some(never) => {
             let stage = match never {
-                Infeasible::NoHostFits { .. } => Stage::Platform,
+                Infeasible::NoHostFits { .. } | Infeasible::ExceedsEntitlement { .. } => {
+                    Stage::Platform
+                }
                 Infeasible::UnknownResource { .. }
                 | Infeasible::ExceedsPoolCapacity { .. }
                 | Infeasible::ExceedsLimit { .. }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sluice_common::id::{PlatformName, PoolName, Subject};
 use sluice_common::platform;
 use sluice_common::platform::spec::{PlatformSpec, PlatformSpecs, UnmatchedPlatform};
-use sluice_common::pool::{PolicySpec, PoolSpec};
+use sluice_common::pool::{GpuHosts, PolicySpec, PoolSpec};
 use sluice_common::pool_rules::PoolStatus;
 use sluice_common::state::NodeState;
 use sluice_scheduler::PoolTerms;
@@ -80,6 +80,7 @@ impl Pool {
             min_runtime: self.spec.min_runtime,
             default_platform: default.filter(|name| name.as_str() != platform::ANY),
             awaited_platforms: awaited.cloned().collect(),
+            open_gpu_hosts: self.spec.gpu_hosts == GpuHosts::Open,
             made: self.made,
         }
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sluice_common::id::{PlatformName, TemplateName, ValidationName};
 use sluice_common::inventory::Capability;
 use sluice_common::platform::spec::UnmatchedPlatform;
-use sluice_common::pool::{PoolSpec, ResourceTable};
+use sluice_common::pool::{GpuHosts, PoolSpec, ResourceTable};
 use sluice_common::pool_rules::{StepDefaults, StepMaxima};
 use sluice_common::processors::CpuMode;
 use sluice_common::step::OnPreempt;
@@ -31,6 +31,9 @@ pub(crate) struct StoredPoolSpec {
     /// What its nodes must be able to do to the processes of a step; one that cannot gets no new work.
     #[serde(default)]
     require: BTreeSet<Capability>,
+    /// Use of CPU, memory and storage beside GPUs.
+    #[serde(default, skip_serializing_if = "GpuHosts::is_entitled")]
+    gpu_hosts: GpuHosts,
     /// The rules over what is submitted to it.
     #[serde(
         default,
@@ -153,6 +156,7 @@ impl From<StoredPoolSpec> for PoolSpec {
             capacity: logged.capacity,
             min_runtime: logged.min_runtime,
             require: logged.require,
+            gpu_hosts: logged.gpu_hosts,
             maintenance: rules.maintenance,
             defaults: rules.defaults,
             max: rules.max,

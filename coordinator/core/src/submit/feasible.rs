@@ -82,6 +82,20 @@ pub(crate) fn never_in(
             reserved,
             AmountBound::Reserved(request.subject.clone()),
         ),
+        Infeasible::ExceedsEntitlement {
+            key,
+            asked,
+            entitled,
+            node,
+        } => {
+            let gpus = request.each.gpus();
+            (
+                key,
+                asked,
+                entitled,
+                AmountBound::Entitlement { node, gpus },
+            )
+        }
     };
     let pool = pool.clone();
     Rejection::TooMuch {

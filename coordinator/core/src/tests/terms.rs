@@ -380,7 +380,7 @@ fn a_trial_run_names_what_would_be_frozen_too() {
 
 #[test]
 fn a_key_that_one_policy_names_binds_the_steps_of_all_who_wait() {
-    let mut harness = Harness::one_node(4, 4);
+    let mut harness = Harness::one_node(0, 4);
     harness.put_policy("default", "a", policy(0, None));
     harness.put_policy("default", "b", policy(0, None));
     harness.submit("runs", of("b", spec(0, 4000))).unwrap();

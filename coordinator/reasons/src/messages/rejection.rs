@@ -158,5 +158,19 @@ fn too_much(
                 "it is not preemptible and asks for {asked}, and `{subject}` has {most} reserved in pool `{pool}`: ask for less, or make it preemptible"
             ),
         ),
+        AmountBound::Entitlement { node, gpus } => {
+            let carried = match gpus {
+                0 => format!("which all belong to the GPUs of `{node}`"),
+                1 => format!("and one GPU of `{node}` carries {most}"),
+                gpus => format!("and {gpus} GPUs of `{node}` carry {most}"),
+            };
+            (
+                "entitled",
+                format!(
+                    "it is not preemptible and asks for {asked} per host in pool `{pool}`, {carried}: ask for less, make it \
+                     preemptible, reserve `{key}` in its policy, or set `gpu_hosts: open` in the pool"
+                ),
+            )
+        }
     }
 }

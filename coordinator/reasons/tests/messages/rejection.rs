@@ -108,7 +108,14 @@ fn after_amount_bound(last: Option<&AmountBound>) -> Vec<AmountBound> {
         None => AmountBound::Capacity,
         Some(AmountBound::Capacity) => AmountBound::Limit(name("research")),
         Some(AmountBound::Limit(_)) => AmountBound::Reserved(name("research")),
-        Some(AmountBound::Reserved(_)) => return Vec::new(),
+        Some(AmountBound::Reserved(_)) => {
+            let carried_by = |gpus| AmountBound::Entitlement {
+                node: name("gpu-1"),
+                gpus,
+            };
+            return [0, 1, 2].map(carried_by).into();
+        }
+        Some(AmountBound::Entitlement { .. }) => return Vec::new(),
     };
     vec![next]
 }

@@ -44,6 +44,8 @@ pub(crate) struct HostIndex {
     pub(crate) by_usable: HostRanking,
     /// Schedulable hosts, by what is free.
     pub(crate) by_free: HostRanking,
+    /// Those of them without GPUs.
+    pub(crate) without_gpus: HostRanking,
 }
 
 impl HostIndex {
@@ -55,6 +57,9 @@ impl HostIndex {
             self.by_usable
                 .insert(node.clone(), host.usable_for(platform));
             self.by_free.insert(node.clone(), free);
+            if !host.has_gpus() {
+                self.without_gpus.insert(node.clone(), free);
+            }
         }
     }
 
@@ -63,6 +68,7 @@ impl HostIndex {
         self.by_capacity.remove(node, host.capacity_for(platform));
         self.by_usable.remove(node, host.usable_for(platform));
         self.by_free.remove(node, free);
+        self.without_gpus.remove(node, free);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -203,6 +209,10 @@ impl Host {
             let held = self.hardware.count_by_kind(fit);
             self.gpus_by_run.insert(attempt.clone(), held);
         }
+    }
+
+    pub(crate) fn has_gpus(&self) -> bool {
+        self.capacity.gpus() > 0
     }
 
     /// Whether the host has GPUs of several kinds.

@@ -31,6 +31,8 @@ pub struct PoolTerms {
     pub default_platform: Option<PlatformName>,
     /// Platforms without hosts for which requests may wait.
     pub awaited_platforms: BTreeSet<PlatformName>,
+    /// Whether non-preemptible runs may hold CPU, memory and storage of hosts with GPUs beyond what their GPUs carry.
+    pub open_gpu_hosts: bool,
     /// Number of the record that created the pool; 0 if unknown.
     pub made: u64,
 }
@@ -232,6 +234,11 @@ impl Pool {
         key == GPU
             || self.terms.declared.contains_key(key)
             || (HOST_KEYS.contains(&key) && self.named.contains_key(key))
+    }
+
+    /// Whether a resource counts in the reserved share of a subject.
+    pub(crate) fn counts_in_share(&self, account: &Account, key: &str) -> bool {
+        self.is_metered(key) && account.reserved(key).is_some()
     }
 
     /// Whether a subject holds more than its reserved share of any resource.

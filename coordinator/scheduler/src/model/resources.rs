@@ -67,7 +67,12 @@ impl HostResources {
 
     /// The resources other than GPUs and steps: CPU, memory and disk.
     pub(crate) fn beside_gpus(self) -> impl Iterator<Item = u64> {
-        self.0.into_iter().skip(1).take(3)
+        self.beside_gpus_by_key().map(|(_, amount)| amount)
+    }
+
+    /// The same, each with its key.
+    pub(crate) fn beside_gpus_by_key(self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.iter().skip(1).take(3)
     }
 
     /// Adds each resource; saturates on overflow.
@@ -80,9 +85,30 @@ impl HostResources {
         self.zip(other, u64::saturating_sub)
     }
 
+    /// The part of a host's resources that `gpus` of its GPUs carry: the same fraction of CPU, memory and disk. All of
+    /// them if the host has no GPUs.
+    pub(crate) fn carried_by(self, gpus: u64) -> Self {
+        let Self([all, mcpu, memory, storage, steps]) = self;
+        if all == 0 {
+            return self;
+        }
+        let part = |n: u64| {
+            let part = u128::from(n) * u128::from(gpus) / u128::from(all);
+            u64::try_from(part).unwrap_or(u64::MAX)
+        };
+        Self([gpus, part(mcpu), part(memory), part(storage), steps])
+    }
+
     /// The amounts of those resources of which some is missing.
     pub(crate) fn where_missing(self, missing: Self) -> Self {
         self.zip(missing, |have, missing| if missing > 0 { have } else { 0 })
+    }
+
+    /// A copy with 0 of the resources for which `keep` does not hold.
+    pub(crate) fn retain(self, keep: impl Fn(&str) -> bool) -> Self {
+        Self(core::array::from_fn(|i| {
+            if keep(BOUNDED[i]) { self.0[i] } else { 0 }
+        }))
     }
 
     fn zip(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {

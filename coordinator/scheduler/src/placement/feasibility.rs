@@ -3,11 +3,11 @@
 use alloc::vec::Vec;
 
 use sluice_common::amount::{ResourceKey, STEP_RUN};
-use sluice_common::id::PoolName;
+use sluice_common::id::{NodeName, PoolName};
 
 use crate::model::pool::Pool;
 use crate::model::request::Request;
-use crate::model::resources::HOST_KEYS;
+use crate::model::resources::{HOST_KEYS, HostResources};
 use crate::model::scheduler::Scheduler;
 use crate::placement::request_in_pool::RequestInPool;
 
@@ -36,6 +36,16 @@ pub enum Infeasible {
         asked: u64,
         /// Reserved amount.
         reserved: u64,
+    },
+    /// The request is not preemptible, and on every host that is large enough it asks for more than its GPUs carry.
+    ExceedsEntitlement {
+        key: ResourceKey,
+        /// Amount that it asks for on each host.
+        asked: u64,
+        /// Amount that its GPUs carry on `node`.
+        entitled: u64,
+        /// The host that comes closest.
+        node: NodeName,
     },
     /// Too few hosts of the pool are large enough, even when empty.
     NoHostFits {
@@ -158,6 +168,34 @@ impl RequestInPool<'_> {
             large.take(wanted).count()
         };
         let hosts = self.each_platform().map(large).max().unwrap_or(0);
-        (hosts < wanted).then_some(Infeasible::NoHostFits { hosts })
+        if hosts >= wanted {
+            return None;
+        }
+        let excess = self.each_platform().find_map(|it| it.over_entitlement());
+        Some(excess.unwrap_or(Infeasible::NoHostFits { hosts }))
+    }
+
+    /// What it asks for beyond what its GPUs carry, if only that keeps it from enough hosts.
+    fn over_entitlement(&self) -> Option<Infeasible> {
+        let hosts = self.host_index().by_capacity.covering(self.request.each);
+        let hosts = hosts.filter(|(node, _)| self.is_allowed_on(node));
+        let hosts: Vec<(&NodeName, HostResources)> = hosts.collect();
+        if hosts.len() < self.request.hosts as usize {
+            return None;
+        }
+        let excess = hosts.into_iter().filter_map(|(node, _)| {
+            let host = self.pool.hosts().get(node)?;
+            let borrowed = self.pool.borrowed_from_gpus(host, self.request.each);
+            let (key, beyond) = borrowed.iter().find(|(_, beyond)| *beyond > 0)?;
+            Some((beyond, key, node))
+        });
+        let (beyond, key, node) = excess.min()?;
+        let asked = self.request.each.get(key);
+        Some(Infeasible::ExceedsEntitlement {
+            key: ResourceKey::new(key).ok()?,
+            asked,
+            entitled: asked - beyond,
+            node: node.clone(),
+        })
     }
 }

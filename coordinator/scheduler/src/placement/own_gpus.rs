@@ -120,13 +120,16 @@ impl Scheduler {
 
 impl<'a> RequestInPool<'a> {
     /// Whether the request may run on a host: a resumption on its own host only, any other request on hosts whose
-    /// platforms allow it.
+    /// platforms allow it and whose GPUs it may borrow from.
     pub(crate) fn may_run_on(&self, node: &NodeName) -> bool {
         let resumes = self.request.resumes.as_ref();
-        resumes.map_or_else(|| self.is_allowed_on(node), |own| own.node == *node)
+        resumes.map_or_else(
+            || self.is_allowed_on(node) && self.may_borrow_on(node),
+            |own| own.node == *node,
+        )
     }
 
-    fn is_allowed_on(&self, node: &NodeName) -> bool {
+    pub(crate) fn is_allowed_on(&self, node: &NodeName) -> bool {
         if self.request.guards.is_empty() {
             return true;
         }

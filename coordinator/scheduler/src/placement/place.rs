@@ -15,6 +15,15 @@ use crate::placement::request_in_pool::RequestInPool;
 /// as with ten thousand.
 const MAX_HOSTS_COMPARED: usize = 128;
 
+/// Order of hosts for a request; the lowest is best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PlacementRank {
+    is_avoided: bool,
+    /// `None` if the request borrows nothing from GPUs there, as on each host without GPUs.
+    gpus_that_lose: Option<u64>,
+    fragmentation: i128,
+}
+
 impl<'a> RequestInPool<'a> {
     /// Free amount of a declared resource beyond `reservations`.
     pub(crate) fn free_of(&self, key: &str, reservations: &Reservations) -> Option<u64> {
@@ -36,7 +45,7 @@ impl<'a> RequestInPool<'a> {
     }
 
     /// The best hosts for the request out of what is free beyond `reservations`: first those that it does not avoid,
-    /// then those with the least fragmentation, then the tightest.
+    /// then those whose GPUs it does not borrow from, then those with the least fragmentation, then the tightest.
     pub(crate) fn best_hosts(&self, reservations: &Reservations) -> Option<Vec<NodeName>> {
         if !self.pool_covers(reservations) {
             return None;
@@ -45,44 +54,65 @@ impl<'a> RequestInPool<'a> {
             let own = Vec::from([resumes.node.clone()]);
             return self.fits_on(&own, reservations).then_some(own);
         }
-        let each = self.request.each;
-        let demand_profile = &self.pool.demand_profile;
         let wanted = self.request.hosts as usize;
-        let considered = if demand_profile.is_unknown() {
-            wanted.saturating_add(self.request.avoided_hosts.len())
-        } else {
-            wanted.max(MAX_HOSTS_COMPARED)
-        };
-        let kept_on = |node| {
-            let host = self.pool.hosts().get(node);
-            host.map_or(HostResources::default(), |host| {
-                reservations.unavailable_on(node, host, self.platform)
-            })
-        };
-        let left = |(node, free): (&'a NodeName, HostResources)| (node, free.less(kept_on(node)));
-        let fitting = self.covering(&self.host_index().by_free).map(left);
-        let fitting = fitting
-            .filter(|(_, free)| free.cover(each))
-            .take(considered);
-        let avoided_hosts = |node: &NodeName| self.request.avoided_hosts.contains(node);
-        let offers = fitting.map(|(node, free)| {
-            (
-                (
-                    avoided_hosts(node),
-                    demand_profile.fragmentation_change(each, free),
-                ),
-                node,
-            )
-        });
-        let mut offers: Vec<((bool, i128), &NodeName)> = offers.collect();
+        let mut offers = self.offers(reservations);
         // Hosts are sorted tightest first already; the sort is stable.
-        offers.sort_by_key(|(worth, _)| *worth);
+        offers.sort_by_key(|(rank, _)| *rank);
         let hosts: Vec<NodeName> = offers
             .into_iter()
             .take(wanted)
             .map(|(_, node)| node.clone())
             .collect();
         (hosts.len() == wanted).then_some(hosts)
+    }
+
+    /// Hosts that have enough free, tightest first, at most as many as are compared.
+    fn offers(&self, reservations: &Reservations) -> Vec<(PlacementRank, &'a NodeName)> {
+        let each = self.request.each;
+        let demand_profile = &self.pool.demand_profile;
+        let wanted = self.request.hosts as usize;
+        let borrows = self.may_borrow();
+        let considered = match demand_profile.is_unknown() && !borrows {
+            true => wanted.saturating_add(self.request.avoided_hosts.len()),
+            false => wanted.max(MAX_HOSTS_COMPARED),
+        };
+        let index = self.host_index();
+        // Hosts without GPUs must not be missed among many whose GPUs are all taken.
+        let without_gpus = borrows.then(|| self.covering(&index.without_gpus));
+        let with_gpus = self.covering(&index.by_free).filter(|(node, _)| {
+            !borrows || self.pool.hosts().get(*node).is_some_and(Host::has_gpus)
+        });
+        let hosts = without_gpus.into_iter().flatten().chain(with_gpus);
+        let hosts =
+            hosts.filter_map(|(node, free)| Some((node, self.pool.hosts().get(node)?, free)));
+        let left = hosts.map(|(node, host, free)| {
+            let reserved = reservations.unavailable_on(node, host, self.platform);
+            (node, host, free.less(reserved))
+        });
+        let fitting = left.filter(|(.., free)| free.cover(each)).take(considered);
+        let offers = fitting.map(|(node, host, free)| {
+            let rank = PlacementRank {
+                is_avoided: self.request.avoided_hosts.contains(node),
+                gpus_that_lose: self.gpus_that_lose(host, free),
+                fragmentation: demand_profile.fragmentation_change(each, free),
+            };
+            (rank, node)
+        });
+        offers.collect()
+    }
+
+    /// Whether the request asks for anything that it could borrow from GPUs.
+    fn may_borrow(&self) -> bool {
+        let keys = self.request.each.beside_gpus_by_key();
+        let mut borrowed = keys.filter(|(key, asked)| *asked > 0 && !self.pool.is_metered(key));
+        borrowed.next().is_some()
+    }
+
+    /// Number of free GPUs of a host that lose what they carry to the request; `None` if it borrows nothing there.
+    fn gpus_that_lose(&self, host: &Host, free: HostResources) -> Option<u64> {
+        let each = self.request.each;
+        let borrowed = self.pool.borrowed_from_gpus(host, each);
+        (borrowed != HostResources::default()).then(|| host.gpus_that_lose(free, each))
     }
 
     /// Whether enough schedulable hosts are large enough, however full they are.

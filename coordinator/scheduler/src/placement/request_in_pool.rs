@@ -3,7 +3,7 @@
 
 use alloc::borrow::Cow;
 
-use sluice_common::amount::Amounts;
+use sluice_common::amount::{Amounts, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, StepId};
 
 use crate::model::account::Account;
@@ -60,12 +60,29 @@ impl<'a> RequestInPool<'a> {
         queue_order::is_in_share(self.scheduler, self.pool, self.account, self.request)
     }
 
+    /// Whether the request is inside its share of something that policies meter, the number of steps aside. A request
+    /// that asks for nothing metered reclaims nothing that is not metered.
+    pub(crate) fn is_in_metered_share(&self) -> bool {
+        self.metered().any(|(key, _)| key != STEP_RUN) && self.is_in_share()
+    }
+
     /// The metered resources of its demand, with the amount asked.
     pub(crate) fn metered(&self) -> impl Iterator<Item = (&'a str, u64)> + use<'a> {
         let pool = self.pool;
         let keys = self.request.demand.iter();
         keys.map(|(key, asked)| (key.as_str(), asked))
             .filter(|(key, _)| pool.is_metered(key))
+    }
+
+    /// Whether the request may borrow what it asks for from the GPUs of a host, or need not.
+    pub(crate) fn may_borrow_on(&self, node: &NodeName) -> bool {
+        if self.request.preemptible || self.pool.terms().open_gpu_hosts {
+            return true;
+        }
+        let host = self.pool.hosts().get(node);
+        host.is_none_or(|host| {
+            self.pool.borrowed_from_gpus(host, self.request.each) == HostResources::default()
+        })
     }
 
     /// Whether its subject's policy lets it start if `gone` of the subject's use were released.

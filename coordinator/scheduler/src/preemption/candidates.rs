@@ -22,7 +22,8 @@ use crate::model::account::Account;
 use crate::model::pool::Pool;
 use crate::model::request::{Request, Run};
 use crate::placement::request_in_pool::RequestInPool;
-use crate::preemption::share::runs_in_share;
+use crate::preemption::entitlement::ResourceHolder;
+use crate::preemption::share::{left_over_runs, runs_in_share};
 
 /// Why a run is not preempted for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,20 @@ pub(crate) struct Candidate<'a> {
     /// Resources that the run holds within its subject's reserved share, if the request must borrow: the run is not
     /// preempted for these.
     pub(crate) in_share: Vec<&'a str>,
+    /// Whether the run does not fit in its subject's share of something metered. Known only if the request is inside
+    /// its own share.
+    pub(crate) is_left_over: bool,
+}
+
+impl Candidate<'_> {
+    /// The run as the rule for resources that are not metered sees it.
+    pub(crate) fn as_holder(&self) -> ResourceHolder<'_> {
+        ResourceHolder {
+            run: self.run,
+            priority: self.rank.priority,
+            is_left_over: self.is_left_over,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +111,11 @@ pub(crate) fn candidates<'a>(in_pool: RequestInPool<'a>, now: Time) -> Vec<Candi
         let runs = runs.filter(|(_, run)| protection(in_pool, rule, run, now).is_none());
         let first = found.len();
         found.extend(runs.map(|(id, run)| candidate(id, run, rule, other.priority(), now)));
-        if rule == PreemptionRule::Excess && !in_share {
-            protect_reserved_share(&mut found[first..], in_pool, other);
+        if rule == PreemptionRule::Excess {
+            match in_share {
+                true => mark_left_over(&mut found[first..], in_pool, other),
+                false => protect_reserved_share(&mut found[first..], in_pool, other),
+            }
         }
     }
     if let Some(around) = pool.backfill.get(&request.step) {
@@ -118,6 +136,14 @@ fn protect_reserved_share<'a>(
         for candidate in found.iter_mut().filter(|it| held.contains(it.id)) {
             candidate.in_share.push(key.as_str());
         }
+    }
+}
+
+/// Marks, for a request inside its share, which runs do not fit in their subject's share.
+fn mark_left_over(found: &mut [Candidate<'_>], in_pool: RequestInPool<'_>, other: &Account) {
+    let left_over = left_over_runs(in_pool.scheduler, in_pool.pool, other);
+    for candidate in found {
+        candidate.is_left_over = left_over.contains(candidate.id);
     }
 }
 
@@ -274,6 +300,7 @@ fn candidate<'a>(
         run,
         rule,
         in_share: Vec::new(),
+        is_left_over: false,
     }
 }
 

@@ -108,7 +108,7 @@ fn may_go(what_if: &WhatIf<'_>, shortage: &Shortage<'_>, candidate: &Candidate<'
     let (id, run) = (candidate.id, candidate.run);
     match candidate.rule {
         PreemptionRule::Own => shortage.is_helped_by(what_if, true, id, run),
-        PreemptionRule::Backfill => shortage.is_helped_by_backfill(what_if, id, run),
+        PreemptionRule::Backfill => shortage.is_helped_by_backfill(what_if, candidate),
         PreemptionRule::Excess => shortage.is_helped_by_excess(what_if, candidate),
     }
 }

@@ -146,22 +146,17 @@ impl Scheduler {
 fn above_reserved<'a>(pool: &Pool, account: &'a Account, run: &Run) -> Vec<(&'a str, u64, u64)> {
     let held = |key: &str| run.demand().get(key) > 0;
     // The maximum number of steps of a host has nothing to do with shares.
-    let matters = |key: &str| counts(pool, account, key) || key != STEP_RUN;
+    let matters = |key: &str| pool.counts_in_share(account, key) || key != STEP_RUN;
     let excess = pool.excess(account);
     let excess = excess.filter(|(key, ..)| held(key) && matters(key));
     let above_reserved: Vec<_> = excess.collect();
     match above_reserved
         .iter()
-        .any(|(key, ..)| counts(pool, account, key))
+        .any(|(key, ..)| pool.counts_in_share(account, key))
     {
         true => above_reserved,
         false => Vec::new(),
     }
-}
-
-/// Whether a resource counts in the reserved share of a subject.
-fn counts(pool: &Pool, account: &Account, key: &str) -> bool {
-    pool.is_metered(key) && account.reserved(key).is_some()
 }
 
 fn counted_excess<'a>(
@@ -170,7 +165,7 @@ fn counted_excess<'a>(
 ) -> impl Iterator<Item = &'a ResourceKey> {
     let used = account.used.iter().map(|(key, _)| key);
     used.filter(|key| {
-        counts(pool, account, key.as_str()) && account.above_reserved(key.as_str(), 0) > 0
+        pool.counts_in_share(account, key.as_str()) && account.above_reserved(key.as_str(), 0) > 0
     })
 }
 

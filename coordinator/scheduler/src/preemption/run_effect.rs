@@ -18,20 +18,23 @@ impl Shortage<'_> {
         let Candidate { id, run, .. } = candidate;
         let subject = &run.request.subject;
         let keys = self.keys(what_if, id, run);
-        let mut keys = keys.filter(|key| !candidate.in_share.contains(key));
-        keys.any(|key| what_if.excess(subject, key) > 0 && what_if.may_be_taken_for(run, key))
+        let mut keys = keys.filter(|(_, key)| !candidate.in_share.contains(key));
+        keys.any(|(node, key)| {
+            what_if.excess(subject, key) > 0 && what_if.may_be_taken_for(candidate, node, key)
+        })
     }
 
     /// Whether preempting a backfill run of the request would help.
     pub(crate) fn is_helped_by_backfill(
         &self,
         what_if: &WhatIf<'_>,
-        id: &AttemptId,
-        run: &Run,
+        candidate: &Candidate<'_>,
     ) -> bool {
+        let Candidate { id, run, .. } = candidate;
         let own = run.request.subject == what_if.in_pool.request.subject;
         let mut keys = self.keys(what_if, id, run);
-        keys.any(|key| what_if.may_be_taken_for(run, key)) || (own && self.reduces_limit_use(run))
+        let may_be_taken = |(node, key)| what_if.may_be_taken_back_for(candidate, node, key);
+        keys.any(may_be_taken) || (own && self.reduces_limit_use(run))
     }
 
     /// Whether preempting a run would help; `own` if it is of the request's own subject.
@@ -50,13 +53,14 @@ impl Shortage<'_> {
         limit.any(|key| run.demand().get(key) > 0)
     }
 
-    /// The resources that are short and that a run holds, on the hosts or in the pool where they are short.
+    /// The resources that are short and that a run holds, each with the host on which it is short, or `None` if it is
+    /// short in the pool.
     fn keys<'b>(
         &'b self,
         what_if: &'b WhatIf<'_>,
         id: &'b AttemptId,
         run: &'b Run,
-    ) -> impl Iterator<Item = &'b str> {
+    ) -> impl Iterator<Item = (Option<&'b NodeName>, &'b str)> {
         let here = self
             .hosts
             .iter()
@@ -68,9 +72,11 @@ impl Shortage<'_> {
                 .map(|(key, _)| key)
                 .filter(move |key| *key != GPU || self.wants_gpus_of(run, node))
                 .filter(move |key| each.get(key) > 0)
+                .map(move |key| (Some(node), key))
         });
         let of_pool = self.pool.iter().copied();
-        of_hosts.chain(of_pool.filter(|key| run.demand().get(key) > 0))
+        let of_pool = of_pool.filter(|key| run.demand().get(key) > 0);
+        of_hosts.chain(of_pool.map(|key| (None, key)))
     }
 
     /// Whether GPUs of a run would do: any, or the exact ones that a resumption waits for.

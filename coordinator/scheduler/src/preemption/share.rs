@@ -1,5 +1,6 @@
 //! Assigns a subject's runs to its reserved share of a resource. A request that must borrow preempts none of the runs
-//! that fit in the share.
+//! that fit in the share. A request inside its share that is short of a resource that is not metered preempts only runs
+//! that are left over.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -8,6 +9,7 @@ use core::cmp::Reverse;
 use sluice_common::id::AttemptId;
 
 use crate::model::account::Account;
+use crate::model::pool::Pool;
 use crate::model::request::Run;
 use crate::model::scheduler::Scheduler;
 
@@ -45,4 +47,24 @@ pub(crate) fn runs_in_share<'a>(
         fits
     });
     fits.map(|(id, ..)| id).collect()
+}
+
+/// The runs of a subject that do not fit in its share of some metered resource that they hold.
+pub(crate) fn left_over_runs<'a>(
+    scheduler: &'a Scheduler,
+    pool: &Pool,
+    account: &'a Account,
+) -> BTreeSet<&'a AttemptId> {
+    let keys = account.used.iter().map(|(key, _)| key.as_str());
+    let keys = keys.filter(|key| pool.counts_in_share(account, key));
+    let mut left_over = BTreeSet::new();
+    for key in keys {
+        let fits = runs_in_share(scheduler, account, key);
+        let runs = account.runs.iter().filter(|id| !fits.contains(id));
+        left_over.extend(runs.filter(|id| {
+            let run = scheduler.run(id);
+            run.is_some_and(|run| run.demand().get(key) > 0)
+        }));
+    }
+    left_over
 }

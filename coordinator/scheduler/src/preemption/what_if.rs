@@ -2,8 +2,7 @@
 //! share.
 
 use alloc::borrow::Cow;
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::rc::Rc;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use sluice_common::amount::Amounts;
@@ -17,7 +16,7 @@ use crate::model::request::{Request, ResourcesByHost, Run};
 use crate::model::reservations::Reservations;
 use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
-use crate::preemption::candidates::HeadCache;
+use crate::preemption::candidates::Candidate;
 
 /// A hypothetical state of a pool.
 #[derive(Clone, Debug)]
@@ -25,7 +24,7 @@ pub(crate) struct WhatIf<'a> {
     pub(super) in_pool: RequestInPool<'a>,
     reservations: Cow<'a, Reservations>,
     head: Option<HeadNomination<'a>>,
-    removed: BTreeMap<&'a AttemptId, ReleasedRun<'a>>,
+    pub(super) removed: BTreeMap<&'a AttemptId, ReleasedRun<'a>>,
     freed_on: ResourcesByHost,
     freed: Amounts,
     freed_by_subject: BTreeMap<&'a Subject, Amounts>,
@@ -45,8 +44,8 @@ pub(crate) struct HeadNomination<'a> {
 
 /// A run and the resources that it releases.
 #[derive(Clone, Debug)]
-struct ReleasedRun<'a> {
-    run: &'a Run,
+pub(super) struct ReleasedRun<'a> {
+    pub(super) run: &'a Run,
     each: HostResources,
     demand: Amounts,
 }
@@ -317,13 +316,34 @@ impl<'a> WhatIf<'a> {
         self.in_pool.keys_short_of_limit(&gone).collect()
     }
 
-    /// Whether a run may be preempted for a resource. A request inside its share has no share of a resource that is
-    /// not metered; another request could be inside its share with all of that resource and would reclaim it forever,
-    /// so such a run stays.
-    pub(super) fn may_be_taken_for(&self, run: &Run, key: &str) -> bool {
+    /// Whether a run may be preempted for a resource that is short on a host, or in the pool. A request inside its
+    /// share has no share of a resource that is not metered; another request could be inside its share with all of that
+    /// resource and would reclaim it forever, so such a run stays.
+    pub(super) fn may_be_taken_for(
+        &self,
+        candidate: &Candidate<'a>,
+        node: Option<&NodeName>,
+        key: &str,
+    ) -> bool {
         let RequestInPool { pool, account, .. } = self.in_pool;
-        let counts = pool.is_metered(key) && account.reserved(key).is_some();
-        counts || !self.in_pool.is_in_share() || !self.would_be_in_share(run)
+        if pool.counts_in_share(account, key) {
+            return true;
+        }
+        let would_be_in_share = || self.would_be_in_share(candidate.run);
+        let holder = candidate.as_holder();
+        self.in_pool
+            .may_take_unmetered(holder, node, key, would_be_in_share)
+    }
+
+    /// The same for a backfill run of the request.
+    pub(super) fn may_be_taken_back_for(
+        &self,
+        candidate: &Candidate<'a>,
+        node: Option<&NodeName>,
+        key: &str,
+    ) -> bool {
+        let stays = self.in_pool.is_in_share() && self.would_be_in_share(candidate.run);
+        !stays || self.may_be_taken_for(candidate, node, key)
     }
 
     fn would_be_in_share(&self, run: &Run) -> bool {
@@ -341,7 +361,12 @@ impl<'a> WhatIf<'a> {
     }
 
     /// Use that counts against a share without the removed and releasing runs, with nominated use.
-    fn with_nominated(&self, account: &Account, request: &Request, used: Amounts) -> Amounts {
+    pub(super) fn with_nominated(
+        &self,
+        account: &Account,
+        request: &Request,
+        used: Amounts,
+    ) -> Amounts {
         let RequestInPool {
             scheduler, pool, ..
         } = self.in_pool;
@@ -366,61 +391,12 @@ impl<'a> WhatIf<'a> {
     }
 
     /// Resources that a subject loses when all removed and releasing runs are gone.
-    fn releasing_or_freed(&self, subject: &Subject) -> Amounts {
+    pub(super) fn releasing_or_freed(&self, subject: &Subject) -> Amounts {
         let mut going = self.freed_by_subject(subject);
         if let Some(releasing) = self.releasing_by_subject.get(subject) {
             going.add(releasing);
         }
         going
-    }
-
-    /// Whether a victim, or a waiting request of a victim's subject, would be inside its reserved share once the
-    /// request runs: it would reclaim the resources at once.
-    pub(crate) fn would_be_taken_back(
-        &self,
-        victims: &[&'a AttemptId],
-        heads: &HeadCache<'a>,
-    ) -> bool {
-        let RequestInPool {
-            pool,
-            request: waiter,
-            ..
-        } = self.in_pool;
-        let runs = victims.iter().filter_map(|id| self.removed.get(*id));
-        let runs = runs.map(|given| given.run);
-        let subjects: BTreeSet<&Subject> = runs.clone().map(|run| &run.request.subject).collect();
-        let again = runs.map(|run| &run.request);
-        let waiting: Vec<Rc<[&Request]>> = subjects
-            .into_iter()
-            .map(|subject| heads.of_subject(self.in_pool, subject))
-            .collect();
-        let waiting = waiting.iter().flat_map(|heads| heads.iter().copied());
-        again.chain(waiting).any(|request| {
-            let Some(account) = pool
-                .account(&request.subject)
-                .filter(|a| a.policy.is_some())
-            else {
-                return false;
-            };
-            // A frozen victim no longer waits to be resumed.
-            let resumes = request.resumes.as_ref();
-            let goes = resumes.is_some_and(|it| victims.contains(&&it.attempt));
-            if request.step == waiter.step || goes {
-                return false;
-            }
-            let mut used = if request.preemptible {
-                account
-                    .used
-                    .saturating_sub(&self.releasing_or_freed(&request.subject))
-            } else {
-                account.non_preemptible.clone()
-            };
-            if request.preemptible && request.subject == waiter.subject {
-                used.add(&waiter.demand);
-            }
-            let used = self.with_nominated(account, request, used);
-            queue_order::fits_share(pool, account, request, &used)
-        })
     }
 }
 

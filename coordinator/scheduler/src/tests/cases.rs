@@ -29,7 +29,7 @@ fn units(pairs: &[(usize, u64)]) -> JudgedAmounts {
 /// One pool with hosts of the given GPUs, 4 cores and 8 MB.
 fn harness(declared: &[(usize, u64)], gpus: &[u64], slow: bool) -> SchedulerHarness {
     let mut harness = SchedulerHarness::new(slow);
-    harness.put_pool(&pool(0), declared, 0);
+    harness.put_pool(&pool(0), declared, 0, true);
     for (n, gpus) in gpus.iter().enumerate() {
         let has = units(&[(GPU, *gpus), (MCPU, 4000), (MEM, 8)]);
         harness.put_host(&node(n), &pool(0), has, true);
@@ -141,7 +141,7 @@ fn a_small_run_does_not_shield_the_large_one_that_is_enough() {
 #[test]
 fn a_step_of_two_pools_does_not_go_round_the_head_of_the_other() {
     let mut harness = harness(&[], &[0], false);
-    harness.put_pool(&pool(1), &[], 0);
+    harness.put_pool(&pool(1), &[], 0, true);
     let has = units(&[(GPU, 3), (MCPU, 3000)]);
     harness.put_host(&node(1), &pool(1), has, true);
     harness.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 0)], &[]);
@@ -295,9 +295,9 @@ fn who_is_in_the_way_of_one_is_left_out_though_another_is_spared_before() {
         &mut harness,
         &submission("low", &[(GPU, 1), (MEM, 3)], false),
     );
-    // The new step takes the GPU of the run that freezes. Its subject then holds two GPUs, so its older run may be
-    // preempted for the waiter, with the memory of the frozen run.
-    let next = submit(&mut harness, &submission("top", &[(GPU, 1)], true));
+    // The new step takes the GPU of the run that freezes and fills its subject's share, so its subject's older run is
+    // left over and may be preempted for the waiter, with the memory of the frozen run.
+    let next = submit(&mut harness, &submission("top", &[(GPU, 1)], false));
     assert_eq!(running(&harness), [stays, protection, waiter, next]);
 }
 
@@ -326,7 +326,7 @@ fn of_two_that_stand_in_the_way_the_one_that_is_not_needed_is_left_out() {
 #[test]
 fn the_next_of_a_kind_leads_where_the_first_is_promised_elsewhere() {
     let mut harness = harness(&[], &[2], true);
-    harness.put_pool(&pool(1), &[], 0);
+    harness.put_pool(&pool(1), &[], 0, true);
     let has = units(&[(GPU, 2), (MCPU, 4000), (MEM, 8)]);
     harness.put_host(&node(1), &pool(1), has, true);
     harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 3)], &[]);

@@ -93,16 +93,19 @@ impl SchedulerHarness {
         pool: &PoolName,
         declared: &[(usize, u64)],
         min_runtime: u64,
+        open_gpu_hosts: bool,
     ) {
         let terms = PoolTerms {
             declared: table(declared),
             min_runtime: Span::from_millis(min_runtime),
+            open_gpu_hosts,
             ..PoolTerms::default()
         };
         self.scheduler.put_pool(pool, terms);
         let judged = self.judge.pools.entry(pool.clone()).or_default();
         judged.declared = declared.iter().copied().collect();
         judged.min_runtime = min_runtime;
+        judged.open_gpu_hosts = open_gpu_hosts;
         self.judge.disturb();
     }
 
@@ -567,6 +570,7 @@ fn terms(pool: &JudgedPool) -> PoolTerms {
     PoolTerms {
         declared: table(&declared),
         min_runtime: Span::from_millis(pool.min_runtime),
+        open_gpu_hosts: pool.open_gpu_hosts,
         ..PoolTerms::default()
     }
 }

@@ -11,6 +11,7 @@
 
 mod amounts;
 mod counting;
+mod entitlement;
 mod facts;
 mod frozen;
 mod grants;
@@ -83,6 +84,8 @@ impl JudgedRequest {
 pub(super) struct JudgedPool {
     pub(super) declared: BTreeMap<usize, u64>,
     pub(super) min_runtime: u64,
+    /// `gpu_hosts: open`.
+    pub(super) open_gpu_hosts: bool,
     pub(super) policies: BTreeMap<Subject, JudgedPolicy>,
 }
 

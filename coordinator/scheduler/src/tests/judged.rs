@@ -32,6 +32,8 @@ struct Scenario {
     both: Vec<bool>,
     /// Platforms that each submission asks for.
     requested_platforms: Vec<usize>,
+    /// Whether pools let non-preemptible steps borrow from GPUs.
+    open_gpu_hosts: bool,
 }
 
 /// Platform lists, by the numbers of [`platform`].
@@ -199,14 +201,18 @@ fn with_platforms(world: impl Strategy<Value = Scenario>) -> impl Strategy<Value
         1 => prop::collection::vec(Just(false), 4),
         1 => prop::collection::vec(any::<bool>(), 4),
     ];
-    let platforms = (kinds, prop::collection::vec(requested_platforms, 40), both);
+    let requested_platforms = prop::collection::vec(requested_platforms, 40);
+    let platforms = (kinds, requested_platforms, both, any::<bool>());
     // Drawn last, so that older seeds still make the same scenarios.
-    (world, platforms).prop_map(|(world, (kinds, requested_platforms, both))| Scenario {
-        kinds,
-        requested_platforms,
-        both,
-        ..world
-    })
+    (world, platforms).prop_map(
+        |(world, (kinds, requested_platforms, both, open_gpu_hosts))| Scenario {
+            kinds,
+            requested_platforms,
+            both,
+            open_gpu_hosts,
+            ..world
+        },
+    )
 }
 
 fn world_of_one_platform() -> impl Strategy<Value = Scenario> {
@@ -235,6 +241,7 @@ fn world_of_one_platform() -> impl Strategy<Value = Scenario> {
             kinds: Vec::new(),
             requested_platforms: Vec::new(),
             both: Vec::new(),
+            open_gpu_hosts: false,
         })
 }
 
@@ -297,6 +304,7 @@ fn tight_world_of_one_platform() -> impl Strategy<Value = Scenario> {
             kinds: Vec::new(),
             requested_platforms: Vec::new(),
             both: Vec::new(),
+            open_gpu_hosts: false,
         })
 }
 
@@ -331,7 +339,12 @@ fn subject(n: usize) -> Subject {
 fn set_up(world: &Scenario) -> SchedulerHarness {
     let mut harness = SchedulerHarness::new(world.slow);
     for (n, (declared, min_runtime)) in world.pools.iter().enumerate() {
-        harness.put_pool(&pool(n, world), declared, *min_runtime);
+        harness.put_pool(
+            &pool(n, world),
+            declared,
+            *min_runtime,
+            world.open_gpu_hosts,
+        );
     }
     for (n, (home, has)) in world.hosts.iter().enumerate() {
         let kind = match world.both[n] {
@@ -419,7 +432,12 @@ fn play(
         ScenarioEvent::Open(n, open) => harness.open(&node(*n, world), *open),
         ScenarioEvent::Pass(millis) => harness.pass(*millis)?,
         ScenarioEvent::PutPool(n, (declared, min_runtime)) => {
-            harness.put_pool(&pool(*n, world), declared, *min_runtime);
+            harness.put_pool(
+                &pool(*n, world),
+                declared,
+                *min_runtime,
+                world.open_gpu_hosts,
+            );
         }
         ScenarioEvent::PutPolicy(n, subject, (priority, reserved, limit)) => {
             let subject = self::subject(*subject);

@@ -287,6 +287,7 @@ impl Judge {
             .next()
             .is_none()
             && self.hosts[node].schedulable
+            && self.may_borrow_on(&self.hosts[node].pool, node, ask)
     }
 
     pub(super) fn short_on(
@@ -376,7 +377,8 @@ impl Judge {
         let hosts = self.hosts.iter().filter(|(node, host)| {
             let ours = own.as_ref().is_none_or(|own| own.contains(node));
             let large = (0..OF_HOSTS).all(|key| host.has[key] >= ask.each[key]);
-            ours && host.pool == *pool && host.schedulable && large
+            let lets = self.may_borrow_on(pool, node, ask);
+            ours && host.pool == *pool && host.schedulable && large && lets
         });
         let mut choices: Vec<Vec<NodeName>> = Vec::from([Vec::new()]);
         for (node, _) in hosts {

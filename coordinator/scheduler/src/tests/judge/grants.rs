@@ -32,6 +32,7 @@ impl Judge {
         self.occupancy_never_exceeds_capacity(ask, pool, hosts)?;
         self.limits_hold(ask, pool)?;
         self.non_preemptible_stays_inside_reserved(ask, pool)?;
+        self.non_preemptible_borrows_nothing_from_gpus(ask, pool, hosts)?;
         self.nobody_takes_firmly_promised_units(ask, pool, hosts)?;
         self.the_nominated_do_not_move(ask, pool, hosts)?;
         self.backfill_is_preemptible_and_marked(ask, pool, hosts, marks)?;
@@ -46,6 +47,7 @@ impl Judge {
         }
         self.the_head_is_nominated(ask, pool)?;
         self.liked_platform_is_tried_first(ask, pool, hosts)?;
+        self.what_borrows_takes_from_the_fewest_gpus(ask, pool, hosts)?;
         self.nobody_ahead_could_start(ask, pool)?;
         self.preferred_pool_is_tried_first(ask, pool)
     }

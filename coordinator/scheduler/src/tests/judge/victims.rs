@@ -76,7 +76,40 @@ impl Judge {
         self.own_gpus_are_not_promised(preemption)?;
         self.every_victim_is_needed(preemption)?;
         self.every_victim_has_a_ground(preemption)?;
+        self.no_start_is_taken_back_at_once(preemption)?;
         self.stability(preemption)
+    }
+
+    /// "A waiter may take no set if an earlier nominated request would then take back or preempt the waiter itself": asked
+    /// of the head, on whose units the waiter would be backfill.
+    fn no_start_is_taken_back_at_once(&self, preemption: JudgedPreemption<'_>) -> RuleResult {
+        let JudgedPreemption {
+            ask,
+            pool,
+            hosts,
+            awaits,
+            ..
+        } = preemption;
+        let Some(head) = self.head_before(pool, ask) else {
+            return Ok(());
+        };
+        let promised = self.promised(pool, ask, awaits);
+        if self.fits(pool, ask, hosts, awaits, &promised) {
+            return Ok(());
+        }
+        let ahead = &self.waiting[head];
+        let firm = self.firm_promises(pool, ahead, awaits);
+        let mut choices = self.choices(pool, ahead).into_iter();
+        let back = choices.find(|choice| {
+            let there = match ahead.nodes {
+                1 => hosts.contains(&choice[0]),
+                _ => *choice == self.nominations[head].hosts,
+            };
+            there && self.fits(pool, ahead, choice, awaits, &firm)
+        });
+        rule("no_start_is_taken_back_at_once", back.is_none(), || {
+            format!("{} would give {back:?} back to {head}", ask.step)
+        })
     }
 
     /// "With the set of runs whose end it awaits."
@@ -352,7 +385,7 @@ impl Judge {
 
     /// "Only those runs are candidates for a short key that are left over when its reserved share of that key is filled
     /// with its runs, non-preemptible first, then the largest, then the oldest."
-    fn fits_in_its_share(&self, pool: &PoolName, id: &AttemptId, key: usize) -> bool {
+    pub(super) fn fits_in_its_share(&self, pool: &PoolName, id: &AttemptId, key: usize) -> bool {
         let subject = &self.runs[id].ask.subject;
         let policy = self.policy(pool, subject);
         let mut room = policy.map_or(0, |policy| policy.reserved(key).unwrap_or(0));
@@ -382,8 +415,9 @@ impl Judge {
         false
     }
 
-    /// Not in so many words in the law, which thrashes without it: a run that would be in share again is not taken for a
-    /// key that does not count in the waiter's share, for the two would take it from each other for ever.
+    /// For keys that count in the waiter's share nothing more is asked. For host keys that are not metered there is
+    /// *entitlement*, or *priority*. Not in so many words in the law, which thrashes without it: a run that would be in
+    /// share again is not taken for such a key by a waiter in share, for the two would take it from each other for ever.
     fn in_share_goes_only_for_keys_that_count(
         &self,
         preemption: JudgedPreemption<'_>,
@@ -392,17 +426,59 @@ impl Judge {
         excess: &[usize],
     ) -> RuleResult {
         let JudgedPreemption { ask, pool, .. } = preemption;
+        let run = &self.runs[id];
         let ours = self.policy(pool, &ask.subject);
-        let counts = |key: &usize| {
-            self.is_metered(pool, *key) && ours.is_some_and(|ours| ours.reserved(*key).is_some())
+        let counts = |key: usize| {
+            self.is_metered(pool, key) && ours.is_some_and(|ours| ours.reserved(key).is_some())
         };
         let mut without = gone.clone();
         without.insert(id.clone());
-        let again = self.is_in_share_without(pool, &self.runs[id].ask, &without);
-        let holds = !self.is_in_share(pool, ask) || excess.iter().any(counts) || !again;
+        let again = || self.is_in_share_without(pool, &run.ask, &without);
+        let taken_back = run.backfill.contains(&ask.step);
+        let higher = self.priority(pool, &ask.subject) > self.priority(pool, &run.ask.subject);
+        let stays = || self.is_in_share(pool, ask) && again();
+        let has_ground = |key: usize| {
+            if counts(key) || (taken_back && !stays()) {
+                return true;
+            }
+            let short_on = self.hosts_short_of(preemption, id, key, gone);
+            let by_priority = higher && !self.is_in_metered_share(pool, ask) && !stays();
+            by_priority || self.is_entitled_to(preemption, id, key, &short_on)
+        };
+        let mut keys = excess.iter().copied();
+        let holds = keys.any(has_ground);
         rule("in_share_goes_only_for_keys_that_count", holds, || {
             format!("{id} for {}, which is short of {excess:?}", ask.step)
         })
+    }
+
+    /// The hosts of a run on which the waiter is short of a key, once the victims that go first are gone.
+    fn hosts_short_of<'a>(
+        &self,
+        preemption: JudgedPreemption<'a>,
+        id: &AttemptId,
+        key: usize,
+        gone: &RemovedRuns,
+    ) -> BTreeSet<&'a NodeName> {
+        let JudgedPreemption {
+            ask,
+            pool,
+            hosts,
+            awaits,
+            victims,
+            keeps,
+        } = preemption;
+        let counted = gone.intersection(victims);
+        let anyhow = awaits.difference(victims).chain(counted);
+        let anyhow: RemovedRuns = anyhow.cloned().collect();
+        let reservations = &keeps(self, pool, ask, awaits);
+        let run = &self.runs[id];
+        let hosts = hosts.iter().filter(|node| run.holding.contains(*node));
+        let hosts = hosts.filter(|node| {
+            let mut short = self.short_on(node, ask, &anyhow, reservations);
+            short.any(|other| other == key)
+        });
+        hosts.collect()
     }
 
     /// "A waiter that must borrow (take-back included) may take a set only if, once it is gone, no run in it and no
@@ -411,7 +487,11 @@ impl Judge {
         let JudgedPreemption {
             ask, pool, victims, ..
         } = preemption;
-        if self.is_in_share(pool, ask) {
+        // Not in so many words in the law: nor may a waiter in share that borrows from GPUs take a run that would be in
+        // share again, for *entitlement* would give its place back.
+        let in_share = self.is_in_share(pool, ask);
+        let mut hosts = preemption.hosts.iter();
+        if in_share && !hosts.any(|node| self.borrows(pool, node, ask.each)) {
             return Ok(());
         }
         let releasing = self.runs.iter().filter(|(_, run)| run.stopping);
@@ -420,7 +500,9 @@ impl Judge {
             .chain(victims)
             .cloned()
             .collect();
-        let theirs: Vec<&JudgedRequest> = victims.iter().map(|id| &self.runs[id].ask).collect();
+        let theirs = victims.iter().map(|id| &self.runs[id].ask);
+        let theirs = theirs.filter(|other| !in_share || other.subject != ask.subject);
+        let theirs: Vec<&JudgedRequest> = theirs.collect();
         let queued = self.waiting_in(pool).filter(|other| {
             !self
                 .nominations
@@ -433,7 +515,16 @@ impl Judge {
                     .is_some_and(|frozen_run| victims.contains(&frozen_run.attempt))
                 && theirs.iter().any(|run| run.subject == other.subject)
         });
-        let mut judged = theirs.iter().copied().chain(queued);
+        // What asks for nothing that counts in a share reclaims nothing, and takes nothing by priority from a higher one.
+        let reclaims = |other: &&JudgedRequest| {
+            let policy = self.policy(pool, &other.subject);
+            let asked = other.total();
+            let mut keys = self.metered(pool).filter(|key| asked[*key] > 0);
+            let counts = keys.any(|key| policy.is_none_or(|policy| policy.reserved(key).is_some()));
+            counts || self.priority(pool, &other.subject) > self.priority(pool, &ask.subject)
+        };
+        let queued = queued.filter(|_| !in_share);
+        let mut judged = theirs.iter().copied().chain(queued).filter(reclaims);
         let back = judged.find(|other| {
             // The waiter does not reclaim its own use of the same share.
             let own = other.preemptible && other.subject == ask.subject;

@@ -1,0 +1,116 @@
+//! Whether what a request takes would be taken back at once: then nobody is preempted.
+
+use alloc::collections::BTreeSet;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+
+use sluice_common::id::{AttemptId, NodeName, StepId, Subject};
+
+use crate::model::account::Account;
+use crate::model::queue_order;
+use crate::model::request::Request;
+use crate::model::reservations::Reservations;
+use crate::placement::request_in_pool::RequestInPool;
+use crate::preemption::Plan;
+use crate::preemption::candidates::HeadCache;
+use crate::preemption::what_if::WhatIf;
+
+impl<'a> WhatIf<'a> {
+    /// Whether another request could take nothing back from this one: it asks for nothing that counts in shares, and
+    /// its priority is not higher.
+    fn reclaims_nothing(&self, account: &Account, other: &Request) -> bool {
+        let pool = self.in_pool.pool;
+        let mut keys = other.demand.iter().map(|(key, _)| key.as_str());
+        let counts = keys.any(|key| pool.counts_in_share(account, key));
+        !counts && account.priority() <= self.in_pool.account.priority()
+    }
+
+    /// Whether a victim, or a waiting request of a victim's subject, would be inside its reserved share once the
+    /// request runs: it would reclaim the resources at once. For a request inside its own share only victims of other
+    /// subjects count.
+    pub(crate) fn would_be_taken_back(
+        &self,
+        victims: &[&'a AttemptId],
+        heads: &HeadCache<'a>,
+    ) -> bool {
+        let RequestInPool {
+            pool,
+            request: waiter,
+            ..
+        } = self.in_pool;
+        let runs = victims.iter().filter_map(|id| self.removed.get(*id));
+        let runs = runs.map(|given| given.run);
+        let in_share = self.in_pool.is_in_share();
+        let subjects = runs.clone().filter(|_| !in_share);
+        let subjects: BTreeSet<&Subject> = subjects.map(|run| &run.request.subject).collect();
+        let again = runs.map(|run| &run.request);
+        let again = again.filter(|again| !in_share || again.subject != waiter.subject);
+        let waiting: Vec<Rc<[&Request]>> = subjects
+            .into_iter()
+            .map(|subject| heads.of_subject(self.in_pool, subject))
+            .collect();
+        let waiting = waiting.iter().flat_map(|heads| heads.iter().copied());
+        again.chain(waiting).any(|request| {
+            let Some(account) = pool
+                .account(&request.subject)
+                .filter(|a| a.policy.is_some())
+            else {
+                return false;
+            };
+            if self.reclaims_nothing(account, request) {
+                return false;
+            }
+            // A frozen victim no longer waits to be resumed.
+            let resumes = request.resumes.as_ref();
+            let goes = resumes.is_some_and(|it| victims.contains(&&it.attempt));
+            if request.step == waiter.step || goes {
+                return false;
+            }
+            let mut used = if request.preemptible {
+                account
+                    .used
+                    .saturating_sub(&self.releasing_or_freed(&request.subject))
+            } else {
+                account.non_preemptible.clone()
+            };
+            if request.preemptible && request.subject == waiter.subject {
+                used.add(&waiter.demand);
+            }
+            let used = self.with_nominated(account, request, used);
+            queue_order::fits_share(pool, account, request, &used)
+        })
+    }
+}
+
+/// Whether the head could start where victims go if the request did not run there. It would preempt the request, which
+/// is backfill to it, at once.
+pub(super) fn would_be_taken_back_by(
+    in_pool: RequestInPool<'_>,
+    head: &StepId,
+    firm: &Reservations,
+    plan: &Plan,
+) -> bool {
+    let RequestInPool {
+        scheduler, pool, ..
+    } = in_pool;
+    let nomination = scheduler.nomination(head);
+    let in_pool = scheduler.request(head);
+    let in_pool = in_pool.and_then(|head| RequestInPool::new(scheduler, pool, head));
+    let Some((in_pool, nomination)) = in_pool.zip(nomination) else {
+        return false;
+    };
+    let in_pool = in_pool.on_platform(nomination.platform.as_ref());
+    let mut what_if = WhatIf::new(in_pool, firm);
+    let gone = plan.victims.iter().chain(&plan.releasing);
+    for (id, run) in gone.filter_map(|id| Some((id, scheduler.run(id)?))) {
+        what_if.remove(id, run);
+    }
+    let fits = |hosts: &[NodeName]| in_pool.could_hold(hosts) && what_if.shortage(hosts).is_none();
+    match in_pool.request.hosts {
+        0 | 1 => plan
+            .hosts
+            .iter()
+            .any(|host| fits(core::slice::from_ref(host))),
+        _ => fits(&nomination.hosts),
+    }
+}
