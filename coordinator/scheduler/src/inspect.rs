@@ -227,7 +227,7 @@ impl<'a> RequestInPool<'a> {
             .map(|(attempt, run)| Holder {
                 attempt,
                 subject: &run.request.subject,
-                protection: candidates::protection_for_key(*self, run, key, now),
+                protection: candidates::protection_for_key(*self, attempt, run, key, now),
             })
             .collect()
     }

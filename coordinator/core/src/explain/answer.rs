@@ -84,9 +84,12 @@ impl HeldResources<'_> {
             preemptible,
             above_reserved,
             backfill,
+            borrowed_from_gpus,
             ..
         } = &self.exposure;
-        let somebody_may = *preemptible && !(above_reserved.is_empty() && backfill.is_empty());
+        let nobody_may =
+            above_reserved.is_empty() && backfill.is_empty() && borrowed_from_gpus.is_empty();
+        let somebody_may = *preemptible && !nobody_may;
         somebody_may && self.attempt.stopping.is_none()
     }
 

@@ -227,22 +227,47 @@ fn who_is_inside_its_share_is_spared_by_that_and_says_so_itself() {
 
 #[test]
 fn a_key_that_does_not_count_exposes_nobody_who_is_inside_its_share() {
-    // All cores of the host are taken, and no policy names cores.
+    // No policy names cores, and each of the four GPUs carries two.
     let mut harness = harness(terms(1, &[("gpu", 2)], &[]), terms(9, &[], &[]));
-    let cores = |subject, gpus| {
-        let mut spec = spec(gpus, 8000);
+    let cores = |subject, gpus, mcpu| {
+        let mut spec = spec(gpus, mcpu);
         spec.subject = Subject::new(subject).unwrap();
         spec
     };
-    harness.submit("runs", cores("a", 2)).unwrap();
+    harness.submit("runs", cores("a", 2, 4000)).unwrap();
     harness.run("runs.1");
     let runs = explained(&harness, "runs").holding.unwrap();
     assert!(runs.exposure.in_share && !runs.is_exposed(), "{runs:?}");
     assert_eq!(runs.exposure.above_reserved, []);
-    harness.submit("waits", cores("b", 0)).unwrap();
+    harness.submit("waits", cores("b", 0, 8000)).unwrap();
     assert_eq!(harness.state("runs"), StepState::Running);
     // Where it borrows a GPU, what it holds beside that may be taken too.
     harness.put_policy("default", "a", terms(1, &[("gpu", 1)], &[]));
+    assert_eq!(harness.state("runs"), StepState::Stopping);
+}
+
+#[test]
+fn what_borrows_cores_from_gpus_and_who_is_entitled_to_them_say_the_same() {
+    let mut harness = harness(terms(1, &[], &[]), terms(0, &[("gpu", 2)], &[]));
+    let cores = |subject, gpus, mcpu| {
+        let mut spec = spec(gpus, mcpu);
+        spec.subject = Subject::new(subject).unwrap();
+        spec
+    };
+    harness.submit("runs", cores("a", 0, 8000)).unwrap();
+    harness.run("runs.1");
+    let runs = explained(&harness, "runs").holding.unwrap();
+    assert!(runs.exposure.in_share && runs.is_exposed(), "{runs:?}");
+    let said = exposure("runs", &harness).join("\n");
+    let expected = "it holds 8 cores on `n` (its GPUs carry 0)";
+    assert!(said.contains(expected), "{said}");
+    // Two GPUs carry four of the eight cores.
+    harness.submit("greedy", cores("b", 2, 5000)).unwrap();
+    let greedy = pool(&harness, "greedy");
+    let expected = "holding more than its GPUs carry, as it would itself";
+    assert_eq!(spared(&greedy), expected);
+    harness.cancel("greedy");
+    harness.submit("owner", cores("b", 2, 4000)).unwrap();
     assert_eq!(harness.state("runs"), StepState::Stopping);
 }
 

@@ -130,6 +130,10 @@ pub fn protection(request: &Request, why: Protected) -> String {
         Protected::Resuming => String::from("suspended, and others are preempted for it"),
         Protected::Own => format!("of `{}` itself", request.subject),
         Protected::InShare => String::from("inside its subject's reserved share"),
+        Protected::Entitled => String::from("holding no more than its GPUs carry"),
+        Protected::BorrowsToo => {
+            String::from("holding more than its GPUs carry, as it would itself")
+        }
         Protected::Priority(theirs) => {
             format!("of priority {theirs}, not below its own, while it would borrow")
         }
@@ -163,17 +167,20 @@ pub fn exposure(subject: &Subject, pool: &PoolName, exposure: &PreemptionRisk<'_
             "it was started as backfill past {waiters}, which may preempt it at any time"
         ));
     }
-    if exposure.above_reserved.is_empty() {
+    let borrows = !exposure.borrowed_from_gpus.is_empty();
+    let is_above = !exposure.above_reserved.is_empty();
+    if is_above {
+        said.push(beyond(subject, pool, exposure));
+    }
+    if borrows {
+        said.push(borrowed_from_gpus(exposure));
+    }
+    if !is_above && !borrows {
         said.push(format!(
             "`{subject}` is inside its reserved share of all that it holds: no step of another subject may preempt it"
         ));
-    } else {
-        said.push(beyond(subject, pool, exposure));
     }
-    if let Some(until) = exposure
-        .protected_until
-        .filter(|_| !exposure.above_reserved.is_empty())
-    {
+    if let Some(until) = exposure.protected_until.filter(|_| is_above || borrows) {
         said.push(format!("not before {}: min_runtime", timestamp(until)));
     }
     said.push(format!(
@@ -192,19 +199,34 @@ fn beyond(subject: &Subject, pool: &PoolName, exposure: &PreemptionRisk<'_>) -> 
         );
         format!("{what} ({used} used, {reserved} reserved)")
     });
-    let by_priority = match exposure.above.is_empty() {
-        true => String::new(),
-        false => {
-            let above = exposure.above.iter();
-            let above =
-                above.map(|(subject, priority)| format!("`{subject}` (priority {priority})"));
-            format!(", or is of {}", listed(above.collect()))
-        }
-    };
+    let by_priority = or_is_of(&exposure.above);
     format!(
         "`{subject}` holds more than its reserved share of pool `{pool}` in {}: a step that is short of that may preempt it if it is inside its own reserved share{by_priority}",
         listed(keys.collect())
     )
+}
+
+fn borrowed_from_gpus(exposure: &PreemptionRisk<'_>) -> String {
+    let keys = exposure.borrowed_from_gpus.iter();
+    let keys = keys.map(|(node, key, held, carried)| {
+        let (held, carried) = (quantity::quantity(key, *held), figure(key, *carried));
+        format!("{held} on `{node}` (its GPUs carry {carried})")
+    });
+    format!(
+        "it borrows from GPUs: it holds {}; a step that is short of that and asks for no more than its own GPUs carry may preempt it if it is inside its own reserved share{}",
+        listed(keys.collect()),
+        or_is_of(&exposure.higher)
+    )
+}
+
+/// The subjects that may preempt by priority, as the end of a sentence.
+fn or_is_of(higher: &[(&Subject, u64)]) -> String {
+    if higher.is_empty() {
+        return String::new();
+    }
+    let higher = higher.iter();
+    let higher = higher.map(|(subject, priority)| format!("`{subject}` (priority {priority})"));
+    format!(", or is of {}", listed(higher.collect()))
 }
 
 fn listed(names: Vec<String>) -> String {

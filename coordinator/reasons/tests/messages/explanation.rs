@@ -60,7 +60,13 @@ pub(crate) fn write(page: &mut Page) {
             vec![(&above, 20)],
         ),
     ];
-    for risk in &risks {
+    let node = name("gpu-1");
+    let borrows = PreemptionRisk {
+        borrowed_from_gpus: vec![(&node, "mcpu", 4000, 1000)],
+        higher: vec![(&above, 20)],
+        ..risk(true, vec![], None, vec![], vec![])
+    };
+    for risk in risks.iter().chain([&borrows]) {
         exposure(&name("research"), &pool, risk)
             .iter()
             .for_each(|line| page.line(line));
@@ -134,6 +140,8 @@ fn risk<'a>(
         preemptible,
         backfill,
         above,
+        borrowed_from_gpus: Vec::new(),
+        higher: Vec::new(),
     }
 }
 
@@ -202,7 +210,9 @@ fn after_protected(last: Option<&Protected>) -> Vec<Protected> {
         Some(Protected::NotPreemptible) => Protected::Releasing,
         Some(Protected::Releasing) => Protected::Own,
         Some(Protected::Own) => Protected::InShare,
-        Some(Protected::InShare) => Protected::Priority(20),
+        Some(Protected::InShare) => Protected::Entitled,
+        Some(Protected::Entitled) => Protected::BorrowsToo,
+        Some(Protected::BorrowsToo) => Protected::Priority(20),
         Some(Protected::Priority(_)) => Protected::MinRuntime(time()),
         Some(Protected::MinRuntime(_)) => Protected::Resuming,
         Some(Protected::Resuming) => return Vec::new(),

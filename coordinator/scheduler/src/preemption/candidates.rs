@@ -21,6 +21,7 @@ use sluice_common::time::Time;
 use crate::model::account::Account;
 use crate::model::pool::Pool;
 use crate::model::request::{Request, Run};
+use crate::model::resources::HOST_KEYS;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::entitlement::ResourceHolder;
 use crate::preemption::share::{left_over_runs, runs_in_share};
@@ -36,6 +37,10 @@ pub enum Protected {
     Own,
     /// The subject of the run holds no more than its reserved share of what is short.
     InShare,
+    /// The run borrows nothing from the GPUs of its hosts of the resource that is short, which policies do not meter.
+    Entitled,
+    /// The run borrows from GPUs the resource that is short, and so would the request.
+    BorrowsToo,
     /// The request would borrow too, and its priority is not higher than this.
     Priority(u64),
     /// The run is protected by the pool's `min_runtime` until this time.
@@ -236,6 +241,7 @@ pub(crate) fn protected_until(pool: &Pool, run: &Run, now: Time) -> Option<Time>
 /// Protection of a run from a request that is short of a resource; `None` if it may be preempted.
 pub(crate) fn protection_for_key(
     in_pool: RequestInPool<'_>,
+    id: &AttemptId,
     run: &Run,
     key: &str,
     now: Time,
@@ -246,8 +252,18 @@ pub(crate) fn protection_for_key(
     let subject = &run.request.subject;
     let account = in_pool.pool.account(subject)?;
     match rule(in_pool, in_pool.is_in_share(), subject, account) {
+        Ok(PreemptionRule::Excess) if HOST_KEYS.contains(&key) && !in_pool.pool.is_metered(key) => {
+            let holder = ResourceHolder {
+                run,
+                priority: account.priority(),
+                is_left_over: left_over_runs(in_pool.scheduler, in_pool.pool, account).contains(id),
+            };
+            unconditional_protection(in_pool, run)
+                .or_else(|| in_pool.protection_of_unmetered(holder, account, key))
+                .or_else(|| protection(in_pool, PreemptionRule::Excess, run, now))
+        }
         Ok(PreemptionRule::Excess)
-            if account.above_reserved(key, 0) == 0 || is_in_share(in_pool, account, run, key) =>
+            if account.above_reserved(key, 0) == 0 || is_in_share(in_pool, account, id, key) =>
         {
             unconditional_protection(in_pool, run).or(Some(Protected::InShare))
         }
@@ -259,9 +275,8 @@ pub(crate) fn protection_for_key(
 }
 
 /// Whether a run is within its subject's share of a resource, for a request that must borrow.
-fn is_in_share(in_pool: RequestInPool<'_>, account: &Account, run: &Run, key: &str) -> bool {
-    let mut held = runs_in_share(in_pool.scheduler, account, key).into_iter();
-    !in_pool.is_in_share() && held.any(|id| in_pool.scheduler.run(id) == Some(run))
+fn is_in_share(in_pool: RequestInPool<'_>, account: &Account, id: &AttemptId, key: &str) -> bool {
+    !in_pool.is_in_share() && runs_in_share(in_pool.scheduler, account, key).contains(id)
 }
 
 /// Protection of a run from all requests.

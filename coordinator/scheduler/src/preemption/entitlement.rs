@@ -10,9 +10,13 @@
 
 use sluice_common::id::NodeName;
 
+use crate::model::account::Account;
+use crate::model::host::Host;
+use crate::model::queue_order;
 use crate::model::request::Run;
 use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
+use crate::preemption::candidates::Protected;
 
 /// A run, as this rule sees it.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +48,39 @@ impl RequestInPool<'_> {
             true => holder.is_left_over,
             false => is_higher && (!self.is_in_share() || !would_be_in_share()),
         }
+    }
+
+    /// Protection of a run from a request that is short of a resource that is not metered; `None` if it may be preempted.
+    pub(crate) fn protection_of_unmetered(
+        &self,
+        holder: ResourceHolder<'_>,
+        account: &Account,
+        key: &str,
+    ) -> Option<Protected> {
+        let ResourceHolder { run, priority, .. } = holder;
+        let would_be_in_share = || {
+            let used = account.used.saturating_sub(run.demand());
+            queue_order::fits_share(self.pool, account, &run.request, &used)
+        };
+        let mut nodes = run.holding.iter();
+        if nodes.any(|node| self.may_take_unmetered(holder, Some(node), key, would_be_in_share)) {
+            return None;
+        }
+        let hosts = || {
+            run.holding
+                .iter()
+                .filter_map(|node| self.pool.hosts().get(node))
+        };
+        let borrows = |each| {
+            let mut borrowed = hosts().map(|host| self.pool.borrowed_from_gpus(host, each));
+            borrowed.any(|borrowed| borrowed.get(key) > 0)
+        };
+        Some(match borrows(run.each()) {
+            true if borrows(self.request.each) => Protected::BorrowsToo,
+            true => Protected::Priority(priority),
+            false if hosts().any(Host::has_gpus) => Protected::Entitled,
+            false => Protected::InShare,
+        })
     }
 
     /// Whether the request would borrow from the GPUs of one of these hosts. A request inside its share could then be

@@ -9,7 +9,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use sluice_common::amount::{ResourceKey, STEP_RUN};
-use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::pool::PolicySpec;
 use sluice_common::time::{Span, Time};
 
@@ -35,6 +35,11 @@ pub struct PreemptionRisk<'a> {
     pub backfill: Vec<&'a StepId>,
     /// Subjects of a higher priority in its pool, if the run is not within its subject's reserved share.
     pub above: Vec<(&'a Subject, u64)>,
+    /// What the run borrows from the GPUs of its hosts: the host, the resource, the amount held there and the amount that
+    /// its GPUs carry.
+    pub borrowed_from_gpus: Vec<(&'a NodeName, &'static str, u64, u64)>,
+    /// Subjects of a higher priority in its pool, if the run borrows from GPUs.
+    pub higher: Vec<(&'a Subject, u64)>,
 }
 
 /// The possible preemptions of a pool, because subjects hold more than their share.
@@ -60,10 +65,15 @@ impl Scheduler {
         let by_priority = above_reserved
             .iter()
             .any(|(key, ..)| !runs_in_share(self, account, key).contains(attempt));
-        let above = pool.policies().filter(|(subject, policy)| {
-            let other = **subject != run.request.subject;
-            by_priority && other && policy.priority > account.priority()
-        });
+        let higher = |counts: bool| {
+            let others = pool.policies().filter(move |(subject, policy)| {
+                let other = **subject != run.request.subject;
+                counts && other && policy.priority > account.priority()
+            });
+            let others = others.map(|(subject, policy)| (subject, policy.priority));
+            others.collect::<Vec<_>>()
+        };
+        let borrowed_from_gpus: Vec<_> = borrowed_from_gpus(pool, run).collect();
         let waits = |waiter: &&StepId| self.requests.contains_key(*waiter);
         Some(PreemptionRisk {
             in_share: above_reserved.is_empty(),
@@ -71,7 +81,9 @@ impl Scheduler {
             protected_until: candidates::protected_until(pool, run, now),
             preemptible: run.request.preemptible,
             backfill: run.backfill.iter().filter(waits).collect(),
-            above: above.map(|(subject, it)| (subject, it.priority)).collect(),
+            above: higher(by_priority),
+            higher: higher(!borrowed_from_gpus.is_empty()),
+            borrowed_from_gpus,
         })
     }
 
@@ -95,9 +107,39 @@ impl Scheduler {
                         .map(|(preemptor, _)| (owner.clone(), key.clone(), preemptor.clone())),
                 );
             }
+            for key in self.keys_borrowed_from_gpus(pool, account) {
+                let preemptors = preemptors(pool, owner, about);
+                let preemptors =
+                    preemptors.filter(|(_, policy)| reclaims_from_gpus(policy, account));
+                held.extend(
+                    preemptors
+                        .map(|(preemptor, _)| (owner.clone(), key.clone(), preemptor.clone())),
+                );
+            }
         }
         let spare = pool.map_or(Span::ZERO, |pool| pool.terms().min_runtime);
         PossiblePreemptions { held, spare }
+    }
+
+    /// Whether a run holds a metered resource, or borrows another from GPUs.
+    fn could_be_taken_for(&self, name: &PoolName, run: &Run, key: &ResourceKey) -> bool {
+        let Some(pool) = self.pool(name) else {
+            return false;
+        };
+        match pool.is_metered(key.as_str()) {
+            true => run.demand().get(key.as_str()) > 0,
+            false => {
+                borrowed_from_gpus(pool, run).any(|(_, borrowed, ..)| key.as_str() == borrowed)
+            }
+        }
+    }
+
+    /// The resources that runs of a subject borrow from GPUs.
+    fn keys_borrowed_from_gpus(&self, pool: &Pool, account: &Account) -> BTreeSet<ResourceKey> {
+        let runs = account.runs.iter().filter_map(|id| self.run(id));
+        let keys = runs.flat_map(|run| borrowed_from_gpus(pool, run));
+        keys.filter_map(|(_, key, ..)| ResourceKey::new(key).ok())
+            .collect()
     }
 
     /// The runs of a pool that can be preempted now and could not before.
@@ -133,7 +175,7 @@ impl Scheduler {
             let runs = self.runs_of(name, Some(owner));
             let runs = runs.filter(|(id, _)| held.as_ref().is_none_or(|held| !held.contains(id)));
             let runs = runs.filter(|(_, run)| run.request.preemptible && !run.is_releasing());
-            let runs = runs.filter(|(_, run)| run.demand().get(key.as_str()) > 0);
+            let runs = runs.filter(|(_, run)| self.could_be_taken_for(name, run, key));
             let runs = runs.filter(|(_, run)| is_new || was_spared(run));
             found.extend(runs.map(|(id, _)| id.clone()));
         }
@@ -181,6 +223,28 @@ fn preemptors<'a>(
     let some = some.filter_map(|subject| Some((*subject, pool.policy(subject)?)));
     let preemptors = all.into_iter().flatten().chain(some);
     preemptors.filter(move |(preemptor, _)| *preemptor != owner)
+}
+
+/// What a run borrows from the GPUs of its hosts: host, resource, amount held there, amount that its GPUs carry.
+fn borrowed_from_gpus<'a>(
+    pool: &'a Pool,
+    run: &'a Run,
+) -> impl Iterator<Item = (&'a NodeName, &'static str, u64, u64)> {
+    let each = run.each();
+    let hosts = run.holding.iter();
+    let hosts = hosts.filter_map(|node| Some((node, pool.hosts().get(node)?)));
+    hosts.flat_map(move |(node, host)| {
+        let borrowed = pool.borrowed_from_gpus(host, each).iter();
+        let borrowed = borrowed.filter(|(_, amount)| *amount > 0);
+        borrowed.map(move |(key, amount)| (node, key, each.get(key), each.get(key) - amount))
+    })
+}
+
+/// By priority, or with a reserved share of anything that the pool meters.
+fn reclaims_from_gpus(preemptor: &PolicySpec, owner: &Account) -> bool {
+    let mut reserved = preemptor.reserved.iter();
+    let reserves = reserved.any(|(key, amount)| *amount > 0 && key.as_str() != STEP_RUN);
+    preemptor.priority > owner.priority() || reserves
 }
 
 /// By priority, or by reclaim with a reserved share.
