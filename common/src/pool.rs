@@ -69,6 +69,9 @@ pub struct PoolSpec {
     /// Use of CPU, memory and storage beside GPUs: `entitled` or `open`.
     #[serde(skip_serializing_if = "GpuHosts::is_entitled")]
     pub gpu_hosts: GpuHosts,
+    /// Whether steps are preempted by priority; `on` if absent. Reserved shares are reclaimed either way.
+    #[serde(skip_serializing_if = "PriorityPreemption::is_on")]
+    pub priority_preemption: PriorityPreemption,
     /// Complete list of declared platforms. If absent, only platforms that separate documents of the same call declare.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub platforms: Option<Vec<NamedPlatform>>,
@@ -104,6 +107,42 @@ impl GpuHosts {
     /// Whether GPUs entitle to what they carry: the default.
     pub fn is_entitled(&self) -> bool {
         *self == Self::Entitled
+    }
+}
+
+/// Whether steps of a pool are preempted by steps of a higher policy priority. Written as a boolean: YAML reads `on` and
+/// `off` as such.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(with = "bool")
+)]
+#[serde(from = "bool", into = "bool")]
+pub enum PriorityPreemption {
+    /// Steps that borrow are preempted for steps of a higher priority.
+    #[default]
+    On,
+    /// Priority decides only who starts first.
+    Off,
+}
+
+impl From<bool> for PriorityPreemption {
+    fn from(is_on: bool) -> Self {
+        if is_on { Self::On } else { Self::Off }
+    }
+}
+
+impl From<PriorityPreemption> for bool {
+    fn from(it: PriorityPreemption) -> Self {
+        it.is_on()
+    }
+}
+
+impl PriorityPreemption {
+    /// Whether priority preempts: the default.
+    pub fn is_on(&self) -> bool {
+        *self == Self::On
     }
 }
 

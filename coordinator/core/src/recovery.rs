@@ -114,12 +114,10 @@ pub(crate) fn lose_track(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
         return vanish(ctx, node, id, Exit::Unknown);
     }
     let started = part.started;
-    ctx.record(Record::Stopping(record::Stopping {
-        attempt: id.clone(),
-        why: StopReason::Superseded,
-        by: None,
-        grace: None,
-    }));
+    ctx.record(Record::Stopping(record::Stopping::because(
+        id.clone(),
+        StopReason::Superseded,
+    )));
     send_stops(ctx, id, StopReason::Superseded, Some(node));
     let Some((_, attempt, _)) = live_on(ctx, node, id) else {
         return;

@@ -6,11 +6,10 @@ use core::ops::RangeInclusive;
 
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
-use sluice_common::wire::StopReason;
 use sluice_scheduler::{Decision, HostResources};
 
 use crate::attempts::gpu_assignment::place;
-use crate::attempts::orders::{send_assignment, stop_attempt};
+use crate::attempts::orders::{preempt_attempt, send_assignment};
 use crate::attempts::suspension::{resume_attempt, suspend_attempt};
 use crate::context::Context;
 use crate::input::TimerKey;
@@ -52,6 +51,7 @@ fn make(ctx: &mut Context, next: Decision) {
             nomination,
             victims,
             frozen,
+            evicted,
         } => {
             let by = step.clone();
             ctx.record(Record::Nominated { step, nomination });
@@ -59,7 +59,7 @@ fn make(ctx: &mut Context, next: Decision) {
                 // It holds its resources until its hosts say that nothing of it is left, or that it is frozen.
                 match frozen.contains(&victim) {
                     true => suspend_attempt(ctx, &victim, Some(by.clone())),
-                    false => stop_attempt(ctx, &victim, StopReason::Preempted, Some(by.clone())),
+                    false => preempt_attempt(ctx, &victim, by.clone(), evicted.contains(&victim)),
                 }
             }
         }

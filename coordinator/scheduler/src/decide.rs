@@ -48,6 +48,8 @@ pub enum Decision {
         victims: BTreeSet<AttemptId>,
         /// Victims that are frozen instead of stopped.
         frozen: BTreeSet<AttemptId>,
+        /// Victims that are stopped by priority, which counts as an eviction.
+        evicted: BTreeSet<AttemptId>,
     },
     /// End a nomination that can no longer be kept, or that another request needs.
     Withdraw { step: StepId },
@@ -84,21 +86,33 @@ impl Scheduler {
         order.into_iter().map(|(_, step)| step).collect()
     }
 
-    /// When `min_runtime` of the next run of a pool ends. `None` if nothing waits there, or no run is protected.
+    /// When the protection of the next run of a pool ends, by `min_runtime` or after an eviction. `None` if nothing waits
+    /// there, or no run is protected.
     pub fn protected_until(&self, name: &PoolName, now: Time) -> Option<Time> {
-        let pool = self.pools.get(name)?;
-        let spare = pool.terms().min_runtime;
-        if spare == Span::ZERO || pool.waiting() == 0 {
+        let pool = self.pools.get(name).filter(|pool| pool.waiting() > 0)?;
+        let mut evicted = pool.evicted.range((Bound::Excluded(now), Bound::Unbounded));
+        let evicted = evicted.next().map(|(until, _)| *until);
+        let started = pool.min_runtime_ends(now);
+        started.into_iter().chain(evicted).min()
+    }
+}
+
+impl Pool {
+    fn min_runtime_ends(&self, now: Time) -> Option<Time> {
+        let spare = self.terms().min_runtime;
+        if spare == Span::ZERO {
             return None;
         }
         let over = now.unix_millis().checked_sub(spare.millis());
         let over = over.map_or(Bound::Unbounded, |millis| {
             Bound::Excluded(Time::from_unix_millis(millis))
         });
-        let (start_time, _) = pool.by_start.range((over, Bound::Unbounded)).next()?;
+        let (start_time, _) = self.by_start.range((over, Bound::Unbounded)).next()?;
         Some(*start_time + spare)
     }
+}
 
+impl Scheduler {
     /// The next decision in a pool; `None` if all requests must wait.
     pub fn next_decision(&self, name: &PoolName, now: Time) -> Option<Decision> {
         let pool = self.pools.get(name)?;
@@ -253,6 +267,7 @@ impl Scheduler {
                 nomination: releasing,
                 victims: BTreeSet::new(),
                 frozen: BTreeSet::new(),
+                evicted: BTreeSet::new(),
             }),
             None => self.await_ends(name, pool, request, existing),
         }
@@ -308,6 +323,7 @@ impl Scheduler {
             },
             victims: BTreeSet::new(),
             frozen: BTreeSet::new(),
+            evicted: BTreeSet::new(),
         })
     }
 }
@@ -325,6 +341,7 @@ fn nominate_by_preemption(request: &Request, pool: &PoolName, plan: Plan) -> Dec
         step: request.step.clone(),
         victims: plan.victims.clone(),
         frozen: plan.frozen.clone(),
+        evicted: plan.evicted.clone(),
         nomination: nomination(pool, plan, true),
     }
 }

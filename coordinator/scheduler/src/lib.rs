@@ -39,6 +39,7 @@ mod tests;
 pub use decide::Decision;
 pub use inspect::block::BlockReason;
 pub use inspect::{Holder, Inspection, PreemptionStatus, ResourceUse};
+pub use model::eviction::{MAX_EVICTIONS, remember_eviction};
 pub use model::frozen::FreezeState;
 pub use model::guard::{Denial, Guard};
 pub use model::host::{GpusByKind, Hardware, HostInventory, PlatformSet, matches_platform};

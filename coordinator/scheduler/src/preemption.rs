@@ -35,7 +35,7 @@ use sluice_common::time::Time;
 use crate::model::request::Run;
 use crate::model::reservations::Reservations;
 use crate::placement::request_in_pool::RequestInPool;
-use crate::preemption::candidates::{Candidate, candidates};
+use crate::preemption::candidates::{Candidate, PreemptionRule, candidates};
 use crate::preemption::index::CandidateIndex;
 use crate::preemption::lower_bound::LowerBound;
 use crate::preemption::offer::{Offer, PreemptionCost};
@@ -52,6 +52,8 @@ pub(crate) struct Plan {
     pub(crate) victims: BTreeSet<AttemptId>,
     /// Victims that are frozen instead of stopped.
     pub(crate) frozen: BTreeSet<AttemptId>,
+    /// Victims that are stopped by priority.
+    pub(crate) evicted: BTreeSet<AttemptId>,
     /// Runs that are stopping already and whose resources the plan counts on.
     pub(crate) releasing: BTreeSet<AttemptId>,
 }
@@ -198,9 +200,15 @@ fn outcome_beside<'a>(
     }
     let victims = taken.iter().map(|candidate| candidate.id.clone()).collect();
     let frozen = freeze_where_possible(&mut what_if, &hosts, &taken);
+    let by_priority = taken.iter().filter(|it| it.rule == PreemptionRule::Excess);
+    let by_priority = by_priority.filter(|_| in_pool.preempts_by_priority());
+    let evicted = by_priority
+        .map(|it| it.id)
+        .filter(|id| !frozen.contains(*id));
     let plan = Plan {
         releasing: needed_of_releasing(what_if, releasing.into_iter(), &hosts),
         victims,
+        evicted: evicted.cloned().collect(),
         frozen,
         platform: in_pool.platform.cloned(),
         hosts,

@@ -267,8 +267,12 @@ impl Simulation {
                 nomination,
                 victims,
                 frozen,
+                evicted,
             } => {
                 self.scheduler.nominate(&step, nomination);
+                for id in &evicted {
+                    self.scheduler.evict(id, self.now);
+                }
                 for id in victims {
                     match frozen.contains(&id) {
                         true => self.suspend(&id),
@@ -385,6 +389,7 @@ fn request(job: Job, place: u64) -> Request {
         suspends: job.on_preempt == OnPreempt::Suspend,
         resumes: None,
         avoided_hosts: BTreeSet::new(),
+        evictions: Vec::new(),
         takes_default: false,
         platforms: job.platforms,
         accepted_at: None,

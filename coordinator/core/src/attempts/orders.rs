@@ -45,6 +45,16 @@ pub(crate) fn stop_attempt(ctx: &mut Context, id: &AttemptId, why: StopReason, b
     stop_attempt_within(ctx, id, why, by, None);
 }
 
+/// The same for a step that needs the resources.
+pub(crate) fn preempt_attempt(ctx: &mut Context, id: &AttemptId, by: StepId, by_priority: bool) {
+    ctx.record(Record::Stopping(record::Stopping {
+        by: Some(by),
+        by_priority,
+        ..record::Stopping::because(id.clone(), StopReason::Preempted)
+    }));
+    send_stops(ctx, id, StopReason::Preempted, None);
+}
+
 /// The same, with a grace of its own where that is the shorter one.
 pub(crate) fn stop_attempt_within(
     ctx: &mut Context,
@@ -54,10 +64,9 @@ pub(crate) fn stop_attempt_within(
     grace: Option<Span>,
 ) {
     ctx.record(Record::Stopping(record::Stopping {
-        attempt: id.clone(),
-        why,
         by,
         grace,
+        ..record::Stopping::because(id.clone(), why)
     }));
     send_stops(ctx, id, why, None);
 }

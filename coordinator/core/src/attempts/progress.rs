@@ -74,12 +74,7 @@ pub(crate) fn at_least_stopping(
         part.phase < PartPhase::Ended && attempt.stopping.is_none()
     });
     if untold {
-        ctx.record(Record::Stopping(record::Stopping {
-            attempt: id.clone(),
-            why,
-            by: None,
-            grace: None,
-        }));
+        ctx.record(Record::Stopping(record::Stopping::because(id.clone(), why)));
         // What a host stops by itself is stopped on the others too.
         send_stops(ctx, id, why, Some(node));
     }

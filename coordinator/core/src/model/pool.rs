@@ -80,6 +80,7 @@ impl Pool {
             min_runtime: self.spec.min_runtime,
             default_platform: default.filter(|name| name.as_str() != platform::ANY),
             awaited_platforms: awaited.cloned().collect(),
+            no_priority_preemption: !self.spec.priority_preemption.is_on(),
             open_gpu_hosts: self.spec.gpu_hosts == GpuHosts::Open,
             made: self.made,
         }

@@ -44,6 +44,9 @@ pub struct Step {
     pub attempts: Vec<Attempt>,
     /// How many of its retries are used up.
     pub retries_spent: u32,
+    /// When it was last stopped by priority, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evictions: Vec<Time>,
     /// The end, once it is in a terminal state.
     pub finished: Option<Finished>,
     /// Whether a caller suspended it: then it is not considered until a caller resumes it.

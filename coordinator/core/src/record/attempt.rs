@@ -51,6 +51,22 @@ pub struct Stopping {
     /// After how long what is left of it is killed, where whoever stops it said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace: Option<Span>,
+    /// Whether it is preempted by priority, and not by reclaim.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub by_priority: bool,
+}
+
+impl Stopping {
+    /// A stop that makes room for no other step, with the step's own grace.
+    pub(crate) fn because(attempt: AttemptId, why: StopReason) -> Self {
+        Self {
+            attempt,
+            why,
+            by: None,
+            grace: None,
+            by_priority: false,
+        }
+    }
 }
 
 /// An attempt's process has ended; its resources are not free yet.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sluice_common::id::{PlatformName, TemplateName, ValidationName};
 use sluice_common::inventory::Capability;
 use sluice_common::platform::spec::UnmatchedPlatform;
-use sluice_common::pool::{GpuHosts, PoolSpec, ResourceTable};
+use sluice_common::pool::{GpuHosts, PoolSpec, PriorityPreemption, ResourceTable};
 use sluice_common::pool_rules::{StepDefaults, StepMaxima};
 use sluice_common::processors::CpuMode;
 use sluice_common::step::OnPreempt;
@@ -34,6 +34,9 @@ pub(crate) struct StoredPoolSpec {
     /// Use of CPU, memory and storage beside GPUs.
     #[serde(default, skip_serializing_if = "GpuHosts::is_entitled")]
     gpu_hosts: GpuHosts,
+    /// Whether its steps are preempted by priority.
+    #[serde(default, skip_serializing_if = "PriorityPreemption::is_on")]
+    priority_preemption: PriorityPreemption,
     /// The rules over what is submitted to it.
     #[serde(
         default,
@@ -157,6 +160,7 @@ impl From<StoredPoolSpec> for PoolSpec {
             min_runtime: logged.min_runtime,
             require: logged.require,
             gpu_hosts: logged.gpu_hosts,
+            priority_preemption: logged.priority_preemption,
             maintenance: rules.maintenance,
             defaults: rules.defaults,
             max: rules.max,

@@ -25,6 +25,7 @@ use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::StepSpec;
 use sluice_common::time::{Span, Time};
 use sluice_reasons::Cause;
+use sluice_scheduler::remember_eviction;
 
 use crate::model::cluster::Route;
 use crate::model::pool::Pool;
@@ -208,6 +209,7 @@ impl State {
             reason,
             attempts: Vec::new(),
             retries_spent: 0,
+            evictions: Vec::new(),
             finished: None,
             held: false,
             barred: BTreeSet::new(),
@@ -296,6 +298,7 @@ impl State {
             why,
             by,
             grace,
+            by_priority,
         } = it;
         let (why, grace) = (*why, *grace);
         let step = step_mut(&mut self.stored.steps, &id.step)?;
@@ -312,6 +315,10 @@ impl State {
             // It waits to be brought back no longer.
             self.stored.nominations.remove(&id.step);
             self.index.scheduler_mut().dequeue(&id.step);
+        }
+        if *by_priority {
+            remember_eviction(&mut step.evictions, at);
+            self.index.scheduler_mut().evict(id, at);
         }
         self.index.scheduler_mut().stop(id);
         step.state = StepState::Stopping;

@@ -463,6 +463,7 @@ pub(crate) fn request(step: &Step) -> Request {
     let mut request = Request::from_spec(step.id.clone(), step.place, &step.spec);
     request.accepted_at = Some(step.place);
     request.excluded_pools = step.barred.clone();
+    request.evictions = step.evictions.clone();
     request.guards = step.grounds.guards.clone();
     step.home.send(request)
 }

@@ -3,11 +3,10 @@
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
-use sluice_common::pool::PoolSpec;
 
 use sluice_common::amount::ResourceKey;
 use sluice_common::id::{PoolName, Subject};
-use sluice_common::pool::PolicySpec;
+use sluice_common::pool::{PolicySpec, PoolSpec, PriorityPreemption};
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
@@ -372,6 +371,53 @@ fn one_that_is_too_large_is_told_how_much_would_do() {
     let waits = pool(&harness, "waits");
     assert_eq!(waits.reason.code(), ReasonCode::ExceedsPoolCapacity);
     assert_eq!(would(&waits), ["it asked for 4 gpu"]);
+}
+
+#[test]
+fn one_that_priority_stopped_before_is_spared_for_a_time_and_then_no_longer() {
+    let mut harness = harness(terms(1, &[], &[]), terms(5, &[], &[]));
+    harness.submit("large", of("a", 4)).unwrap();
+    harness.run("large.1");
+    harness.submit("small", of("b", 1)).unwrap();
+    gone_by_preemption(&mut harness, "large.1");
+    harness.status("n", "small.1", released(Exit::Code(0)));
+    harness.run("large.2");
+    // It was stopped once within a day: 20 minutes.
+    let pass = |harness: &mut Harness, minutes| {
+        for _ in 0..minutes * 12 {
+            harness.pass(5);
+            harness.heartbeat("n");
+        }
+    };
+    pass(&mut harness, 1);
+    harness.submit("next", of("b", 1)).unwrap();
+    assert_eq!(harness.state("large"), StepState::Running);
+    let said = spared(&pool(&harness, "next"));
+    assert!(said.contains("preempted by priority before"), "{said}");
+    pass(&mut harness, 18);
+    assert_eq!(harness.state("large"), StepState::Running);
+    pass(&mut harness, 1);
+    assert_eq!(harness.state("large"), StepState::Stopping);
+}
+
+#[test]
+fn a_pool_may_switch_preemption_by_priority_off_and_reclaim_stays() {
+    let mut harness = harness(terms(1, &[], &[]), terms(5, &[], &[]));
+    let terms_of_pool = PoolSpec {
+        priority_preemption: PriorityPreemption::Off,
+        ..PoolSpec::default()
+    };
+    harness.apply(vec![Desired::Pool {
+        pool: PoolName::new("default").unwrap(),
+        terms: alloc::boxed::Box::new(DesiredPool::from(terms_of_pool)),
+    }]);
+    harness.submit("runs", of("a", 4)).unwrap();
+    harness.submit("waits", of("b", 1)).unwrap();
+    assert_eq!(harness.state("runs"), StepState::Allocated);
+    let said = spared(&pool(&harness, "waits"));
+    assert!(said.contains("switched off"), "{said}");
+    harness.put_policy("default", "b", terms(5, &[("gpu", 1)], &[]));
+    assert_eq!(harness.state("runs"), StepState::Stopping);
 }
 
 #[test]

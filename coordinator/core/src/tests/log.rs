@@ -87,12 +87,10 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
             "a.1 is not on node `m`",
         ),
         (
-            Record::Stopping(record::Stopping {
-                attempt: super::harness::attempt("a.2"),
-                why: StopReason::Drained,
-                by: None,
-                grace: None,
-            }),
+            Record::Stopping(record::Stopping::because(
+                super::harness::attempt("a.2"),
+                StopReason::Drained,
+            )),
             "no attempt a.2",
         ),
         (

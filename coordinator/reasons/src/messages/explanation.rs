@@ -137,6 +137,13 @@ pub fn protection(request: &Request, why: Protected) -> String {
         Protected::Priority(theirs) => {
             format!("of priority {theirs}, not below its own, while it would borrow")
         }
+        Protected::PriorityOff => {
+            String::from("to be preempted only by priority, which the pool has switched off")
+        }
+        Protected::Evicted(until) => format!(
+            "preempted by priority before, and protected from that until {}",
+            timestamp(until)
+        ),
         Protected::MinRuntime(until) => {
             format!("protected by min_runtime until {}", timestamp(until))
         }

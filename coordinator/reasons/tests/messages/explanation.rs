@@ -93,6 +93,7 @@ fn request() -> Request {
         excluded_pools: BTreeSet::new(),
         guards: BTreeMap::new(),
         avoided_hosts: BTreeSet::new(),
+        evictions: Vec::new(),
         suspends: false,
         resumes: None,
         platforms: Vec::new(),
@@ -214,7 +215,9 @@ fn after_protected(last: Option<&Protected>) -> Vec<Protected> {
         Some(Protected::Entitled) => Protected::BorrowsToo,
         Some(Protected::BorrowsToo) => Protected::Priority(20),
         Some(Protected::Priority(_)) => Protected::MinRuntime(time()),
-        Some(Protected::MinRuntime(_)) => Protected::Resuming,
+        Some(Protected::MinRuntime(_)) => Protected::PriorityOff,
+        Some(Protected::PriorityOff) => Protected::Evicted(time()),
+        Some(Protected::Evicted(_)) => Protected::Resuming,
         Some(Protected::Resuming) => return Vec::new(),
     };
     vec![next]

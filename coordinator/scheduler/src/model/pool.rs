@@ -27,6 +27,8 @@ pub struct PoolTerms {
     pub declared: ResourceTable,
     /// Time after its start for which a run is protected from priority preemption and reclaim.
     pub min_runtime: Span,
+    /// Whether no run is preempted by priority.
+    pub no_priority_preemption: bool,
     /// Platform of requests that name none; any if absent.
     pub default_platform: Option<PlatformName>,
     /// Platforms without hosts for which requests may wait.
@@ -69,6 +71,8 @@ pub struct Pool {
     named: BTreeMap<ResourceKey, usize>,
     /// Runs by start time.
     pub(crate) by_start: BTreeMap<Time, BTreeSet<AttemptId>>,
+    /// Runs that are protected from priority because it stopped their steps before, by the end of that.
+    pub(crate) evicted: BTreeMap<Time, BTreeSet<AttemptId>>,
     /// Number of hosts, by how many more runs they may hold.
     free_steps: BTreeMap<u64, usize>,
 }
@@ -401,7 +405,7 @@ impl Pool {
         self.used.add(run.demand());
         self.demand_profile.add(run.each(), request.hosts);
         self.account_mut(&request.subject).charge(attempt, run);
-        self.index_start(attempt, run.start_time());
+        self.index_start(attempt, run.start_times());
         if run.is_releasing() {
             self.releasing.insert(attempt.clone());
         }
@@ -416,7 +420,7 @@ impl Pool {
     /// Returns the resources of a run that has released everything.
     pub(crate) fn refund(&mut self, attempt: &AttemptId, run: &Run) {
         self.releasing.remove(attempt);
-        self.unindex_start(attempt, run.start_time());
+        self.unindex_start(attempt, run.start_times());
         self.used.subtract(run.demand());
         self.demand_profile.take(run.each(), run.request.hosts);
         if let Some(account) = self.accounts.get_mut(&run.request.subject) {

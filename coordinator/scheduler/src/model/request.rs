@@ -42,6 +42,8 @@ pub struct Request {
     pub guards: BTreeMap<PoolName, Guard>,
     /// Hosts that it takes only if no other fits: their prolog failed for it before.
     pub avoided_hosts: BTreeSet<NodeName>,
+    /// Times at which the step was stopped by priority, oldest first; at most [`crate::MAX_EVICTIONS`].
+    pub evictions: Vec<Time>,
     /// Whether it prefers to be frozen rather than stopped when preempted.
     pub suspends: bool,
     /// The frozen run that it resumes; `None` for a new start.
@@ -127,6 +129,7 @@ impl Request {
             excluded_pools: BTreeSet::new(),
             guards: BTreeMap::new(),
             avoided_hosts: BTreeSet::new(),
+            evictions: Vec::new(),
             suspends: spec.on_preempt == OnPreempt::Suspend,
             resumes: None,
             platforms: asked_by(spec),
@@ -223,6 +226,7 @@ mod tests {
             excluded_pools: BTreeSet::new(),
             guards: BTreeMap::new(),
             avoided_hosts: BTreeSet::new(),
+            evictions: Vec::new(),
             suspends: false,
             resumes: None,
             platforms: Vec::new(),

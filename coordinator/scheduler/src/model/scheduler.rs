@@ -265,10 +265,11 @@ impl Scheduler {
         let Some(run) = self.runs.get_mut(attempt) else {
             return;
         };
-        let before = run.start_time();
+        let before = run.start_times();
         run.started.get_or_insert(at);
         if let Some(pool) = self.pools.get_mut(&run.pool) {
-            pool.move_start(attempt, before, run.start_time());
+            pool.unindex_start(attempt, before);
+            pool.index_start(attempt, run.start_times());
         }
     }
 

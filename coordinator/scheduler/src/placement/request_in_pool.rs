@@ -66,6 +66,13 @@ impl<'a> RequestInPool<'a> {
         self.metered().any(|(key, _)| key != STEP_RUN) && self.is_in_share()
     }
 
+    /// Whether the request preempts other subjects by priority and not by reclaim: it must borrow, or asks for nothing
+    /// that counts in its share.
+    pub(crate) fn preempts_by_priority(&self) -> bool {
+        let mut keys = self.metered().map(|(key, _)| key);
+        !keys.any(|key| self.account.reserved(key).is_some()) || !self.is_in_share()
+    }
+
     /// The metered resources of its demand, with the amount asked.
     pub(crate) fn metered(&self) -> impl Iterator<Item = (&'a str, u64)> + use<'a> {
         let pool = self.pool;

@@ -43,8 +43,12 @@ pub enum Protected {
     BorrowsToo,
     /// The request would borrow too, and its priority is not higher than this.
     Priority(u64),
+    /// The request could preempt the run only by priority, which its pool has switched off.
+    PriorityOff,
     /// The run is protected by the pool's `min_runtime` until this time.
     MinRuntime(Time),
+    /// The run was stopped by priority before and is protected from priority until this time.
+    Evicted(Time),
     /// The run is frozen, and others are being preempted for it.
     Resuming,
 }
@@ -227,9 +231,22 @@ fn protection(
     unconditional_protection(in_pool, run).or_else(|| match rule {
         PreemptionRule::Own | PreemptionRule::Backfill => None,
         PreemptionRule::Excess => {
-            protected_until(in_pool.pool, run, now).map(Protected::MinRuntime)
+            let started = protected_until(in_pool.pool, run, now).map(Protected::MinRuntime);
+            started.or_else(|| protected_from_priority(in_pool, run, now))
         }
     })
+}
+
+/// Protection of a run from a request that could preempt it only by priority.
+fn protected_from_priority(in_pool: RequestInPool<'_>, run: &Run, now: Time) -> Option<Protected> {
+    if !in_pool.preempts_by_priority() {
+        return None;
+    }
+    if in_pool.pool.terms().no_priority_preemption {
+        return Some(Protected::PriorityOff);
+    }
+    let until = run.start_times().protected_until;
+    until.filter(|until| now < *until).map(Protected::Evicted)
 }
 
 /// Until when `min_runtime` protects a run; `None` if it does not.
@@ -305,7 +322,7 @@ fn candidate<'a>(
     let rank = VictimRank {
         foreign: rule != PreemptionRule::Own,
         priority,
-        work: run.work(now),
+        work: run.work(now) << run.evictions(),
         start_time: Reverse(run.start_time()),
         place: Reverse(run.request.place),
     };

@@ -171,6 +171,7 @@ impl DryRun {
                     nomination,
                     victims,
                     frozen,
+                    evicted: _,
                 } => {
                     let awaited = nomination.awaits.clone();
                     let is_firm = nomination.is_firm();

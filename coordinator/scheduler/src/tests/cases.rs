@@ -29,7 +29,7 @@ fn units(pairs: &[(usize, u64)]) -> JudgedAmounts {
 /// One pool with hosts of the given GPUs, 4 cores and 8 MB.
 fn harness(declared: &[(usize, u64)], gpus: &[u64], slow: bool) -> SchedulerHarness {
     let mut harness = SchedulerHarness::new(slow);
-    harness.put_pool(&pool(0), declared, 0, true);
+    harness.put_pool(&pool(0), declared, 0, true, false);
     for (n, gpus) in gpus.iter().enumerate() {
         let has = units(&[(GPU, *gpus), (MCPU, 4000), (MEM, 8)]);
         harness.put_host(&node(n), &pool(0), has, true);
@@ -141,7 +141,7 @@ fn a_small_run_does_not_shield_the_large_one_that_is_enough() {
 #[test]
 fn a_step_of_two_pools_does_not_go_round_the_head_of_the_other() {
     let mut harness = harness(&[], &[0], false);
-    harness.put_pool(&pool(1), &[], 0, true);
+    harness.put_pool(&pool(1), &[], 0, true, false);
     let has = units(&[(GPU, 3), (MCPU, 3000)]);
     harness.put_host(&node(1), &pool(1), has, true);
     harness.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 0)], &[]);
@@ -326,7 +326,7 @@ fn of_two_that_stand_in_the_way_the_one_that_is_not_needed_is_left_out() {
 #[test]
 fn the_next_of_a_kind_leads_where_the_first_is_promised_elsewhere() {
     let mut harness = harness(&[], &[2], true);
-    harness.put_pool(&pool(1), &[], 0, true);
+    harness.put_pool(&pool(1), &[], 0, true, false);
     let has = units(&[(GPU, 2), (MCPU, 4000), (MEM, 8)]);
     harness.put_host(&node(1), &pool(1), has, true);
     harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 3)], &[]);

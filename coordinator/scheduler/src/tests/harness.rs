@@ -94,11 +94,13 @@ impl SchedulerHarness {
         declared: &[(usize, u64)],
         min_runtime: u64,
         open_gpu_hosts: bool,
+        no_priority_preemption: bool,
     ) {
         let terms = PoolTerms {
             declared: table(declared),
             min_runtime: Span::from_millis(min_runtime),
             open_gpu_hosts,
+            no_priority_preemption,
             ..PoolTerms::default()
         };
         self.scheduler.put_pool(pool, terms);
@@ -106,6 +108,7 @@ impl SchedulerHarness {
         judged.declared = declared.iter().copied().collect();
         judged.min_runtime = min_runtime;
         judged.open_gpu_hosts = open_gpu_hosts;
+        judged.no_priority_preemption = no_priority_preemption;
         self.judge.disturb();
     }
 
@@ -226,6 +229,7 @@ impl SchedulerHarness {
             suspends: submission.suspends,
             frozen_run: None,
             platforms: submission.platforms.clone(),
+            evictions: Vec::new(),
         };
         if self.scheduler.admit(&request(&ask), false).is_err() {
             return None;
@@ -425,6 +429,7 @@ impl SchedulerHarness {
                 nomination,
                 victims,
                 frozen,
+                evicted,
             } => {
                 self.judge.nomination(&step, Judge::promise_of(&nomination));
                 self.scheduler.nominate(&step, nomination);
@@ -436,6 +441,10 @@ impl SchedulerHarness {
                         self.wait_no_longer(id);
                         self.scheduler.stop(id);
                         self.judge.stop(id, Some(&step));
+                        if evicted.contains(id) {
+                            self.scheduler.evict(id, self.now());
+                            self.judge.evict(id);
+                        }
                     }
                 }
                 let at_once = victims.iter().take(if self.slow { 0 } else { usize::MAX });
@@ -571,6 +580,7 @@ fn terms(pool: &JudgedPool) -> PoolTerms {
         declared: table(&declared),
         min_runtime: Span::from_millis(pool.min_runtime),
         open_gpu_hosts: pool.open_gpu_hosts,
+        no_priority_preemption: pool.no_priority_preemption,
         ..PoolTerms::default()
     }
 }
@@ -592,6 +602,12 @@ fn request(ask: &JudgedRequest) -> Request {
         resumes: None,
         platforms: ask.platforms.clone(),
         avoided_hosts: BTreeSet::new(),
+        evictions: ask
+            .evictions
+            .iter()
+            .copied()
+            .map(Time::from_unix_millis)
+            .collect(),
         takes_default: false,
         accepted_at: None,
         excluded_pools: BTreeSet::new(),

@@ -12,6 +12,7 @@
 mod amounts;
 mod counting;
 mod entitlement;
+mod eviction;
 mod facts;
 mod frozen;
 mod grants;
@@ -65,6 +66,8 @@ pub(super) struct JudgedRequest {
     /// The frozen run that it waits to resume.
     pub(super) frozen_run: Option<FrozenRun>,
     pub(super) platforms: Vec<PlatformName>,
+    /// Times at which it was stopped by priority, in milliseconds.
+    pub(super) evictions: Vec<u64>,
 }
 
 impl JudgedRequest {
@@ -74,6 +77,7 @@ impl JudgedRequest {
             step: other.step.clone(),
             place: other.place,
             suspends: other.suspends,
+            evictions: other.evictions.clone(),
             ..self.clone()
         };
         but_for_its_place == *other
@@ -86,6 +90,8 @@ pub(super) struct JudgedPool {
     pub(super) min_runtime: u64,
     /// `gpu_hosts: open`.
     pub(super) open_gpu_hosts: bool,
+    /// `priority_preemption: off`.
+    pub(super) no_priority_preemption: bool,
     pub(super) policies: BTreeMap<Subject, JudgedPolicy>,
 }
 
@@ -156,12 +162,23 @@ impl Judge {
                 nomination,
                 victims,
                 frozen,
-            } if nomination.is_firm() => self.judge_preemption(step, nomination, victims, frozen),
+                evicted,
+            } if nomination.is_firm() => {
+                self.judge_preemption(step, nomination, victims, frozen)?;
+                self.evictions_are_those_by_priority(
+                    step,
+                    &nomination.pool,
+                    victims,
+                    frozen,
+                    evicted,
+                )
+            }
             Decision::Nominate {
                 step,
                 nomination,
                 victims,
                 frozen: _,
+                evicted: _,
             } => self.judge_nomination(step, nomination, victims),
             Decision::Withdraw { step } => self.judge_withdrawal(step),
         }

@@ -34,6 +34,8 @@ struct Scenario {
     requested_platforms: Vec<usize>,
     /// Whether pools let non-preemptible steps borrow from GPUs.
     open_gpu_hosts: bool,
+    /// Whether pools switch preemption by priority off.
+    no_priority_preemption: bool,
 }
 
 /// Platform lists, by the numbers of [`platform`].
@@ -176,7 +178,7 @@ fn event() -> impl Strategy<Value = ScenarioEvent> {
         8 => (0usize..32).prop_map(ScenarioEvent::Release),
         2 => (0usize..4).prop_map(ScenarioEvent::Lose),
         4 => (0usize..4, prop::bool::weighted(0.8)).prop_map(|(host, open)| ScenarioEvent::Open(host, open)),
-        3 => (0u64..100).prop_map(ScenarioEvent::Pass),
+        3 => prop_oneof![2 => 0u64..100, 1 => 0u64..3_000_000].prop_map(ScenarioEvent::Pass),
         1 => (0usize..2, pool_terms()).prop_map(|(pool, terms)| ScenarioEvent::PutPool(pool, terms)),
         1 => (0usize..2, 0..SUBJECTS, binding()).prop_map(|(p, s, b)| ScenarioEvent::PutPolicy(p, s, b)),
         1 => (0usize..2, 0..SUBJECTS).prop_map(|(p, s)| ScenarioEvent::RemovePolicy(p, s)),
@@ -202,15 +204,24 @@ fn with_platforms(world: impl Strategy<Value = Scenario>) -> impl Strategy<Value
         1 => prop::collection::vec(any::<bool>(), 4),
     ];
     let requested_platforms = prop::collection::vec(requested_platforms, 40);
-    let platforms = (kinds, requested_platforms, both, any::<bool>());
+    let platforms = (
+        kinds,
+        requested_platforms,
+        both,
+        any::<bool>(),
+        prop::bool::weighted(0.1),
+    );
     // Drawn last, so that older seeds still make the same scenarios.
     (world, platforms).prop_map(
-        |(world, (kinds, requested_platforms, both, open_gpu_hosts))| Scenario {
-            kinds,
-            requested_platforms,
-            both,
-            open_gpu_hosts,
-            ..world
+        |(world, (kinds, requested_platforms, both, open_gpu_hosts, no_priority_preemption))| {
+            Scenario {
+                kinds,
+                requested_platforms,
+                both,
+                open_gpu_hosts,
+                no_priority_preemption,
+                ..world
+            }
         },
     )
 }
@@ -242,6 +253,7 @@ fn world_of_one_platform() -> impl Strategy<Value = Scenario> {
             requested_platforms: Vec::new(),
             both: Vec::new(),
             open_gpu_hosts: false,
+            no_priority_preemption: false,
         })
 }
 
@@ -287,7 +299,8 @@ fn tight_world_of_one_platform() -> impl Strategy<Value = Scenario> {
         6 => (0usize..32).prop_map(ScenarioEvent::Release),
         1 => (0usize..4).prop_map(ScenarioEvent::Lose),
         2 => (0usize..4, prop::bool::weighted(0.8)).prop_map(|(host, open)| ScenarioEvent::Open(host, open)),
-        2 => (0u64..5000).prop_map(ScenarioEvent::Pass),
+        1 => (0u64..5000).prop_map(ScenarioEvent::Pass),
+        1 => (0u64..3_000_000).prop_map(ScenarioEvent::Pass),
     ];
     (
         any::<bool>(),
@@ -305,6 +318,7 @@ fn tight_world_of_one_platform() -> impl Strategy<Value = Scenario> {
             requested_platforms: Vec::new(),
             both: Vec::new(),
             open_gpu_hosts: false,
+            no_priority_preemption: false,
         })
 }
 
@@ -344,6 +358,7 @@ fn set_up(world: &Scenario) -> SchedulerHarness {
             declared,
             *min_runtime,
             world.open_gpu_hosts,
+            world.no_priority_preemption,
         );
     }
     for (n, (home, has)) in world.hosts.iter().enumerate() {
@@ -437,6 +452,7 @@ fn play(
                 declared,
                 *min_runtime,
                 world.open_gpu_hosts,
+                world.no_priority_preemption,
             );
         }
         ScenarioEvent::PutPolicy(n, subject, (priority, reserved, limit)) => {

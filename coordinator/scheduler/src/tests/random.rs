@@ -94,7 +94,7 @@ pub(super) fn set_up(world: &RandomWorld) -> SchedulerHarness {
     let mut harness = SchedulerHarness::new(false);
     let mut declared = Vec::from([(LIC, world.licences)]);
     declared.extend(world.declared.map(|gpus| (GPU, gpus)));
-    harness.put_pool(&pool(), &declared, 0, false);
+    harness.put_pool(&pool(), &declared, 0, false, false);
     for (n, gpus) in world.hosts.iter().enumerate() {
         let mut has = JudgedAmounts::default();
         (has[GPU], has[MCPU]) = (*gpus, 64_000);

@@ -1,12 +1,13 @@
 //! Counters of a pool besides its accounts: start times of its runs, how many more runs its hosts may hold, and what
 //! is free. Updated with each run and host.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use sluice_common::amount::{Amounts, STEP_RUN};
 use sluice_common::id::AttemptId;
 use sluice_common::time::Time;
 
+use crate::model::eviction::StartTimes;
 use crate::model::host::Host;
 use crate::model::pool::Pool;
 use crate::model::resources::{HOST_KEYS, HostResources};
@@ -39,23 +40,18 @@ impl Pool {
             || fullest.is_some_and(|(free, _)| *free <= promised)
     }
 
-    pub(super) fn index_start(&mut self, attempt: &AttemptId, at: Time) {
-        self.by_start.entry(at).or_default().insert(attempt.clone());
-    }
-
-    pub(super) fn unindex_start(&mut self, attempt: &AttemptId, at: Time) {
-        if let Some(runs) = self.by_start.get_mut(&at) {
-            runs.remove(attempt);
-            if runs.is_empty() {
-                self.by_start.remove(&at);
-            }
+    pub(crate) fn index_start(&mut self, attempt: &AttemptId, times: StartTimes) {
+        insert(&mut self.by_start, times.start, attempt);
+        if let Some(until) = times.protected_until {
+            insert(&mut self.evicted, until, attempt);
         }
     }
 
-    /// Corrects the start time of a run.
-    pub(crate) fn move_start(&mut self, attempt: &AttemptId, before: Time, at: Time) {
-        self.unindex_start(attempt, before);
-        self.index_start(attempt, at);
+    pub(crate) fn unindex_start(&mut self, attempt: &AttemptId, times: StartTimes) {
+        remove(&mut self.by_start, times.start, attempt);
+        if let Some(until) = times.protected_until {
+            remove(&mut self.evicted, until, attempt);
+        }
     }
 
     pub(super) fn count_host(&mut self, host: &Host) {
@@ -75,6 +71,21 @@ fn drop_one(counts: &mut BTreeMap<u64, usize>, of: u64) {
         *count -= 1;
         if *count == 0 {
             counts.remove(&of);
+        }
+    }
+}
+
+type AttemptsByTime = BTreeMap<Time, BTreeSet<AttemptId>>;
+
+fn insert(index: &mut AttemptsByTime, at: Time, attempt: &AttemptId) {
+    index.entry(at).or_default().insert(attempt.clone());
+}
+
+fn remove(index: &mut AttemptsByTime, at: Time, attempt: &AttemptId) {
+    if let Some(attempts) = index.get_mut(&at) {
+        attempts.remove(attempt);
+        if attempts.is_empty() {
+            index.remove(&at);
         }
     }
 }

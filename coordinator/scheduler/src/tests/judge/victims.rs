@@ -284,7 +284,7 @@ impl Judge {
         let run = &self.runs[id];
         let priority = self.priority(preemption.pool, &run.ask.subject);
         let own = self.is_own(preemption, run);
-        let lost = self.work_lost(run);
+        let lost = self.work_lost(run) << self.times_evicted(run);
         (
             !own,
             priority,
@@ -353,6 +353,11 @@ impl Judge {
         rule("min_runtime_is_kept", !protection, || {
             format!("{id} for {}", ask.step)
         })?;
+        rule(
+            "evicted_runs_are_spared",
+            self.priority_may_take(pool, ask, run),
+            || format!("{id} for {}", ask.step),
+        )?;
         let theirs = self.policy(pool, &run.ask.subject);
         let used = self.used_by(pool, &run.ask.subject, gone);
         let reserved = |key| theirs.map_or(0, |policy| policy.reserved(key).unwrap_or(0));

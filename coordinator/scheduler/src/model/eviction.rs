@@ -1,0 +1,69 @@
+//! Eviction economy: a run that was preempted by priority is protected from priority after its next start, each time for
+//! twice as long, and costs twice as much to preempt. Otherwise a small job every half hour could stop the same large
+//! run again and again.
+
+use alloc::vec::Vec;
+
+use sluice_common::id::AttemptId;
+use sluice_common::time::{Span, Time};
+
+use crate::model::request::Run;
+use crate::model::scheduler::Scheduler;
+
+/// Number of evictions that a step remembers; more change nothing.
+pub const MAX_EVICTIONS: usize = 8;
+/// Time after which an eviction no longer counts.
+const WINDOW: Span = Span::from_secs(24 * 60 * 60);
+/// Half of the protection after one eviction.
+const UNIT: Span = Span::from_secs(10 * 60);
+/// Longest protection after an eviction.
+const LONGEST: Span = Span::from_secs(8 * 60 * 60);
+
+/// When a run started, and until when it is protected from priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StartTimes {
+    pub(crate) start: Time,
+    pub(crate) protected_until: Option<Time>,
+}
+
+/// Adds an eviction to those that a step remembers.
+pub fn remember_eviction(evictions: &mut Vec<Time>, at: Time) {
+    evictions.push(at);
+    let extra = evictions.len().saturating_sub(MAX_EVICTIONS);
+    evictions.drain(..extra);
+}
+
+impl Scheduler {
+    /// Records that a run is stopped by priority.
+    pub fn evict(&mut self, attempt: &AttemptId, at: Time) {
+        let Some(run) = self.runs.get_mut(attempt) else {
+            return;
+        };
+        let before = run.start_times();
+        remember_eviction(&mut run.request.evictions, at);
+        if let Some(pool) = self.pools.get_mut(&run.pool) {
+            pool.unindex_start(attempt, before);
+            pool.index_start(attempt, run.start_times());
+        }
+    }
+}
+
+impl Run {
+    /// Number of times that it was preempted by priority in the 24 hours before it started; at most [`MAX_EVICTIONS`].
+    pub(crate) fn evictions(&self) -> u32 {
+        let start = self.start_time();
+        let recent = self.request.evictions.iter();
+        let recent = recent.filter(|at| **at + WINDOW > start);
+        u32::try_from(recent.take(MAX_EVICTIONS).count()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn start_times(&self) -> StartTimes {
+        let start = self.start_time();
+        let evictions = self.evictions();
+        let span = Span::from_millis(UNIT.millis() << evictions).min(LONGEST);
+        StartTimes {
+            start,
+            protected_until: (evictions > 0).then(|| start + span),
+        }
+    }
+}
